@@ -97,7 +97,7 @@ class DifferenceItem(Item, frozen=True, kw_only=True):
     conversation: str
     budget: TokenCount
     block: Annotated[int, described("its place in the conversation, from 0")]
-    what: Annotated[str, described("kind, tool and argument")]
+    label: Annotated[str, described("kind, tool and argument")]
     only_a: Annotated[int, described("non-trivial uses that only A kept visible")]
     only_b: Annotated[int, described("those that only B did")]
     anchors: Annotated[list[str], described("some of what was used")]
@@ -200,7 +200,7 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
 
 
 def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence[Source], a: str, b: str) -> Replay:
-    from ctxvc.replay.compared import compared, examples
+    from ctxvc.replay.comparison import compared, examples
 
     counts = [
         Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))

@@ -17,7 +17,7 @@ def experiment(app: App, arguments: Sequence[str], form: str) -> None:
 
     Without arguments it lists what there is. Raises: BadInput, NotFound.
     """
-    from ctxvc.replay.conversation import read
+    from ctxvc.replay.conversation import conversations_in
     from ctxvc.replay.experiments import EXPERIMENTS
 
     if app.output.json:
@@ -37,7 +37,7 @@ def experiment(app: App, arguments: Sequence[str], form: str) -> None:
             raise NotFound(f"there is no file or folder {path}", hint="name recordings, or folders of them")
     if not paths and name != "proposition":
         raise BadInput(f"{name} needs recordings", hint=f"as in `ctxvc replay experiment {name} FOLDER`")
-    result = EXPERIMENTS[name].run(read(paths, form))
+    result = EXPERIMENTS[name].run(conversations_in(paths, form))
     app.output.lines(_lines(table.markdown for table in result.tables))
 
 

@@ -167,7 +167,7 @@ def _comparison_lines(output: Output, comparison: Comparison) -> Iterator[str]:
                         _tokens(own.budget),
                         own.conversation,
                         f"B{own.block + 1}",
-                        own.what,
+                        own.label,
                         ", ".join(own.anchors),
                     ]
                     for own in comparison.differences

@@ -84,10 +84,10 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
             for message in (*call.before, call.reply):
                 for part in message.parts:
                     is_reply = message is call.reply
-                    made = number - 1 if part.kind == "tool_result" and part.call in calls else number
+                    step = number - 1 if part.kind == "tool_result" and part.call in calls else number
                     pair = calls.get(part.call, -1) if part.kind == "tool_result" else -1
                     blocks.append(
-                        _block(len(blocks), made, number + is_reply, part, blocks[pair] if pair >= 0 else None)
+                        _block(len(blocks), step, number + is_reply, part, blocks[pair] if pair >= 0 else None)
                     )
                     if pair >= 0:
                         blocks[pair] = msgspec.structs.replace(blocks[pair], pair=len(blocks) - 1)
@@ -144,8 +144,8 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
     for event in events:
         match event:
             case Opened():
-                known = {field: value for field in Opened.__struct_fields__ if (value := getattr(event, field))}
-                opened = msgspec.structs.replace(opened, **known)
+                fields = {field: value for field in Opened.__struct_fields__ if (value := getattr(event, field))}
+                opened = msgspec.structs.replace(opened, **fields)
             case Said() | Closed() | Compacted() | Forked():
                 take(gatherer.feed(event))
     take(gatherer.finish())
@@ -177,14 +177,14 @@ def model_calls(messages: Iterable[Message]) -> Iterator[Call]:
         yield Call(tuple(before), reply)
 
 
-def _block(number: int, made: int, seen: int, part: Part, call: Block | None) -> Block:
+def _block(number: int, step: int, seen: int, part: Part, call: Block | None) -> Block:
     if part.kind == "tool_use":
         source = label("tool_use", part.body, part.ext, tool=part.tool).partition(": ")[2]
     else:
         source = call.source if call else ""
     return Block(
         number=number,
-        call=made,
+        call=step,
         seen=seen,
         kind=part.kind,
         role=part.role,
@@ -229,7 +229,7 @@ def _strings(value: Any) -> Iterator[str]:
                 yield from _strings(item)
 
 
-def read(paths: Iterable[Path], format: str = "auto") -> Iterator[Conversation]:
+def conversations_in(paths: Iterable[Path], format: str = "auto") -> Iterator[Conversation]:
     """The conversations of files, and of folders those of their files that are recordings. Raises: BadInput."""
     for path in paths:
         if not path.is_dir():

@@ -102,7 +102,7 @@ def grown(conversation: Conversation, prompt: Prompt, call: int, sizes: Sequence
         block.number for block in conversation.blocks if prompt.call < block.seen <= call and block.kind != "thinking"
     ]
     added = sum(sizes[number] for number in new) if sizes else 0
-    return msgspec.structs.replace(prompt, call=call, whole=prompt.whole.union(new), tokens=prompt.tokens + added)
+    return msgspec.structs.replace(prompt, call=call, complete=prompt.complete.union(new), tokens=prompt.tokens + added)
 
 
 def _call_of(use: Use) -> int:

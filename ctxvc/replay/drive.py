@@ -110,7 +110,7 @@ class Prompts:
         self._slots = slots
         self.keys = [*self.keys[: common + 1], *keys]
         self.sizes = [view.overhead, *self.sizes[1 : common + 1], *sizes]
-        whole: set[int] = set()
+        complete: set[int] = set()
         parts: dict[int, str] = {}
         texts: list[str] = []
         routes: dict[int, int] = {}
@@ -126,8 +126,8 @@ class Prompts:
             elif slot.show == "mask":
                 parts[number] = self.text(slot)
             else:
-                whole.add(number)
-        return Prompt(call, frozenset(whole), parts, tuple(texts), routes, sum(self.sizes))
+                complete.add(number)
+        return Prompt(call, frozenset(complete), parts, tuple(texts), routes, sum(self.sizes))
 
     def _take_text(
         self,
@@ -201,19 +201,19 @@ def drive(
     tools of its own before a recorded reply, each time at the price of one more call.
     Raises: BadPolicy.
     """
-    named: set[str] = set()
+    addresses: set[str] = set()
     for number, call in enumerate(conversation.calls):
-        began = time.perf_counter()
+        start = time.perf_counter()
         for message in call.before:
             prompts.append(message)
         request, failure = _request(replayed)
         extra = 0
-        while managed and request and (calls := agent(request.messages, frozenset(named))):
-            named.update(own.blocks for own in calls)
+        while managed and request and (calls := agent(request.messages, frozenset(addresses))):
+            addresses.update(own.blocks for own in calls)
             extra += replayed.used()
             prompts.act(calls, f"{number}-{extra}")
             request, failure = _request(replayed)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         rehearsal = replayed.rehearsal
         dropped = tuple(problem.why for problem in rehearsal.problems) if rehearsal else ()
         if request is None:

@@ -79,8 +79,8 @@ def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
         case Window():
             return ladder.guard, policy.low_water
         case Episodes():  # its low mark is a share of a ceiling in tokens
-            most = Budget(window=budget, ladder=ladder)
-            ceiling = min(ladder.guard, (policy.ceiling or most.ceiling) / budget) if budget else ladder.guard
+            defaults = Budget(window=budget, ladder=ladder)
+            ceiling = min(ladder.guard, (policy.ceiling or defaults.ceiling) / budget) if budget else ladder.guard
             return ceiling, ceiling * policy.low_water
         case Clear():  # all goes that it may take, which is `least` at the least
             return policy.trigger, policy.trigger - policy.least

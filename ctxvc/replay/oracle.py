@@ -120,7 +120,7 @@ class _Future:
         together: dict[tuple[int, tuple[int, ...]], tuple[int, int, int]] = {}
         for use in uses:
             count, nontrivial, at_risk = together.get((use.call, use.blocks), (0, 0, 0))
-            together[use.call, use.blocks] = (count + 1, nontrivial + use.nt, at_risk + use.at_risk)
+            together[use.call, use.blocks] = (count + 1, nontrivial + use.nt, at_risk + use.ar)
         ordered = sorted(together.items())
         self.call = [call for (call, _), _ in ordered]
         self.holders = [blocks for (_, blocks), _ in ordered]
@@ -178,7 +178,7 @@ class _Run:
                 self.kept += future.nontrivial[use]
                 self.kept_at_risk += future.at_risk[use]
         self.prompts.append(
-            Prompt(call=call, whole=frozenset(self._visible), parts={}, texts=(), routes={}, tokens=self._tokens)
+            Prompt(call=call, complete=frozenset(self._visible), parts={}, texts=(), routes={}, tokens=self._tokens)
         )
 
     def _add(self, number: int, *, new: bool) -> None:
@@ -217,15 +217,15 @@ class _Run:
         free = [future.blocks[number] for number in self._visible if future.free[number]]
         old = [block.number for block in free if block.seen < call]
         results = [block.number for block in free if block.seen == call and block.kind == "tool_result"]
-        others = [block.number for block in free if block.seen == call and block.kind != "tool_result"]
+        calls_and_texts = [block.number for block in free if block.seen == call and block.kind != "tool_result"]
 
         chosen = [number for number in old if future.chosen[number]]
-        least = self._tokens - self._size(chosen)
-        self._shrink(chosen, next((mark for mark in (room.low, room.high) if least <= mark), room.budget))
+        floor = self._tokens - self._size(chosen)
+        self._shrink(chosen, next((mark for mark in (room.low, room.high) if floor <= mark), room.budget))
         for number in sorted(old):
             if self._tokens > room.budget and number in self._visible:
                 self._remove(number)
-        for newest in (results, others):
+        for newest in (results, calls_and_texts):
             self._shrink(newest, room.budget)
 
     def _size(self, numbers: Iterable[int]) -> int:
@@ -241,7 +241,7 @@ class _Run:
             return
         heap = [(self._value(number), -size[number], number) for number in numbers if size[number]]
         heapify(heap)
-        gone: list[int] = []
+        evicted: list[int] = []
         while heap and self._tokens > mark:
             value, _, number = heappop(heap)
             # The value rises where the others that met a use have left.
@@ -250,8 +250,8 @@ class _Run:
                 heappush(heap, (risen, -size[number], number))
                 continue
             self._remove(number)
-            gone.append(number)
-        for number in reversed(gone):
+            evicted.append(number)
+        for number in reversed(evicted):
             if self._tokens + size[number] <= mark:
                 self._add(number, new=False)
                 if blocks[number].seen < self._now and not self._value(number):

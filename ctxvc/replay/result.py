@@ -7,54 +7,21 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from ctxvc.replay.retention import UNMEASURED, Amount, Split
+
 SCHEMA = "ctxvc-replay/1"
-
-_Amount = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class Outcomes(msgspec.Struct, frozen=True, gc=False):
-    """How many uses met what they needed where, the best place first.
-
-    `visible` in a block of the prompt; `routed` by a stub, call or note in it; `searchable` by one search of the
-    archive; `recoverable` only by an address that the prompt does not have; `lost` nowhere.
-    """
-
-    visible: _Amount = 0
-    routed: _Amount = 0
-    searchable: _Amount = 0
-    recoverable: _Amount = 0
-    lost: _Amount = 0
-
-    @property
-    def total(self) -> int:
-        return self.visible + self.routed + self.searchable + self.recoverable + self.lost
-
-    def __add__(self, more: Outcomes) -> Outcomes:
-        return Outcomes(*(a + b for a, b in zip(_values(self), _values(more), strict=True)))
-
-
-class Retention(msgspec.Struct, frozen=True, gc=False):
-    """The outcomes of all uses; of those non-trivial (`nt`: in no block of the last steps); and of those of these at
-    risk (`ar`: only tool results held what was needed)."""
-
-    all: Outcomes = Outcomes()
-    nt: Outcomes = Outcomes()
-    ar: Outcomes = Outcomes()
-
-    def __add__(self, more: Retention) -> Retention:
-        return Retention(self.all + more.all, self.nt + more.nt, self.ar + more.ar)
 
 
 class Visible(msgspec.Struct, frozen=True, gc=False):
     """How many of the same uses are visible under a rule that knows the future."""
 
-    all: _Amount = 0
-    nt: _Amount = 0
-    ar: _Amount = 0
+    all: Amount = 0
+    nt: Amount = 0
+    ar: Amount = 0
 
     def __add__(self, more: Visible) -> Visible:
         return Visible(self.all + more.all, self.nt + more.nt, self.ar + more.ar)
@@ -63,9 +30,9 @@ class Visible(msgspec.Struct, frozen=True, gc=False):
 class Tokens(msgspec.Struct, frozen=True, gc=False):
     """Input tokens: of the largest prompt, of all prompts, and of all prompts if nothing ever leaves (`keep`)."""
 
-    peak: _Amount = 0
-    total: _Amount = 0
-    keep: _Amount = 0
+    peak: Amount = 0
+    total: Amount = 0
+    keep: Amount = 0
 
     @property
     def prune_rate(self) -> float:
@@ -141,27 +108,27 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     sha256: str
     aside: bool
     policy: str
-    budget: _Amount
+    budget: Amount
     options: Options = Options()
-    conversations: _Amount = 1
+    conversations: Amount = 1
     stand_in: str = ""
-    calls: _Amount = 0
-    failed: _Amount = 0
-    over: _Amount = 0
-    invalid: _Amount = 0
+    calls: Amount = 0
+    failed: Amount = 0
+    over: Amount = 0
+    invalid: Amount = 0
     tokens: Tokens = Tokens()
     cost: Cost = Cost()
-    prefix_breaks: _Amount = 0
-    recoveries: _Amount = 0
-    events: Mapping[str, Mapping[str, _Amount]] = {}
-    dropped: Mapping[str, _Amount] = {}
-    retention: Retention = Retention()
-    kinds: Mapping[str, Retention] = {}
-    failures: Mapping[str, Retention] = {}
+    prefix_breaks: Amount = 0
+    recoveries: Amount = 0
+    events: Mapping[str, Mapping[str, Amount]] = {}
+    dropped: Mapping[str, Amount] = {}
+    retention: Split = Split()
+    kinds: Mapping[str, Split] = {}
+    failures: Mapping[str, Split] = {}
     oracle: Visible = Visible()
     belady: Visible = Visible()
     uses: str = ""
-    store_bytes: _Amount = 0
+    store_bytes: Amount = 0
     timing: Timing = Timing()
 
     @property
@@ -171,14 +138,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
         return msgspec.structs.replace(self, options=options, store_bytes=0, timing=Timing())
 
 
-#: What is set in a use's byte beside its outcome; the lower bits are the outcome's place among `Outcomes`.
+#: What is set in a use's byte beside its outcome; the lower bits are the outcome's place among `OUTCOMES`.
 _OUTCOME, _NT, _AR = 7, 8, 16
-#: Stands for a use at a call that had no prompt.
-UNMEASURED = 255
 
 
 class UsesMeasured(NamedTuple):
-    """The outcome of each use, as a place among the fields of `Outcomes`, and the places of uses by class."""
+    """The outcome of each use, as a place among `OUTCOMES`, and the places of uses by class."""
 
     outcomes: bytes
     nt: tuple[int, ...]
@@ -214,7 +179,3 @@ def encode(result: Result) -> bytes:
 def decode(line: bytes) -> Result:
     """The result of a line. Raises: msgspec.DecodeError, also for another schema."""
     return _DECODER.decode(line)
-
-
-def _values(outcomes: Outcomes) -> tuple[int, ...]:
-    return tuple(getattr(outcomes, field) for field in Outcomes.__struct_fields__)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from functools import cached_property
 from itertools import islice
 from math import sqrt
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -245,7 +245,7 @@ class Gauge:
         """The outcomes of these uses, by their places, as if they were made at this prompt."""
         if not numbers:
             return b""
-        lookup, present = self._lookup, prompt.whole
+        lookup, present = self._lookup, prompt.complete
         self._parts.change(set(prompt.parts.values()))
         self._texts.change(set(prompt.texts))
         self._words = None
@@ -283,13 +283,13 @@ class Gauge:
         block = lookup.blocks[holder]
         if block.kind != "tool_result" or block.pair < 0 or not block.source:
             return False
-        return block.pair in prompt.whole or (
+        return block.pair in prompt.complete or (
             block.pair in prompt.parts and lookup.names(holder, prompt.parts[block.pair])
         )
 
     def _shows(self, word: str, prompt: Prompt) -> bool:
         """Whether a prompt holds a word."""
-        if not prompt.whole.isdisjoint(self._lookup.postings[word]):
+        if not prompt.complete.isdisjoint(self._lookup.postings[word]):
             return True
         if self._words is None:
             texts = (*self._parts.texts, *self._texts.texts)
@@ -300,14 +300,21 @@ class Gauge:
 # --- counted
 
 
-class Counts(msgspec.Struct, frozen=True):
-    """So many uses of each outcome."""
+Amount = Annotated[int, msgspec.Meta(ge=0)]
 
-    visible: int = 0
-    routed: int = 0
-    searchable: int = 0
-    recoverable: int = 0
-    lost: int = 0
+
+class Counts(msgspec.Struct, frozen=True, gc=False):
+    """How many uses met what they needed where, the best place first.
+
+    `visible` in a block of the prompt; `routed` by a stub, call or note in it; `searchable` by one search of the
+    archive; `recoverable` only by an address that the prompt does not have; `lost` nowhere.
+    """
+
+    visible: Amount = 0
+    routed: Amount = 0
+    searchable: Amount = 0
+    recoverable: Amount = 0
+    lost: Amount = 0
 
     @property
     def total(self) -> int:
@@ -325,15 +332,16 @@ class Counts(msgspec.Struct, frozen=True):
         return Counts(*(getattr(self, name) + getattr(addend, name) for name in OUTCOMES))
 
 
-class Split(msgspec.Struct, frozen=True):
-    """Counts over all uses, the non-trivial ones and, of those, the ones at risk."""
+class Split(msgspec.Struct, frozen=True, gc=False):
+    """The counts of all uses; of those non-trivial (`nt`: in no block of the last steps); and of those of these at risk
+    (`ar`: only tool results held what was needed)."""
 
     all: Counts = Counts()
     nt: Counts = Counts()
-    at_risk: Counts = Counts()
+    ar: Counts = Counts()
 
     def __add__(self, addend: Split) -> Split:
-        return Split(self.all + addend.all, self.nt + addend.nt, self.at_risk + addend.at_risk)
+        return Split(self.all + addend.all, self.nt + addend.nt, self.ar + addend.ar)
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -357,7 +365,7 @@ class Retention(msgspec.Struct, frozen=True):
 def retention(uses: Sequence[Use], outcomes: bytes) -> Retention:
     """The counts of a run's outcomes, one a use. Uses that were not measured are left out."""
     cells = Counter(
-        (use.kind, use.category, use.nt, use.at_risk, outcome) for use, outcome in zip(uses, outcomes, strict=True)
+        (use.kind, use.category, use.nt, use.ar, outcome) for use, outcome in zip(uses, outcomes, strict=True)
     )
     measured = [(*cell, count) for cell, count in cells.items() if cell[-1] != UNMEASURED]
     return Retention(

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
 from ctxvc import policies
 from ctxvc.core.policy import Policy
 from ctxvc.policies import Composed
@@ -23,8 +21,8 @@ from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.marks import Marks, marks, worked
-from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Timing, Tokens, UsesMeasured, Visible, encode_uses
-from ctxvc.replay.retention import UNMEASURED, VISIBLE, Gauge, Lookup, Split, retention
+from ctxvc.replay.result import Cost, Result, Timing, Tokens, UsesMeasured, Visible, encode_uses
+from ctxvc.replay.retention import UNMEASURED, VISIBLE, Gauge, Lookup, retention
 from ctxvc.replay.uses import Use, uses
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
@@ -145,7 +143,7 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
     events = _events(session)
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
-    kept = retention(lookup.uses, gauge.outcomes)
+    retained = retention(lookup.uses, gauge.outcomes)
     between = worked(marks(inner, setup.budget), totals, setup.budget)
     return Result(
         version="",
@@ -175,9 +173,9 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
         recoveries=recoveries.calls,
         events=events,
         dropped=dict(dropped),
-        retention=_retention(kept.uses),
-        kinds={kind: _retention(split) for kind, split in kept.kinds.items()},
-        failures={name: _retention(split) for name, split in kept.categories.items()},
+        retention=retained.uses,
+        kinds=dict(retained.kinds.items()),
+        failures=dict(retained.categories.items()),
         oracle=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=False)),
         belady=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=True)),
         uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
@@ -231,21 +229,17 @@ def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
 _NO_EVENTS = frozenset({"step", "session", "settings"})
 
 
-def _retention(split: Split) -> Retention:
-    return Retention(*(Outcomes(*msgspec.structs.astuple(counts)) for counts in (split.all, split.nt, split.at_risk)))
-
-
 def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
     nt = tuple(place for place, use in enumerate(uses) if use.nt)
-    return UsesMeasured(bytes(outcomes), nt, tuple(place for place in nt if uses[place].at_risk))
+    return UsesMeasured(bytes(outcomes), nt, tuple(place for place in nt if uses[place].ar))
 
 
 def _visible(uses: Sequence[Use], outcomes: bytes, bound: bytes) -> Visible:
     """What a bound sees of the uses of a run that were measured: of a call that failed there is nothing to compare."""
     visible = [
-        use for use, own, other in zip(uses, outcomes, bound, strict=True) if other == VISIBLE and own != UNMEASURED
+        use for use, own, ideal in zip(uses, outcomes, bound, strict=True) if ideal == VISIBLE and own != UNMEASURED
     ]
-    return Visible(len(visible), sum(use.nt for use in visible), sum(use.at_risk for use in visible))
+    return Visible(len(visible), sum(use.nt for use in visible), sum(use.ar for use in visible))
 
 
 def _seconds(time: str) -> float | None:

@@ -79,9 +79,9 @@ def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple
     if any(text.startswith(NOTED) for message in messages[-APART:] for text in texts_of(message)):
         return ()
     counts = Counter(name.rstrip(".-/") for text in texts if not text.startswith("[") for name in _names(text))
-    known = ", ".join(name for name, _ in counts.most_common(40))[:KNOWN]
+    names = ", ".join(name for name, _ in counts.most_common(40))[:KNOWN]
     replies = (text for message in reversed(messages) if message["role"] == "assistant" for text in texts_of(message))
-    return (ToolCall("note", "", f"known so far: {known}; newest: {next(replies, '')[:SAID]}"),)
+    return (ToolCall("note", "", f"known so far: {names}; newest: {next(replies, '')[:SAID]}"),)
 
 
 #: How the result of a stand-in's note begins.

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from ctxvc.replay.result import Cost, Outcomes, Result, Retention, Tokens, Visible
-from ctxvc.replay.retention import wilson
+from ctxvc.replay.result import Cost, Result, Tokens, Visible
+from ctxvc.replay.retention import Counts, Split, wilson
 
 #: Uses by how hard it is to meet them: all, non-trivial, at risk.
 Class = Literal["all", "nt", "ar"]
@@ -34,7 +34,7 @@ class Totals(msgspec.Struct, frozen=True):
     cost: Cost = Cost()
     prefix_breaks: int = 0
     recoveries: int = 0
-    retention: Retention = Retention()
+    retention: Split = Split()
     oracle: Visible = Visible()
     belady: Visible = Visible()
     macro: dict[str, dict[str, float]] = {}
@@ -60,7 +60,7 @@ class Totals(msgspec.Struct, frozen=True):
         return 100 * self.prefix_breaks / self.calls if self.calls else 0.0
 
 
-def of_class(retention: Retention, uses: Class) -> Outcomes:
+def of_class(retention: Split, uses: Class) -> Counts:
     """The outcomes of a class of uses."""
     return {"all": retention.all, "nt": retention.nt, "ar": retention.ar}[uses]
 
@@ -90,7 +90,7 @@ def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
         cost=Cost(*(math.fsum(getattr(result.cost, part) for result in results) for part in Cost.__struct_fields__)),
         prefix_breaks=sum(result.prefix_breaks for result in results),
         recoveries=sum(result.recoveries for result in results),
-        retention=sum((result.retention for result in results), Retention()),
+        retention=sum((result.retention for result in results), Split()),
         oracle=sum((result.oracle for result in results), Visible()),
         belady=sum((result.belady for result in results), Visible()),
         macro={uses: _macro(uses, results) for uses in CLASSES},

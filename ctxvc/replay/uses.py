@@ -21,8 +21,8 @@ STEPS = 5
 class Use(msgspec.Struct, frozen=True, gc=False):
     """An anchor in the reply of a call, and the numbers of the earlier blocks that hold it, in order.
 
-    `nt` (non-trivial): none of those blocks is of the last 5 steps, nor of what came in since. `at_risk`: it is `nt`,
-    and of its blocks only tool results hold it, thinking aside.
+    `nt` (non-trivial): none of those blocks is of the last 5 steps, nor of what came in since. `ar` (at risk): it
+    is `nt`, and of its blocks only tool results hold it, thinking aside.
     """
 
     call: int
@@ -30,7 +30,7 @@ class Use(msgspec.Struct, frozen=True, gc=False):
     kind: AnchorKind
     blocks: tuple[int, ...]
     nt: bool
-    at_risk: bool
+    ar: bool
     category: Category
 
 
@@ -80,8 +80,8 @@ def _uses(
                 continue
             newest = next(blocks[number] for number in reversed(own) if blocks[number].kind != "thinking")
             nt = not any(blocks[number].call >= call - STEPS for number in _recent(own, seen, call - STEPS))
-            at_risk = nt and all(blocks[number].kind in ("tool_result", "thinking") for number in own)
-            yield Use(call, anchor, kind, own, nt, at_risk, category(kind, oldest, newest, failures))
+            ar = nt and all(blocks[number].kind in ("tool_result", "thinking") for number in own)
+            yield Use(call, anchor, kind, own, nt, ar, category(kind, oldest, newest, failures))
 
 
 def _recent(numbers: Sequence[int], seen: Sequence[int], call: int) -> Iterator[int]:

@@ -79,14 +79,14 @@ def login() -> Conversation:
 def everything(conversation: Conversation, call: int) -> Prompt:
     """The prompt in which every block stands."""
     whole = frozenset(block.number for block in conversation.blocks if block.seen <= call)
-    return Prompt(call=call, whole=whole, parts={}, texts=(), routes={}, tokens=1000)
+    return Prompt(call=call, complete=whole, parts={}, texts=(), routes={}, tokens=1000)
 
 
 def nothing(call: int, *texts: str, **fields: Any) -> Prompt:
     """A prompt without a block, but for texts of ours."""
     return Prompt(
         call=call,
-        whole=frozenset(fields.get("whole", ())),
+        complete=frozenset(fields.get("complete", ())),
         parts=fields.get("parts", {}),
         texts=texts,
         routes=fields.get("routes", {}),

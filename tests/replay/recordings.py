@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.result import Outcomes, Result, Retention, Timing, Tokens
+from ctxvc.replay.result import Result, Timing, Tokens
+from ctxvc.replay.retention import Counts, Split
 from ctxvc.replay.work import Setup
 
 
@@ -46,7 +47,7 @@ def count_only(conversation: Conversation, setups: Sequence[Setup]) -> Iterable[
             options=setup.options,
             calls=len(conversation.calls),
             tokens=Tokens(peak=total, total=total, keep=total),
-            retention=Retention(all=Outcomes(visible=len(conversation.blocks))),
+            retention=Split(all=Counts(visible=len(conversation.blocks))),
             timing=Timing(mean=time.perf_counter()),
         )
 

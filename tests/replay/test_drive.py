@@ -32,7 +32,7 @@ def test_a_prompt_has_the_blocks_that_its_call_could_see() -> None:
     talk = _talk(4)
     for call, driven in enumerate(_driven(talk, "keep", 100_000)):
         assert driven.prompt is not None
-        assert driven.prompt.whole == {block.number for block in talk.blocks if block.seen <= call}
+        assert driven.prompt.complete == {block.number for block in talk.blocks if block.seen <= call}
         assert driven.prompt.parts == driven.prompt.routes == {}
         assert not driven.faults and not driven.over
 
@@ -42,9 +42,9 @@ def test_what_leaves_is_routed_by_its_stub() -> None:
     *_, last = _driven(talk, "window:low_water=0.5", 6_000)
     prompt = last.prompt
     assert prompt is not None and prompt.tokens <= 6_000
-    gone = {block.number for block in talk.blocks if block.seen <= prompt.call} - prompt.whole - prompt.parts.keys()
+    gone = {block.number for block in talk.blocks if block.seen <= prompt.call} - prompt.complete - prompt.parts.keys()
 
-    assert gone and 0 in prompt.whole  # the human's question stays
+    assert gone and 0 in prompt.complete  # the human's question stays
     assert all("B" in prompt.texts[place] for place in prompt.routes.values())
 
 

@@ -30,7 +30,7 @@ def use(call: int, *blocks: int, nt: bool = True, at_risk: bool = False) -> Use:
 
 
 def whole(prompts: Iterable[Prompt]) -> list[set[int]]:
-    return [set(prompt.whole) for prompt in prompts]
+    return [set(prompt.complete) for prompt in prompts]
 
 
 #: 0 human, 1 call; 2 result, 3 call; 4 result, 5 call; 6 result, 7 answer (in no prompt)
@@ -68,8 +68,8 @@ def test_worth_is_by_token() -> None:
     sizes = (5, 1, 1, 1, 1, 60, 20, 20, 20, 1, 30, 1)
     uses = [use(2, 5), use(2, 5), use(2, 6), use(2, 7), use(2, 8)]
     prompts = list(oracle(conversation, uses, sizes, 150, 0.95, 0.9))
-    assert {6, 7, 8} <= prompts[2].whole
-    assert 5 not in prompts[2].whole
+    assert {6, 7, 8} <= prompts[2].complete
+    assert 5 not in prompts[2].complete
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -287,7 +287,7 @@ def _best(
 
 
 def nontrivial(prompts: Iterable[Prompt], uses: Sequence[Use]) -> int:
-    by_call = [prompt.whole for prompt in prompts]
+    by_call = [prompt.complete for prompt in prompts]
     return sum(u.nt and not by_call[u.call].isdisjoint(u.blocks) for u in uses)
 
 
@@ -343,10 +343,10 @@ def test_every_prompt_is_within_the_budget_as_far_as_anything_may_leave(
     for prompt in prompts:
         seen = {block.number for block in conversation.blocks if block.seen <= prompt.call}
         human = {number for number in seen if conversation.blocks[number].origin == "human"}
-        assert prompt.tokens == overhead + sum(sizes[number] for number in prompt.whole)
-        assert human <= prompt.whole <= seen - gone
-        assert prompt.tokens <= budget or prompt.whole == human
-        gone |= seen - prompt.whole
+        assert prompt.tokens == overhead + sum(sizes[number] for number in prompt.complete)
+        assert human <= prompt.complete <= seen - gone
+        assert prompt.tokens <= budget or prompt.complete == human
+        gone |= seen - prompt.complete
 
 
 @pytest.mark.parametrize("budget", [12_000, 32_000])

@@ -10,7 +10,8 @@ import pytest
 
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.replay import parquet
-from ctxvc.replay.result import Outcomes, Retention, Tokens
+from ctxvc.replay.result import Tokens
+from ctxvc.replay.retention import Counts, Split
 from tests.cli.conftest import Run, run
 from tests.replay.recordings import recording
 from tests.replay.test_result_file import result
@@ -22,7 +23,7 @@ def test_each_result_is_a_row_and_each_group_of_fields_has_its_columns(tmp_path:
     arrow = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
     made = [
         result("keep", tokens=Tokens(peak=7), events={"archive": {"agent": 2}}),
-        result("mask", retention=Retention(nt=Outcomes(visible=3)), kinds={"path": Retention()}),
+        result("mask", retention=Split(nt=Counts(visible=3)), kinds={"path": Split()}),
     ]
 
     parquet.write(made, tmp_path / "results.parquet")

@@ -9,11 +9,8 @@ import pytest
 
 from ctxvc.errors import BadInput, Refused
 from ctxvc.replay.result import (
-    UNMEASURED,
     Options,
-    Outcomes,
     Result,
-    Retention,
     Timing,
     UsesMeasured,
     decode,
@@ -22,6 +19,7 @@ from ctxvc.replay.result import (
     encode_uses,
 )
 from ctxvc.replay.result_file import ResultFile, code_version, key
+from ctxvc.replay.retention import UNMEASURED, Counts, Split
 
 VERSION = "1+abc"
 
@@ -163,10 +161,10 @@ def test_the_outcomes_of_uses_come_back_as_they_were() -> None:
 
 
 def test_retention_adds_up() -> None:
-    one = Retention(all=Outcomes(visible=3, routed=1), nt=Outcomes(visible=1, lost=1))
-    two = Retention(all=Outcomes(visible=2, searchable=4), ar=Outcomes(recoverable=5))
+    one = Split(all=Counts(visible=3, routed=1), nt=Counts(visible=1, lost=1))
+    two = Split(all=Counts(visible=2, searchable=4), ar=Counts(recoverable=5))
 
     both = one + two
 
-    assert both.all == Outcomes(visible=5, routed=1, searchable=4)
-    assert (both.nt, both.ar, both.all.total) == (Outcomes(visible=1, lost=1), Outcomes(recoverable=5), 10)
+    assert both.all == Counts(visible=5, routed=1, searchable=4)
+    assert (both.nt, both.ar, both.all.total) == (Counts(visible=1, lost=1), Counts(recoverable=5), 10)

@@ -42,7 +42,7 @@ V, R, S, F, L = VISIBLE, ROUTED, SEARCHABLE, RECOVERABLE, LOST
         (everything(LOGIN, 6), (V, V, V, V, V)),
         (nothing(6), (F, F, F, F, F)),
         # Another block than the source has the path; nothing leads to the source.
-        (nothing(6, whole=[2]), (F, V, F, F, F)),
+        (nothing(6, complete=[2]), (F, V, F, F, F)),
         # A part of the source, such as a mask.
         (nothing(6, parts={3: "… = 48213"}), (V, F, F, F, F)),
         # A note that has one of the anchors, and another inside a longer word. A search for the one, which the reply
@@ -54,7 +54,7 @@ V, R, S, F, L = VISIBLE, ROUTED, SEARCHABLE, RECOVERABLE, LOST
         (nothing(6, STUB), (F, R, F, F, F)),
         # An address that says nothing of what is there; the same, and the call stands above it.
         (nothing(6, "[archived G1: 9 blocks; recover G1]", routes={3: 0}), (F, F, F, F, F)),
-        (nothing(6, "[archived B4; recover B4]", routes={3: 0}, whole=[2]), (R, V, R, R, R)),
+        (nothing(6, "[archived B4; recover B4]", routes={3: 0}, complete=[2]), (R, V, R, R, R)),
         (nothing(6, "[archived B4; recover B4]", routes={3: 0}, parts={2: PATH}), (R, V, R, R, R)),
         # A group that names the file by the end of its path.
         (nothing(6, "[archived G1: Read auth.py; recover G1]", routes={2: 0, 3: 0}), (R, R, R, R, R)),
@@ -69,7 +69,7 @@ def test_each_use_has_its_outcome(prompt: Prompt, expected: tuple[int, ...]) -> 
 
 
 def test_without_an_archive_what_is_not_in_sight_is_lost() -> None:
-    prompt = nothing(6, "[archived B4 limit]", "saw compare_digest", routes={3: 0}, whole=[2])
+    prompt = nothing(6, "[archived B4 limit]", "saw compare_digest", routes={3: 0}, complete=[2])
 
     assert tuple(Gauge(LOOKUP, archive=False).add(prompt)) == (L, V, R, L, L)
 
@@ -142,7 +142,7 @@ def test_a_run_that_shows_everything_and_one_that_shows_nothing() -> None:
         hidden.add(nothing(call))
 
     assert retention(USES, shown.outcomes).uses.all == Counts(visible=ALL)
-    assert retention(USES, shown.outcomes).uses.at_risk == Counts(visible=4)
+    assert retention(USES, shown.outcomes).uses.ar == Counts(visible=4)
     assert retention(USES, hidden.outcomes).uses.all == Counts(lost=ALL)
     assert none.outcomes == bytes([UNMEASURED]) * ALL
     assert retention(USES, none.outcomes).uses.all == Counts()
@@ -151,19 +151,19 @@ def test_a_run_that_shows_everything_and_one_that_shows_nothing() -> None:
 def test_uses_are_counted_by_kind_and_category() -> None:
     gauge = Gauge(LOOKUP)
     gauge.add(nothing(0))  # the path, trivial: recoverable
-    gauge.add(nothing(6, "Use compare_digest.", whole=[2]))
+    gauge.add(nothing(6, "Use compare_digest.", complete=[2]))
 
     kept = retention(USES, gauge.outcomes)
 
     assert kept.uses.all == Counts(visible=1, routed=1, searchable=2, recoverable=2)
     assert kept.uses.nt == Counts(visible=1, routed=1, searchable=2, recoverable=1)
-    assert kept.uses.at_risk == Counts(routed=1, searchable=2, recoverable=1)
+    assert kept.uses.ar == Counts(routed=1, searchable=2, recoverable=1)
     assert kept.kinds["path"].all == Counts(visible=1, recoverable=1)
     assert kept.kinds["identifier"].nt == Counts(routed=1, searchable=1)
     assert kept.kinds["url"].all == Counts()
     assert kept.categories["evidence"].all == Counts(routed=1, searchable=1, recoverable=1)
     assert kept.categories["contract"].all == Counts(visible=1, recoverable=1)
-    assert kept.categories["verbatim"].at_risk == Counts(searchable=1)
+    assert kept.categories["verbatim"].ar == Counts(searchable=1)
     assert (kept + kept).kinds["path"].all == Counts(visible=2, recoverable=2)
 
 
@@ -186,7 +186,7 @@ def test_outcomes_are_those_that_a_plain_search_finds(
     """Whatever the prompts before were: a gauge carries over only what is still there."""
     gauge = Gauge(LOOKUP, archive=False)
     for whole, parts, texts in prompts:
-        prompt = nothing(6, *texts, whole=whole, parts=parts)
+        prompt = nothing(6, *texts, complete=whole, parts=parts)
         for use, outcome in zip(USES[1:], gauge.add(prompt), strict=True):
             if whole & set(use.blocks) or any(stands_in(use.anchor, text) for text in parts.values()):
                 assert outcome == VISIBLE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ctxvc.replay.result import Cost, Outcomes, Retention, Tokens, Visible
-from ctxvc.replay.retention import wilson
+from ctxvc.replay.result import Cost, Tokens, Visible
+from ctxvc.replay.retention import Counts, Split, wilson
 from ctxvc.replay.totals import totals
 from tests.replay.test_result_file import result
 
@@ -25,8 +25,8 @@ def test_wilsons_interval_ends_at_what_is_possible() -> None:
 
 
 def test_a_large_conversation_counts_more_in_the_micro_average_and_as_much_in_the_macro_average() -> None:
-    large = Retention(nt=Outcomes(visible=10, routed=20, lost=70))
-    small = Retention(nt=Outcomes(visible=2))
+    large = Split(nt=Counts(visible=10, routed=20, lost=70))
+    small = Split(nt=Counts(visible=2))
     (total,) = totals(
         [
             result(conversation="large", retention=large, oracle=Visible(nt=40), belady=Visible(nt=20)),

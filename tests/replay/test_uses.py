@@ -12,19 +12,19 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.anchors import reply_anchors, stands_in
 from ctxvc.replay.common import NONE, CommonAnchors
-from ctxvc.replay.conversation import Conversation, read
+from ctxvc.replay.conversation import Conversation, conversations_in
 from ctxvc.replay.uses import Use, uses
 from tests.replay.login import LINE, PATH, SOURCE, conversation, human, login, reply, result
 
 
 def test_the_uses_of_a_conversation_are_those_worked_out_on_paper() -> None:
     assert uses(login(), NONE) == (
-        Use(0, PATH, "path", (0,), nt=False, at_risk=False, category="contract"),
-        Use(6, "48213", "number", (3,), nt=True, at_risk=True, category="evidence"),
-        Use(6, PATH, "path", (0, 2), nt=True, at_risk=False, category="contract"),
-        Use(6, "compare_digest", "identifier", (3,), nt=True, at_risk=True, category="evidence"),
-        Use(6, "user.token", "identifier", (3,), nt=True, at_risk=True, category="evidence"),
-        Use(6, LINE, "line", (3,), nt=True, at_risk=True, category="verbatim"),
+        Use(0, PATH, "path", (0,), nt=False, ar=False, category="contract"),
+        Use(6, "48213", "number", (3,), nt=True, ar=True, category="evidence"),
+        Use(6, PATH, "path", (0, 2), nt=True, ar=False, category="contract"),
+        Use(6, "compare_digest", "identifier", (3,), nt=True, ar=True, category="evidence"),
+        Use(6, "user.token", "identifier", (3,), nt=True, ar=True, category="evidence"),
+        Use(6, LINE, "line", (3,), nt=True, ar=True, category="verbatim"),
     )
 
 
@@ -36,9 +36,7 @@ def test_a_use_is_trivial_within_five_steps(idle: int, nt: bool) -> None:
 
     own = uses(conversation(([human("go")], reply(c0=("sh", {}))), *steps, last), NONE)
 
-    assert [(use.call, use.anchor, use.blocks, use.nt, use.at_risk) for use in own] == [
-        (idle + 1, "12345", (2,), nt, nt)
-    ]
+    assert [(use.call, use.anchor, use.blocks, use.nt, use.ar) for use in own] == [(idle + 1, "12345", (2,), nt, nt)]
 
 
 def test_common_anchors_and_those_of_the_system_prompt_do_not_count() -> None:
@@ -66,7 +64,7 @@ def test_thinking_is_no_reason_for_a_use_but_makes_it_trivial() -> None:
         ([human("on")], reply("call saveAll")),
     )
     (use,) = uses(thought_again, NONE)
-    assert (use.blocks, use.nt, use.at_risk) == ((2, 13), False, False)
+    assert (use.blocks, use.nt, use.ar) == ((2, 13), False, False)
 
 
 def test_a_use_of_what_only_results_and_thinking_have_is_at_risk() -> None:
@@ -78,7 +76,7 @@ def test_a_use_of_what_only_results_and_thinking_have_is_at_risk() -> None:
     )
 
     (use,) = uses(made, NONE)
-    assert (use.blocks, use.nt, use.at_risk) == ((2, 3), True, True)
+    assert (use.blocks, use.nt, use.ar) == ((2, 3), True, True)
 
 
 def _one_call(tool: str, argument: dict[str, str], *, error: bool = False) -> Conversation:
@@ -155,15 +153,15 @@ def test_uses_are_those_that_a_plain_search_finds(steps: list[tuple[str, str, st
                 at_risk = nt and {block.kind for block in said} == {"tool_result"}
                 expected.add((number, anchor, tuple(block.number for block in blocks), nt, at_risk))
 
-    assert {(use.call, use.anchor, use.blocks, use.nt, use.at_risk) for use in uses(made, NONE)} == expected
+    assert {(use.call, use.anchor, use.blocks, use.nt, use.ar) for use in uses(made, NONE)} == expected
 
 
 def test_recorded_conversations_have_uses_of_every_kind(recordings: Path) -> None:
     files = sorted((recordings / "trajectories").glob("entire-cli-1*.jsonl.gz"))
 
-    own = [use for made in read(files) for use in uses(made)]
+    own = [use for made in conversations_in(files) for use in uses(made)]
 
     assert {use.kind for use in own} >= {"path", "identifier", "quoted", "line", "number"}
-    assert {use.kind for use in own if use.at_risk} >= {"path", "identifier", "quoted", "line"}
+    assert {use.kind for use in own if use.ar} >= {"path", "identifier", "quoted", "line"}
     assert all(use.blocks for use in own)
-    assert not [use for use in own if use.at_risk and not use.nt]
+    assert not [use for use in own if use.ar and not use.nt]

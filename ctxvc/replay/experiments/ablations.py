@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ctxvc.replay import standin
-from ctxvc.replay.compare import Transitions, transitions
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.experiments.measure import Variant, counted, measured
+from ctxvc.replay.experiments.measure import Variant, counts_at, measured
 from ctxvc.replay.experiments.splice import in_date_order
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.retention import Counts, Lookup
+from ctxvc.replay.transitions import Transitions, transitions
 from ctxvc.replay.uses import uses
 from ctxvc.tokens.meter import Meter
 
@@ -112,14 +112,14 @@ def run(
     *,
     variants: Sequence[tuple[Variant, str]] = VARIANTS,
     budget: int = 32_000,
-    most: int = 36,
+    limit: int = 36,
 ) -> Ablations:
     """Each variant, the first of them the full method, on the same uses of so many conversations, evenly over their
-    dates; `most` 0 for all.
+    dates; `limit` 0 for all.
     """
     ordered = in_date_order(conversations)
-    if 0 < most < len(ordered):
-        ordered = [ordered[number * len(ordered) // most] for number in range(most)]
+    if 0 < limit < len(ordered):
+        ordered = [ordered[number * len(ordered) // limit] for number in range(limit)]
     figures: list[VariantFigures] = [
         VariantFigures(
             variant.name, variant.policy, variant.bare, Counts(), 0, 0, 0, 0, 0.0, 0, 0, Transitions(), paper
@@ -136,7 +136,7 @@ def run(
             was = figures[at]
             figures[at] = msgspec.structs.replace(
                 was,
-                nt=was.nt + counted(own.outcomes, nt),
+                nt=was.nt + counts_at(own.outcomes, nt),
                 calls=was.calls + own.calls,
                 failed=was.failed + own.failed,
                 over=was.over + own.over,

@@ -60,11 +60,11 @@ class LayerShares(msgspec.Struct, frozen=True):
         for one in self.budgets:
             total = sum(one.tokens.values())
             for layer in LAYERS:
-                left = one.tokens.get(layer, 0)
+                tokens = one.tokens.get(layer, 0)
                 reached = f"{one.reached.get(layer, 0)} of {one.conversations}"
-                share = percent(left / total if total else None)
+                share = percent(tokens / total if total else None)
                 batches = str(one.batches.get(layer, 0))
-                rows.append((f"{one.budget:,}", layer, f"{left:,}", share, batches, reached, there[layer]))
+                rows.append((f"{one.budget:,}", layer, f"{tokens:,}", share, batches, reached, there[layer]))
         return (Table("Layered: what each layer takes", columns, tuple(rows), APART),)
 
 
@@ -83,12 +83,12 @@ def run(
         count += 1
         meter = Meter(None)
         for budget in budgets:
-            taken: set[Layer] = set()
+            active: set[Layer] = set()
             for batch in removals(conversation, policy, budget, meter):
                 tokens[budget].update(batch)
                 batches[budget].update(batch.keys())
-                taken |= batch.keys()
-            last = next((layer for layer in ("guard", "summarise", "clear", "offload") if layer in taken), "")
+                active |= batch.keys()
+            last = next((layer for layer in ("guard", "summarise", "clear", "offload") if layer in active), "")
             reached[budget][last] += 1
     return LayerShares(
         tuple(
@@ -104,18 +104,18 @@ def removals(conversation: Conversation, policy: str, budget: int, meter: Meter)
     A block that is taken again, as an offloaded result that a summary stands for later, counts where it first left.
     """
     replayed = new_session(conversation, policies.parse(policy), budget, meter=meter)
-    gone: set[str] = set()
+    removed: set[str] = set()
     for _ in drive(conversation, replayed, Prompts(replayed)):
         view = replayed.view()
-        new = [row for row in view.ledger.rows() if _left(row) and row.id not in gone]
-        gone.update(row.id for row in new)
-        taken: Counter[Layer] = Counter()
+        new = [row for row in view.ledger.rows() if _is_removed(row) and row.id not in removed]
+        removed.update(row.id for row in new)
+        batch: Counter[Layer] = Counter()
         for row in new:
-            taken[_layer(view.ledger, row)] += _tokens(view, row)
-        yield taken
+            batch[_layer(view.ledger, row)] += _tokens(view, row)
+        yield batch
 
 
-def _left(row: Row) -> bool:
+def _is_removed(row: Row) -> bool:
     return not row.present and row.state != "deleted" and row.kind not in ("dashboard", "thinking")
 
 

@@ -111,29 +111,29 @@ def run(
     *,
     ceilings: Sequence[int] = CEILINGS,
     summaries: Sequence[int] = (80_000,),
-    most: int = 12,
+    limit: int = 12,
 ) -> LongRun:
-    """The runs at these ceilings, and those of `summary` that begins at these. `most` is the number of conversations
-    that are taken, evenly over their dates; 0 for all, which
-    may take hours: a call takes the longer, the more blocks there are that may not leave.
+    """The runs at these ceilings, and those of `summary` that begins at these. `limit` is the number of conversations
+    that are taken, evenly over their dates; 0 for all, which may take hours: a call takes the longer, the more blocks
+    there are that may not leave.
     """
     ordered = in_date_order(conversations)
-    if 0 < most < len(ordered):
-        ordered = [ordered[number * len(ordered) // most] for number in range(most)]
-    whole = spliced(ordered)
-    lookup = Lookup(whole.conversation, uses(whole.conversation))
+    if 0 < limit < len(ordered):
+        ordered = [ordered[number * len(ordered) // limit] for number in range(limit)]
+    sequence = spliced(ordered)
+    lookup = Lookup(sequence.conversation, uses(sequence.conversation))
     setups = [(f"episodes:derive=on,ceiling={ceiling}", ceiling) for ceiling in ceilings]
     for ceiling in summaries:  # its usual shares, of the ceiling
         share = ceiling / WINDOW
         setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
-    runs = tuple(_run(whole, lookup, spec, ceiling, meter) for spec, ceiling in setups)
-    sizes = [meter.count(block.text) for block in whole.conversation.blocks]
-    return LongRun(len(ordered), sum(sizes), runs, _uncapped(whole, lookup, sizes))
+    runs = tuple(_run(sequence, lookup, spec, ceiling, meter) for spec, ceiling in setups)
+    sizes = [meter.count(block.text) for block in sequence.conversation.blocks]
+    return LongRun(len(ordered), sum(sizes), runs, _uncapped(sequence, lookup, sizes))
 
 
-def _run(whole: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) -> Run:
-    conversation = whole.conversation
+def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) -> Run:
+    conversation = sequence.conversation
     replayed = new_session(conversation, policies.parse(spec), WINDOW, meter=meter)
     replayed.shows_dashboard = False  # as in the paper
     prompts, gauge, cache = Prompts(replayed), Gauge(lookup, search=False), CacheSimulation()
@@ -157,7 +157,7 @@ def _run(whole: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) 
             excess = max(excess, tokens - ceiling)
             floor = max(floor, _floor(replayed.view()))
     paid, tenth = cache.cost(), max(1, len(seconds) // 10)
-    across, within = _across_and_within(whole, lookup.uses, gauge.outcomes)
+    across, within = _across_and_within(sequence, lookup.uses, gauge.outcomes)
     return Run(
         policy=spec,
         ceiling=ceiling,
@@ -197,13 +197,13 @@ def _floor(view: View) -> int:
     return view.used - sum(cost_in_prompt(view, row) for row in removable(view))
 
 
-def _across_and_within(whole: Spliced, uses: Sequence[Use], outcomes: bytes) -> tuple[Counts, Counts]:
-    blocks = whole.conversation.blocks
+def _across_and_within(sequence: Spliced, uses: Sequence[Use], outcomes: bytes) -> tuple[Counts, Counts]:
+    blocks = sequence.conversation.blocks
     across, within = [0] * 5, [0] * 5
     for use, outcome in zip(uses, outcomes, strict=True):
         if outcome == UNMEASURED:
             continue
-        start = whole.starts[bisect_right(whole.starts, use.call) - 1]
+        start = sequence.starts[bisect_right(sequence.starts, use.call) - 1]
         if blocks[use.blocks[-1]].call < start:
             across[outcome] += 1
         elif use.nt:
@@ -211,10 +211,10 @@ def _across_and_within(whole: Spliced, uses: Sequence[Use], outcomes: bytes) -> 
     return Counts(*across), Counts(*within)
 
 
-def _uncapped(whole: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Prices | None = None) -> Run:
+def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Prices | None = None) -> Run:
     """What the prompts would cost if nothing ever left, thinking aside."""
     prices = prices or Prices()
-    conversation = whole.conversation
+    conversation = sequence.conversation
     added = [0] * len(conversation.calls)
     for block in conversation.blocks:
         if block.kind != "thinking" and block.seen < len(added):
@@ -228,7 +228,7 @@ def _uncapped(whole: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Pric
         last = last if time is None else time
         tokens += new
         total += tokens
-    across, within = _across_and_within(whole, lookup.uses, bytes(len(lookup.uses)))
+    across, within = _across_and_within(sequence, lookup.uses, bytes(len(lookup.uses)))
     return Run("uncapped", 0, len(added), peak=tokens, total=total, cost=cost, across=across, within=within)
 
 

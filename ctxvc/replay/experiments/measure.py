@@ -47,10 +47,10 @@ class Measured(msgspec.Struct, frozen=True):
 
 def measured(conversation: Conversation, lookup: Lookup, variant: Variant, budget: int, meter: Meter) -> Measured:
     """The conversation under a variant. A self-managed policy has its manager, unless another agent is given."""
-    named = policies.parse(variant.policy)
-    policy = Bare(inner=named) if variant.bare else named
+    inner = policies.parse(variant.policy)
+    policy = Bare(inner=inner) if variant.bare else inner
     terms = policy.terms()
-    manages = isinstance(named, SelfManaged) and named.agent and named.archive
+    manages = isinstance(inner, SelfManaged) and inner.agent and inner.archive
     agent = variant.agent or (standin.manage if manages and not variant.bare else None)
     replayed = new_session(conversation, policy, budget, meter=meter)
     prompts, cache = Prompts(replayed), CacheSimulation()
@@ -86,7 +86,7 @@ def measured(conversation: Conversation, lookup: Lookup, variant: Variant, budge
 _FREEING = frozenset({"archive", "note"})
 
 
-def counted(outcomes: bytes, places: Iterable[int]) -> Counts:
+def counts_at(outcomes: bytes, places: Iterable[int]) -> Counts:
     """The outcomes of the uses at these places, as far as they were measured."""
     counts = [0] * len(OUTCOMES)
     for place in places:

@@ -188,19 +188,19 @@ def _cuts(
     horizon: int,
     meter: Meter,
 ) -> Iterator[Cut]:
-    waiting = sorted((budget * share, budget, share) for budget in budgets for share in shares)
+    thresholds = sorted((budget * share, budget, share) for budget in budgets for share in shares)
     lookup: Lookup | None = None
     replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     prompts = Prompts(replayed)
     for number, driven in enumerate(drive(conversation, replayed, prompts)):
-        if not waiting or number + _FUTURE > len(conversation.calls):
+        if not thresholds or number + _FUTURE > len(conversation.calls):
             return
-        if driven.prompt is None or driven.prompt.tokens <= waiting[0][0]:
+        if driven.prompt is None or driven.prompt.tokens <= thresholds[0][0]:
             continue
         lookup = lookup or Lookup(conversation, uses(conversation))
         view, before = replayed.view(), driven.prompt
-        while waiting and before.tokens > waiting[0][0]:
-            _, budget, share = waiting.pop(0)
+        while thresholds and before.tokens > thresholds[0][0]:
+            _, budget, share = thresholds.pop(0)
             if before.tokens > budget:
                 continue  # one message took the prompt past the budget: no method was asked in time
             for method in methods:
@@ -235,7 +235,7 @@ def _left_for_good(view: View, prompts: Prompts) -> frozenset[int]:
 
 def _score(kind: tuple[str, int, float], method: str, cuts: Sequence[Cut], saving: float) -> Score:
     own = [cut for cut in cuts if cut.method == method]
-    counted = [cut for cut in own if cut.far and cut.far.prune >= saving]
+    planned = [cut for cut in own if cut.far and cut.far.prune >= saving]
     name, budget, share = kind
     return Score(
         set=name,
@@ -243,11 +243,11 @@ def _score(kind: tuple[str, int, float], method: str, cuts: Sequence[Cut], savin
         share=share,
         method=method,
         cuts=len(own),
-        plans=len(counted),
-        there=cut_points((cut.there for cut in counted if cut.there), saving),
-        near=cut_points((cut.near for cut in counted if cut.near), saving),
-        far=cut_points((cut.far for cut in counted if cut.far), saving),
-        dependencies=sum((cut.far.dependencies for cut in counted if cut.far), Counts()),
+        plans=len(planned),
+        there=cut_points((cut.there for cut in planned if cut.there), saving),
+        near=cut_points((cut.near for cut in planned if cut.near), saving),
+        far=cut_points((cut.far for cut in planned if cut.far), saving),
+        dependencies=sum((cut.far.dependencies for cut in planned if cut.far), Counts()),
     )
 
 

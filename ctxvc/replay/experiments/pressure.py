@@ -9,7 +9,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Call, Conversation
-from ctxvc.replay.experiments.measure import Variant, counted, measured
+from ctxvc.replay.experiments.measure import Variant, counts_at, measured
 from ctxvc.replay.experiments.splice import answered, in_date_order, renamed
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.retention import UNMEASURED, Counts, Lookup
@@ -80,14 +80,14 @@ def run(
     variants: Sequence[Variant] = VARIANTS,
     sizes: Sequence[int] = SIZES,
     budget: int = 128_000,
-    most: int = 8,
+    limit: int = 8,
     calls: tuple[int, int] = (12, 60),
 ) -> Sweep:
-    """Each variant at each size, on so many conversations with this many calls, evenly over their dates; `most` 0 for
+    """Each variant at each size, on so many conversations with this many calls, evenly over their dates; `limit` 0 for
     all."""
     ordered = in_date_order(conversations)
     able = [one for one in ordered if calls[0] <= len(one.calls) <= calls[1]]
-    chosen = [able[number * len(able) // most] for number in range(most)] if 0 < most < len(able) else able
+    chosen = [able[number * len(able) // limit] for number in range(limit)] if 0 < limit < len(able) else able
     meter = Meter(None)
     sums = {
         (variant.name, size): Pressure(variant.name, size, 0, 0, 0, Counts(), 0, 0)
@@ -96,7 +96,7 @@ def run(
     }
     for conversation in chosen:
         for size in sizes:
-            pressed, start, end = under_pressure(conversation, _others(conversation, ordered), size, meter)
+            pressed, start, end = under_pressure(conversation, _foreign(conversation, ordered), size, meter)
             lookup = Lookup(pressed, uses(pressed))
             places = [
                 place
@@ -107,13 +107,13 @@ def run(
                 continue
             for variant in variants:
                 own = measured(pressed, lookup, variant, budget, meter)
-                was, counts = sums[variant.name, size], counted(own.outcomes, places)
-                whole = all(own.outcomes[place] != UNMEASURED for place in places)
+                was, counts = sums[variant.name, size], counts_at(own.outcomes, places)
+                all_measured = all(own.outcomes[place] != UNMEASURED for place in places)
                 sums[variant.name, size] = msgspec.structs.replace(
                     was,
                     conversations=was.conversations + 1,
-                    visible=was.visible + (whole and counts.up_to("visible") == counts.total),
-                    solved=was.solved + (whole and counts.up_to("routed") == counts.total),
+                    visible=was.visible + (all_measured and counts.up_to("visible") == counts.total),
+                    solved=was.solved + (all_measured and counts.up_to("routed") == counts.total),
                     uses=was.uses + counts,
                     total=was.total + own.total,
                     failed=was.failed + own.failed,
@@ -123,7 +123,7 @@ def run(
 
 
 def under_pressure(
-    conversation: Conversation, others: Iterable[Conversation], size: int, meter: Meter
+    conversation: Conversation, foreign: Iterable[Conversation], size: int, meter: Meter
 ) -> tuple[Conversation, int, int]:
     """The conversation with `size` tokens of calls and results of others in its middle, and the calls between which
     these are: the first that has any of them before it, and the first that goes on with the conversation's own work.
@@ -131,23 +131,23 @@ def under_pressure(
     middle = len(conversation.calls) // 2
     later = conversation.calls[middle]
     results = tuple(message for message in later.before if any(part.kind == "tool_result" for part in message.parts))
-    rest = tuple(message for message in later.before if message not in results)
+    remainder = tuple(message for message in later.before if message not in results)
     calls = list(conversation.calls[:middle])
     before = results
     tokens = 0
-    for exchange, back in _exchanges(others):
+    for exchange, back in _exchanges(foreign):
         if tokens >= size:
             break
         calls.append(Call(before, exchange))
         before = (back,)
         tokens += sum(meter.count(part.body.decode(errors="replace")) for part in (*exchange.parts, *back.parts))
     start, end = middle, len(calls)
-    calls.append(Call((*before, *rest), later.reply))
+    calls.append(Call((*before, *remainder), later.reply))
     calls += conversation.calls[middle + 1 :]
     return msgspec.structs.replace(conversation, calls=tuple(calls)), start, end
 
 
-def _others(conversation: Conversation, ordered: Sequence[Conversation]) -> Iterator[Conversation]:
+def _foreign(conversation: Conversation, ordered: Sequence[Conversation]) -> Iterator[Conversation]:
     """Those of other sources, by the beginning of their file's name; beginning at another place for each."""
     source = conversation.file.partition("-")[0]
     foreign = [one for one in ordered if one.file.partition("-")[0] != source]

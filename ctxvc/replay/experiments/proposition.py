@@ -55,8 +55,8 @@ class Point(msgspec.Struct, frozen=True):
     """One policy at one number of blocks.
 
     `visible` is the share of all blocks that stand whole in the prompt when one is asked for, where nothing can be
-    recovered; `bound` is the proposition's. Of `asked` blocks `answered` were in a prompt after the agent followed the
-    addresses there, for `searched` of which it searched the archive; it took `calls` model calls in all.
+    recovered; `bound` is the proposition's. Of `questions` blocks `answered` were in a prompt after the agent followed
+    the addresses there, for `searched` of which it searched the archive; it took `calls` model calls in all.
     """
 
     policy: str
@@ -65,7 +65,7 @@ class Point(msgspec.Struct, frozen=True):
     budget: int
     visible: float
     bound: float
-    asked: int
+    questions: int
     answered: int
     searched: int
     calls: int
@@ -86,9 +86,9 @@ class Proposition(msgspec.Struct, frozen=True):
                 f"{point.budget:,}",
                 percent(point.visible),
                 percent(point.bound),
-                f"{point.answered} of {point.asked}" + (f" ({point.searched} by search)" if point.searched else ""),
-                interval(*wilson(point.answered, point.asked)),
-                f"{point.calls / point.asked:.1f}" if point.asked else "",
+                f"{point.answered} of {point.questions}" + (f" ({point.searched} by search)" if point.searched else ""),
+                interval(*wilson(point.answered, point.questions)),
+                f"{point.calls / point.questions:.1f}" if point.questions else "",
             )
             for point in self.points
         )
@@ -104,16 +104,16 @@ def run(
     sizes: Sequence[int] = (80, 160),
     bits: int = 1024,
     budget: int = 8_000,
-    asked: int = 32,
+    questions: int = 32,
     seed: int = 1,
 ) -> Proposition:
-    """The points of these policies at these numbers of blocks. Of `asked` blocks each is asked for in turn."""
+    """The points of these policies at these numbers of blocks. Of `questions` blocks each is asked for in turn."""
     points = []
     for size in sizes:
         blocks = random_blocks(size, bits, seed)
         for name in names:
             policy = policies.parse(name)
-            answered, searched, calls, count = _recovering(policy, blocks, budget, asked)
+            answered, searched, calls, count = _recovering(policy, blocks, budget, questions)
             points.append(
                 Point(
                     policy=name,
@@ -122,7 +122,7 @@ def run(
                     budget=budget,
                     visible=_visible(policy, blocks, budget),
                     bound=bound(budget * TOKEN_BITS, size, bits),
-                    asked=count,
+                    questions=count,
                     answered=answered,
                     searched=searched,
                     calls=calls,
@@ -161,16 +161,16 @@ def _name(number: int) -> str:
 
 def _visible(policy: Policy, blocks: Sequence[str], budget: int) -> float:
     """The share of the blocks that the prompt holds when one is asked for, with no way back to what left it."""
-    replayed = _read(Bare(inner=policy), blocks, budget)
+    replayed = _filled_session(Bare(inner=policy), blocks, budget)
     replayed.append({"role": "user", "content": "Which block it is comes now."})
     text = "\n".join(_texts(replayed))
     return sum(block in text for block in blocks) / len(blocks)
 
 
-def _recovering(policy: Policy, blocks: Sequence[str], budget: int, asked: int) -> tuple[int, int, int, int]:
+def _recovering(policy: Policy, blocks: Sequence[str], budget: int, questions: int) -> tuple[int, int, int, int]:
     """Right answers, those of them for which it searched, model calls, questions."""
-    replayed = _read(policy, blocks, budget)
-    numbers = sorted({number * len(blocks) // asked for number in range(asked)})
+    replayed = _filled_session(policy, blocks, budget)
+    numbers = sorted({number * len(blocks) // questions for number in range(questions)})
     right = searched = calls = 0
     for number in numbers:
         replayed.append({"role": "user", "content": f"Give {_name(number)} exactly."})
@@ -188,7 +188,7 @@ def _recovering(policy: Policy, blocks: Sequence[str], budget: int, asked: int) 
     return right, searched, calls, len(numbers)
 
 
-def _read(policy: Policy, blocks: Sequence[str], budget: int) -> Session:
+def _filled_session(policy: Policy, blocks: Sequence[str], budget: int) -> Session:
     """A session in memory in which all blocks were read."""
     recorded = conversation(blocks)
     replayed = new_session(recorded, policy, budget, meter=Meter(None))
@@ -225,7 +225,7 @@ class _Agent:
         """One call of a context tool, with its result."""
         address, lines = next(self._ways(texts))
         use = f"{_name(self._number)}-{self.calls}"
-        given = {"blocks": address, "lines": lines} if lines else {"blocks": address}
+        arguments = {"blocks": address, "lines": lines} if lines else {"blocks": address}
         try:
             result = self._session.recover(address, lines=lines).text
             self._listed.add((address, lines))
@@ -234,7 +234,7 @@ class _Agent:
         except CtxvcError as error:
             result = str(error)
             self._listed.add((address, lines))
-        call = {"type": "tool_use", "id": use, "name": "recover", "input": given}
+        call = {"type": "tool_use", "id": use, "name": "recover", "input": arguments}
         self._session.append({"role": "assistant", "content": [call]})
         self._session.append(
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use, "content": result}]},

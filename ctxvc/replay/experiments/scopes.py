@@ -32,7 +32,7 @@ APART = (
 KEEPER = "scope keeper/1"
 _UNBOUNDED = 1 << 40
 #: Characters of a note.
-_ASKED, _LEARNED = 120, 600
+_REQUESTED, _LEARNED = 120, 600
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -102,9 +102,9 @@ class Scopes(msgspec.Struct, frozen=True):
         )
 
 
-def _row(what: str, linear: float, scoped: float, *paper: str) -> tuple[str, ...]:
+def _row(measure: str, linear: float, scoped: float, *paper: str) -> tuple[str, ...]:
     change = f"{100 * (scoped / linear - 1):+.0f} %" if linear else ""
-    return (what, f"{linear:,.0f}", f"{scoped:,.0f}", change, *paper)
+    return (measure, f"{linear:,.0f}", f"{scoped:,.0f}", change, *paper)
 
 
 def run(conversations: Iterable[Conversation], *, tasks: int = 15, longest: int = 40) -> Scopes:
@@ -141,7 +141,7 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         if scoped and number in starts:
             totals.append(replayed.used())  # the call of `scope`
             cache.ask("recovery", cached=totals[-1])
-            replayed.open_scope(f"task-{number}", _asked(call))
+            replayed.open_scope(f"task-{number}", _request(call))
         invalid += any(faults(replayed.request().messages))
         prompt = prompts.prompt(number, replayed.view())
         gauge.add(prompt)
@@ -197,11 +197,11 @@ def _across(tasks: Spliced, lookup: Lookup, outcomes: bytes) -> Counts:
     return Counts(*counts)
 
 
-def _asked(call: Call) -> str:
+def _request(call: Call) -> str:
     human = (part for message in call.before for part in message.parts if part.origin == "human")
-    return display.one_line(next((text_of(part) for part in human), ""), _ASKED) or "the next task"
+    return display.one_line(next((text_of(part) for part in human), ""), _REQUESTED) or "the next task"
 
 
 def _last_words(call: Call) -> str:
-    said = [text_of(part) for part in call.reply.parts if part.kind == "assistant"]
-    return display.one_line(said[-1], _LEARNED) if said and said[-1].strip() else "done"
+    texts = [text_of(part) for part in call.reply.parts if part.kind == "assistant"]
+    return display.one_line(texts[-1], _LEARNED) if texts and texts[-1].strip() else "done"

@@ -36,17 +36,17 @@ def spliced(conversations: Sequence[Conversation]) -> Spliced:
         calls += (renamed(call, f"s{number}-") for call in answered(conversation.calls))
     digest = hashlib.sha256("\n".join(one.sha256 for one in conversations).encode()).hexdigest()
     files = " + ".join(dict.fromkeys(one.file for one in conversations))
-    whole = Conversation(id=f"{len(conversations)} conversations", file=files, sha256=digest, calls=tuple(calls))
-    return Spliced(whole, tuple(starts))
+    joined = Conversation(id=f"{len(conversations)} conversations", file=files, sha256=digest, calls=tuple(calls))
+    return Spliced(joined, tuple(starts))
 
 
 def answered(calls: Sequence[Call]) -> Iterator[Call]:
     """The calls of a conversation that something can follow: what the last reply asked of tools is left out of it."""
     *before, last = calls
     yield from before
-    said = tuple(part for part in last.reply.parts if part.kind != "tool_use")
-    if said:
-        yield Call(last.before, msgspec.structs.replace(last.reply, parts=said))
+    parts = tuple(part for part in last.reply.parts if part.kind != "tool_use")
+    if parts:
+        yield Call(last.before, msgspec.structs.replace(last.reply, parts=parts))
 
 
 def renamed(call: Call, prefix: str) -> Call:

@@ -91,25 +91,25 @@ def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: 
     hours: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
     meter = Meter(None)
     for conversation in conversations:
-        kept = _inputs(conversation, "keep", 1 << 40, meter, bare=True)
+        untouched = _inputs(conversation, "keep", 1 << 40, meter, bare=True)
         is_treated = in_group(conversation)
-        own = _inputs(conversation, policy, budget, meter) if is_treated else kept
+        own = _inputs(conversation, policy, budget, meter) if is_treated else untouched
         group = treated if is_treated else control
         more = msgspec.structs.replace(
             group,
             conversations=group.conversations + 1,
             calls=group.calls + len(own),
             tokens=group.tokens + sum(own),
-            control=group.control + sum(kept),
+            control=group.control + sum(untouched),
         )
         treated, control = (more, control) if is_treated else (treated, more)
         for call, tokens in zip(conversation.calls, own, strict=False):
             if (hour := _hour(call.reply.time)) is not None:
                 hours[not is_treated].setdefault(hour, []).append(tokens)
     reductions = {
-        hour: 1 - (sum(own) / len(own)) / (sum(other) / len(other))
+        hour: 1 - (sum(own) / len(own)) / (sum(control_tokens) / len(control_tokens))
         for hour, own in sorted(hours[0].items())
-        if (other := hours[1].get(hour)) and sum(other)
+        if (control_tokens := hours[1].get(hour)) and sum(control_tokens)
     }
     return Split(budget, treated, control, reductions)
 

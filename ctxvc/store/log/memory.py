@@ -125,7 +125,7 @@ class _MemoryState(SessionState):
         super().apply(seq, record, frame_bytes)
         self.frames.clear()
 
-    def _begun(self, change: Change) -> ScopeState:
+    def _new_scope(self, change: Change) -> ScopeState:
         origin, seq = reference(change.origin)
         state = self.scopes[origin or self.names()[0]]
         ledger = state.committed

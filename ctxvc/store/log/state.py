@@ -238,7 +238,7 @@ class SessionState:
             self.group = max(self.group, change.counters.group)
             state = self.scopes.get(change.scope)
             if state is None:
-                state = self.scopes[change.scope] = self._begun(change)
+                state = self.scopes[change.scope] = self._new_scope(change)
             elif number <= state.covered:
                 continue
             state.add(PendingChange(number, change))
@@ -300,7 +300,7 @@ class SessionState:
         if change.scope in self.scopes:
             return self.scopes[change.scope].current
         origin, _ = reference(change.origin)
-        ledger = after[origin] if origin in after else self._begun(change).current
+        ledger = after[origin] if origin in after else self._new_scope(change).current
         return apply_change(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
 
     def _referring(self, change: Change, after: Mapping[str, Ledger], opened: Mapping[str, bool]) -> Change:
@@ -333,7 +333,7 @@ class SessionState:
         committed = earlier.loaded if earlier and same else None
         return ScopeState(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
 
-    def _begun(self, change: Change) -> ScopeState:
+    def _new_scope(self, change: Change) -> ScopeState:
         """The scope that `change` begins, before the change is applied."""
         scope, seq = reference(change.origin)
         commit = self.committed(scope, seq) if scope else change.origin

@@ -78,11 +78,11 @@ def test_random_blocks_are_the_same_each_time_and_all_of_one_length() -> None:
 
 
 def test_what_fits_is_answered_without_recovery_and_all_of_it_with() -> None:
-    measured = proposition.run(names=("window", "default"), sizes=(30,), bits=1024, budget=2_500, asked=4)
+    measured = proposition.run(names=("window", "default"), sizes=(30,), bits=1024, budget=2_500, questions=4)
     for point in measured.points:
         assert 0 < point.visible < point.bound, point
         assert point.visible * 30 * 1024 / 10 <= 2_500, point  # ten bits a token
-        assert point.answered == point.asked == 4, point
+        assert point.answered == point.questions == 4, point
     assert measured.tables[0].rows[-1][6] == "100 %"
 
 
@@ -221,7 +221,7 @@ def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
         asked = [part.call for part in before.reply.parts if part.call]
         assert asked == [part.call for message in after.before for part in message.parts if part.call]
 
-    measured = pressure.run([work("stock", 8), other], sizes=(1_000, 16_000), budget=12_000, most=0, calls=(8, 9))
+    measured = pressure.run([work("stock", 8), other], sizes=(1_000, 16_000), budget=12_000, limit=0, calls=(8, 9))
     shares = {(one.variant, one.size): one.uses.share("visible") for one in measured.points}
     assert shares["ReAct", 1_000] == 1.0 > (shares["ReAct", 16_000] or 0.0)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ctxvc.replay.compare import Difference, Transitions, differences, transitions
 from ctxvc.replay.result import Result, decode_uses
 from ctxvc.replay.totals import CLASSES, Class
+from ctxvc.replay.transitions import Difference, Transitions, differences, transitions
 from ctxvc.replay.uses import uses
 from ctxvc.replay.work import Source
 

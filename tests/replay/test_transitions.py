@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ctxvc.replay.common import NONE
-from ctxvc.replay.compare import Difference, Transitions, differences, transitions
 from ctxvc.replay.cut_points import cut_point, cut_points, grown
 from ctxvc.replay.hard_set import hard_set, tool_pressure
 from ctxvc.replay.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.transitions import Difference, Transitions, differences, transitions
 from ctxvc.replay.uses import uses
 from tests.replay.login import LINE, PATH, SIZES, conversation, everything, human, login, nothing, reply
 
@@ -21,9 +21,9 @@ def test_transitions_between_two_runs() -> None:
     """A shows the call, and with it the path; B shows the result, and with it the four others."""
     a, b = Gauge(LOOKUP), Gauge(LOOKUP)
     for gauge, block in ((a, 2), (b, 3)):
-        gauge.add(nothing(0, whole=[0]))
-        gauge.add(nothing(6, whole=[block]))
-    at_risk = [place for place, use in enumerate(USES) if use.at_risk]
+        gauge.add(nothing(0, complete=[0]))
+        gauge.add(nothing(6, complete=[block]))
+    at_risk = [place for place, use in enumerate(USES) if use.ar]
 
     assert transitions(a.outcomes, b.outcomes) == Transitions(both=1, only_a=1, only_b=4)
     assert transitions(a.outcomes, b.outcomes, at_risk) == Transitions(only_b=4)
@@ -32,7 +32,7 @@ def test_transitions_between_two_runs() -> None:
         Difference(
             conversation="by hand",
             block=3,
-            what=f"tool_result Read {PATH}",
+            label=f"tool_result Read {PATH}",
             only_a=0,
             only_b=4,
             anchors=("48213", "compare_digest", "user.token", LINE),
@@ -55,7 +55,7 @@ def test_outcomes_of_two_conversations_do_not_compare() -> None:
 def test_a_plan_is_judged_by_what_the_future_uses_of_what_it_took() -> None:
     """At call 4 B3 leaves, and all that the edit needs with it; the path stays in the call."""
     before = everything(LOGIN, 4)
-    after = nothing(4, whole=before.whole - {3}, tokens=600)
+    after = nothing(4, complete=before.complete - {3}, tokens=600)
 
     point = cut_point(LOOKUP, before, after)
 
@@ -82,7 +82,7 @@ def test_what_comes_in_again_after_the_cut_does_not_depend_on_it() -> None:
 def test_the_papers_figures_are_over_plans_that_save_enough() -> None:
     before = everything(LOGIN, 4)
     points = [
-        cut_point(LOOKUP, before, nothing(4, whole=before.whole - gone, tokens=tokens))
+        cut_point(LOOKUP, before, nothing(4, complete=before.complete - gone, tokens=tokens))
         for gone, tokens in (({3}, 600), ({5, 7}, 500), ({0}, 900))
     ]
 
@@ -94,11 +94,11 @@ def test_the_papers_figures_are_over_plans_that_save_enough() -> None:
 
 
 def test_a_prompt_grows_by_what_comes_in() -> None:
-    prompt = nothing(0, whole=[0], tokens=100)
+    prompt = nothing(0, complete=[0], tokens=100)
 
     after = grown(LOGIN, prompt, 1, SIZES)
 
-    assert (after.call, sorted(after.whole), after.tokens) == (1, [0, 1, 2, 3], 100 + 4 + 10 + 40)
+    assert (after.call, sorted(after.complete), after.tokens) == (1, [0, 1, 2, 3], 100 + 4 + 10 + 40)
     assert grown(LOGIN, prompt, 0) == prompt
 
 

@@ -40,7 +40,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     conversation: str
     block: int
-    what: str
+    label: str
     only_a: int
     only_b: int
     anchors: tuple[str, ...]
@@ -50,7 +50,7 @@ class Difference(msgspec.Struct, frozen=True):
 def transitions(a: bytes, b: bytes, places: Sequence[int] | None = None, outcome: Outcome = "visible") -> Transitions:
     """How two runs' outcomes of the same uses go together. Kept is what has this outcome or a better one.
 
-    `places` chooses uses, such as those `at_risk`; uses that one of the runs did not measure are left out.
+    `places` chooses uses, such as those at risk; uses that one of the runs did not measure are left out.
     """
     counts = [0, 0, 0, 0]
     for _, kept_by_a, kept_by_b in _pairs(a, b, places, outcome):
@@ -79,7 +79,7 @@ def differences(
             Difference(
                 conversation=conversation.id,
                 block=number,
-                what=" ".join(filter(None, (block.kind, block.tool, block.source))),
+                label=" ".join(filter(None, (block.kind, block.tool, block.source))),
                 only_a=len(only_a),
                 only_b=len(only_b),
                 anchors=tuple(dict.fromkeys(use.anchor for use in larger))[:LISTED],
