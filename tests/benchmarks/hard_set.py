@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ctxvc.replay.conversation import read
+from ctxvc.replay.conversation import conversations_in
 from ctxvc.replay.hard_set import hard_set, tool_pressure
 from ctxvc.tokens.count import count
 
@@ -13,7 +13,7 @@ from ctxvc.tokens.count import count
 def main() -> None:
     pressures: dict[str, int] = {}
     calls: dict[str, int] = {}
-    for conversation in read(map(Path, sys.argv[1:])):
+    for conversation in conversations_in(map(Path, sys.argv[1:])):
         name = f"{conversation.file}{' (set aside)' if conversation.aside else ''}"
         pressures[name] = tool_pressure(conversation, [count(block.text) for block in conversation.blocks])
         calls[name] = len(conversation.calls)
