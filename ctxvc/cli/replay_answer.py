@@ -12,8 +12,8 @@ from ctxvc.cli.answers import Answer, Item, TokenCount, described
 from ctxvc.cli.judge_model import ModelAnswers
 
 if TYPE_CHECKING:
-    from ctxvc.replay.result import Result
-    from ctxvc.replay.totals import Class, Totals
+    from ctxvc.replay.results.result import Result
+    from ctxvc.replay.results.totals import Class, Totals
     from ctxvc.replay.work import Outcome, Source
 
 _MOST_EXAMPLES = 8
@@ -146,8 +146,8 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
 
 def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
     """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
-    from ctxvc.replay.advice import rank
-    from ctxvc.replay.totals import totals
+    from ctxvc.replay.results.advice import rank
+    from ctxvc.replay.results.totals import totals
 
     def ordered(results: Sequence[Result]) -> list[Totals]:
         return sorted(totals(results), key=rank) if ranked else totals(results)
@@ -173,8 +173,8 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
 
 
 def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recommended:
-    from ctxvc.replay.advice import advice, visible
-    from ctxvc.replay.totals import totals
+    from ctxvc.replay.results.advice import advice, visible
+    from ctxvc.replay.results.totals import totals
 
     best = advice(totals(results))
     if best is None:
@@ -200,7 +200,7 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
 
 
 def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence[Source], a: str, b: str) -> Replay:
-    from ctxvc.replay.comparison import compared, examples
+    from ctxvc.replay.results.comparison import compared, examples
 
     counts = [
         Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))
@@ -249,7 +249,7 @@ def _item(part: str, total: Totals) -> ReplayItem:
 
 
 def _uses(total: Totals, uses: Class) -> UsesItem:
-    from ctxvc.replay.totals import of_class
+    from ctxvc.replay.results.totals import of_class
 
     outcomes = of_class(total.retention, uses)
     low, high = total.interval(uses)

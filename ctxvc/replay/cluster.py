@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.replay.result_file import code_version
+from ctxvc.replay.results.file import code_version
 from ctxvc.replay.work import Outcome, Replay, Unit, outcome
 
 

@@ -14,16 +14,17 @@ from ctxvc.core.policy import Policy
 from ctxvc.policies import Composed
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.self_managed import SelfManaged
-from ctxvc.replay import oracle, standin
+from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
-from ctxvc.replay.common import common_anchors
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.marks import Marks, marks, worked
-from ctxvc.replay.result import Cost, Result, Timing, Tokens, UsesMeasured, Visible, encode_uses
-from ctxvc.replay.retention import UNMEASURED, VISIBLE, Gauge, Lookup, retention
-from ctxvc.replay.uses import Use, uses
+from ctxvc.replay.measures import oracle
+from ctxvc.replay.measures.common import common_anchors
+from ctxvc.replay.measures.cost import CacheSimulation, DemandRecovery
+from ctxvc.replay.measures.marks import Marks, marks, worked
+from ctxvc.replay.measures.retention import UNMEASURED, VISIBLE, Gauge, Lookup, retention
+from ctxvc.replay.measures.uses import Use, uses
+from ctxvc.replay.results.result import Cost, Result, Timing, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
 from ctxvc.store import revision

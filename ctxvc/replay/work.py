@@ -20,8 +20,8 @@ from ctxvc import importers
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.replay.conversation import Conversation, conversations
-from ctxvc.replay.result import Options, Result
-from ctxvc.replay.result_file import Key, ResultFile, key
+from ctxvc.replay.results.file import Key, ResultFile, key
+from ctxvc.replay.results.result import Options, Result
 from ctxvc.replay.stored import stored_checksum, stored_conversations
 from ctxvc.store.store import Store
 

@@ -14,9 +14,9 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from ctxvc.replay.anchors import AnchorIndex, anchors, reply_anchors, words_of
-from ctxvc.replay.common import FILE, listing
 from ctxvc.replay.conversation import conversations
+from ctxvc.replay.measures.anchors import AnchorIndex, anchors, reply_anchors, words_of
+from ctxvc.replay.measures.common import FILE, listing
 
 
 def project_of(path: Path) -> str:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ctxvc.replay.conversation import conversations_in
-from ctxvc.replay.hard_set import hard_set, tool_pressure
+from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
 from ctxvc.tokens.count import count
 
 

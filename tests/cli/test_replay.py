@@ -17,7 +17,7 @@ import pytest
 
 from ctxvc.cli.commands.replay import policy_specs
 from ctxvc.policies import POLICIES
-from ctxvc.replay.result import Result, decode
+from ctxvc.replay.results.result import Result, decode
 from tests.cli.conftest import COLOUR, Run
 from tests.cli.test_import import transcript
 from tests.messages_api import Refusal, script, serve

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.result import Result, Timing, Tokens
-from ctxvc.replay.retention import Counts, Split
+from ctxvc.replay.measures.retention import Counts, Split
+from ctxvc.replay.results.result import Result, Timing, Tokens
 from ctxvc.replay.work import Setup
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.replay import cluster
-from ctxvc.replay.result import encode
-from ctxvc.replay.result_file import code_version
+from ctxvc.replay.results.file import code_version
+from ctxvc.replay.results.result import encode
 from ctxvc.replay.work import Setup, Source, of_file, outcomes, remaining, units
 from tests.replay.recordings import recording, slow
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.replay.common import NONE
-from ctxvc.replay.cost import CacheSimulation, Charge, DemandRecovery, Prices, shared_prefix
-from ctxvc.replay.retention import Gauge, Lookup
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.common import NONE
+from ctxvc.replay.measures.cost import CacheSimulation, Charge, DemandRecovery, Prices, shared_prefix
+from ctxvc.replay.measures.retention import Gauge, Lookup
+from ctxvc.replay.measures.uses import uses
 from tests.replay.login import SIZES, everything, login, nothing
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ctxvc.core.policy import Policy
 from ctxvc.policies import POLICIES, parse
-from ctxvc.replay.marks import Marks, marks, worked
+from ctxvc.replay.measures.marks import Marks, marks, worked
 
 SHIPPED = {
     "default": (0.6, 0.4),

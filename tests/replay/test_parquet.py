@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.replay import parquet
-from ctxvc.replay.result import Tokens
-from ctxvc.replay.retention import Counts, Split
+from ctxvc.replay.measures.retention import Counts, Split
+from ctxvc.replay.results import parquet
+from ctxvc.replay.results.result import Tokens
 from tests.cli.conftest import Run, run
 from tests.replay.recordings import recording
-from tests.replay.test_result_file import result
+from tests.replay.test_results_file import result
 
 __all__ = ["run"]  # a fixture
 

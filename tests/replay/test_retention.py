@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.replay.anchors import stands_in
-from ctxvc.replay.common import NONE
-from ctxvc.replay.prompt import Prompt
-from ctxvc.replay.retention import (
+from ctxvc.replay.measures.anchors import stands_in
+from ctxvc.replay.measures.common import NONE
+from ctxvc.replay.measures.retention import (
     LOST,
     OUTCOMES,
     RECOVERABLE,
@@ -24,7 +23,8 @@ from ctxvc.replay.retention import (
     retention,
     wilson,
 )
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.uses import uses
+from ctxvc.replay.prompt import Prompt
 from tests.replay.login import LINE, PATH, SOURCE, STUB, conversation, everything, human, login, nothing, reply, result
 
 LOGIN = login()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ctxvc.replay.result import Cost, Tokens, Visible
-from ctxvc.replay.retention import Counts, Split, wilson
-from ctxvc.replay.totals import totals
-from tests.replay.test_result_file import result
+from ctxvc.replay.measures.retention import Counts, Split, wilson
+from ctxvc.replay.results.result import Cost, Tokens, Visible
+from ctxvc.replay.results.totals import totals
+from tests.replay.test_results_file import result
 
 
 def test_wilsons_interval_is_the_published_one() -> None:

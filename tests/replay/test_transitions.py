@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ctxvc.replay.common import NONE
-from ctxvc.replay.cut_points import cut_point, cut_points, grown
-from ctxvc.replay.hard_set import hard_set, tool_pressure
-from ctxvc.replay.retention import UNMEASURED, Counts, Gauge, Lookup
-from ctxvc.replay.transitions import Difference, Transitions, differences, transitions
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.common import NONE
+from ctxvc.replay.measures.cut_points import cut_point, cut_points, grown
+from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
+from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.transitions import Difference, Transitions, differences, transitions
+from ctxvc.replay.measures.uses import uses
 from tests.replay.login import LINE, PATH, SIZES, conversation, everything, human, login, nothing, reply
 
 LOGIN = login()

@@ -15,8 +15,8 @@ import pytest
 import ctxvc
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.result import Result, encode
-from ctxvc.replay.result_file import ResultFile
+from ctxvc.replay.results.file import ResultFile
+from ctxvc.replay.results.result import Result, encode
 from ctxvc.replay.work import Setup, Source, Unit, in_order, of_file, outcomes, remaining, units
 from tests.replay.recordings import count_only, recording
 
@@ -140,7 +140,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
 RUN = """
 import sys
 from pathlib import Path
-from ctxvc.replay.result_file import ResultFile
+from ctxvc.replay.results.file import ResultFile
 from ctxvc.replay.work import outcomes
 from tests.replay.recordings import slow
 from tests.replay.test_work import work_in

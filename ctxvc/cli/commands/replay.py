@@ -26,8 +26,8 @@ from ctxvc.cli.replay_screen import show
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 
 if TYPE_CHECKING:
-    from ctxvc.replay.result import Options, Result
-    from ctxvc.replay.result_file import ResultFile
+    from ctxvc.replay.results.file import ResultFile
+    from ctxvc.replay.results.result import Options, Result
     from ctxvc.replay.work import Outcome, Setup, Source
 
 #: Replayed where nobody says which: what ships as the default, and what it has to be better than.
@@ -85,9 +85,9 @@ def replay(
         raise click.UsageError("name files, folders or sessions, or give --mine")
     if (judge or perception) and not out:
         raise click.UsageError("--judge and --perception keep their answers beside the results: give --out FILE")
-    from ctxvc.replay import parquet as parquet_table
-    from ctxvc.replay.result import Options
-    from ctxvc.replay.result_file import ResultFile, code_version
+    from ctxvc.replay.results import parquet as parquet_table
+    from ctxvc.replay.results.file import ResultFile, code_version
+    from ctxvc.replay.results.result import Options
 
     if parquet:
         parquet_table.check()

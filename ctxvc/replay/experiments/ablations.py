@@ -11,9 +11,9 @@ from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.experiments.measure import Variant, counts_at, measured
 from ctxvc.replay.experiments.splice import in_date_order
 from ctxvc.replay.experiments.table import Table, percent
-from ctxvc.replay.retention import Counts, Lookup
-from ctxvc.replay.transitions import Transitions, transitions
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.retention import Counts, Lookup
+from ctxvc.replay.measures.transitions import Transitions, transitions
+from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter
 
 NAME = "ablations"

@@ -14,12 +14,12 @@ from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.cost import CacheSimulation, Prices
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
 from ctxvc.replay.experiments.table import Table, percent
-from ctxvc.replay.retention import UNMEASURED, Counts, Gauge, Lookup
-from ctxvc.replay.uses import Use, uses
+from ctxvc.replay.measures.cost import CacheSimulation, Prices
+from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.tokens.meter import Meter
 
 NAME = "long-run"

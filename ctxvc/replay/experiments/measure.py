@@ -12,9 +12,9 @@ from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.cost import CacheSimulation
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.retention import OUTCOMES, UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.cost import CacheSimulation
+from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Counts, Gauge, Lookup
 from ctxvc.store.log.memory import MemorySession
 from ctxvc.tokens.meter import Meter
 

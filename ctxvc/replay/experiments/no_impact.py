@@ -19,12 +19,12 @@ from ctxvc.core.view.view import View
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.experiments.table import Table, interval, percent
-from ctxvc.replay.hard_set import hard_set, tool_pressure
-from ctxvc.replay.retention import Counts, Lookup
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
+from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
+from ctxvc.replay.measures.retention import Counts, Lookup
+from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter
 
 NAME = "no-impact"

@@ -12,8 +12,8 @@ from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.experiments.measure import Variant, counts_at, measured
 from ctxvc.replay.experiments.splice import answered, in_date_order, renamed
 from ctxvc.replay.experiments.table import Table, percent
-from ctxvc.replay.retention import UNMEASURED, Counts, Lookup
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.retention import UNMEASURED, Counts, Lookup
+from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter
 
 NAME = "pressure"

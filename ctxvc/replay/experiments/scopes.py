@@ -11,12 +11,12 @@ from ctxvc.core import display
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation, text_of
-from ctxvc.replay.cost import CacheSimulation
 from ctxvc.replay.drive import Prompts, new_session
 from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
 from ctxvc.replay.experiments.table import Table, percent
-from ctxvc.replay.retention import OUTCOMES, Counts, Gauge, Lookup
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.cost import CacheSimulation
+from ctxvc.replay.measures.retention import OUTCOMES, Counts, Gauge, Lookup
+from ctxvc.replay.measures.uses import uses
 from ctxvc.replay.validity import faults
 from ctxvc.tokens.meter import Meter
 

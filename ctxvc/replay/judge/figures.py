@@ -11,7 +11,7 @@ import msgspec
 
 from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Quantity, Record
 from ctxvc.replay.judge.verdict import Dimensions, Verdict
-from ctxvc.replay.retention import wilson
+from ctxvc.replay.measures.retention import wilson
 
 #: A cut, by which judgements of two policies belong together.
 _Cut = tuple[str, str, str, int, int]

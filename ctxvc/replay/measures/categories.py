@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from ctxvc.core.plan.protected import INSTRUCTIONS
-from ctxvc.replay.anchors import AnchorKind
 from ctxvc.replay.conversation import Block
+from ctxvc.replay.measures.anchors import AnchorKind
 
 Category = Literal["evidence", "locator", "contract", "verbatim", "state"]
 CATEGORIES: tuple[Category, ...] = get_args(Category)

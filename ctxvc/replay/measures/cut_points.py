@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.measures.retention import LOST, OUTCOMES, VISIBLE, Counts, Gauge, Lookup, wilson
+from ctxvc.replay.measures.uses import Use
 from ctxvc.replay.prompt import Prompt
-from ctxvc.replay.retention import LOST, OUTCOMES, VISIBLE, Counts, Gauge, Lookup, wilson
-from ctxvc.replay.uses import Use
 
 #: The paper counts plans that save this share of the prompt.
 SAVING = 0.3

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ctxvc.replay.result import Result, decode_uses
-from ctxvc.replay.totals import CLASSES, Class
-from ctxvc.replay.transitions import Difference, Transitions, differences, transitions
-from ctxvc.replay.uses import uses
+from ctxvc.replay.measures.transitions import Difference, Transitions, differences, transitions
+from ctxvc.replay.measures.uses import uses
+from ctxvc.replay.results.result import Result, decode_uses
+from ctxvc.replay.results.totals import CLASSES, Class
 from ctxvc.replay.work import Source
 
 #: Conversations whose blocks are looked at for differences, those with the most of them.

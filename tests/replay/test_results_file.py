@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from ctxvc.errors import BadInput, Refused
-from ctxvc.replay.result import (
+from ctxvc.replay.measures.retention import UNMEASURED, Counts, Split
+from ctxvc.replay.results.file import ResultFile, code_version, key
+from ctxvc.replay.results.result import (
     Options,
     Result,
     Timing,
@@ -18,8 +20,6 @@ from ctxvc.replay.result import (
     encode,
     encode_uses,
 )
-from ctxvc.replay.result_file import ResultFile, code_version, key
-from ctxvc.replay.retention import UNMEASURED, Counts, Split
 
 VERSION = "1+abc"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.replay.anchors import DEFINITIONS
+from ctxvc.replay.measures.anchors import DEFINITIONS
 
-FILE = Path(__file__).parents[1] / "data" / "common-anchors.txt"
+FILE = Path(__file__).parents[2] / "data" / "common-anchors.txt"
 
 
 class CommonAnchors(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.replay.result import Result
+from ctxvc.replay.results.result import Result
 
 #: Fields whose keys are of no fixed number: they are columns of JSON texts.
 _MAPPINGS = frozenset({"events", "dropped", "kinds", "failures"})

@@ -14,7 +14,7 @@ import msgspec
 
 import ctxvc.replay
 from ctxvc.errors import BadInput, Refused
-from ctxvc.replay.result import SCHEMA, Options, Result, decode, encode
+from ctxvc.replay.results.result import SCHEMA, Options, Result, decode, encode
 from ctxvc.store import files
 
 #: The parts of the package on which results depend.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ctxvc.replay.totals import Totals
+from ctxvc.replay.results.totals import Totals
 
 #: The share of all uses that should be visible.
 ENOUGH = 0.95

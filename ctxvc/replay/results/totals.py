@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from ctxvc.replay.result import Cost, Result, Tokens, Visible
-from ctxvc.replay.retention import Counts, Split, wilson
+from ctxvc.replay.measures.retention import Counts, Split, wilson
+from ctxvc.replay.results.result import Cost, Result, Tokens, Visible
 
 #: Uses by how hard it is to meet them: all, non-trivial, at risk.
 Class = Literal["all", "nt", "ar"]

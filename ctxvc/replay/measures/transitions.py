@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.retention import OUTCOMES, UNMEASURED, Outcome
-from ctxvc.replay.uses import Use
+from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Outcome
+from ctxvc.replay.measures.uses import Use
 
 #: Anchors and calls that an example lists.
 LISTED = 5

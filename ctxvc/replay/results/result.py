@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.replay.retention import UNMEASURED, Amount, Split
+from ctxvc.replay.measures.retention import UNMEASURED, Amount, Split
 
 SCHEMA = "ctxvc-replay/1"
 
