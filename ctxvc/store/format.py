@@ -1,4 +1,4 @@
-"""Ledger ⇄ bytes and paths: format 1 of a scope's tree. Pure functions; docs/format.md is the specification."""
+"""Ledger ⇄ bytes and paths: formats 1 and 2 of a scope's tree. Pure functions; docs/format.md is the specification."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import SEGMENT, Group, Meta, Row
 from ctxvc.errors import Damaged, Phrase, Refused
 
-FORMAT = 1
+FORMAT = 2
 META = "ctxvc.json"
 GROUPS = "ledger/groups.jsonl"
 ATTRIBUTES = ".gitattributes"

@@ -17,7 +17,6 @@ from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Phrase, Refused
-from ctxvc.store import format as fmt
 from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
@@ -521,7 +520,13 @@ class _Ingest:
         origin = self._scope(parent)
         empty = Ledger(
             meta=Meta(
-                format=fmt.FORMAT, session=self.name, scope=name, parent=parent, model=self.model, source=self.source
+                format=origin.ledger.meta.format,
+                render=origin.ledger.meta.render,
+                session=self.name,
+                scope=name,
+                parent=parent,
+                model=self.model,
+                source=self.source,
             )
         )
         now = self.store.now()

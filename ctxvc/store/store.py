@@ -16,7 +16,7 @@ import pygit2
 
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
-from ctxvc.core.ledger.ledger import Ledger, Meta, Source
+from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, timestamp, trust
 from ctxvc.store import format as fmt
@@ -256,7 +256,9 @@ class Store:
         return Commit(
             ref=ref_of(name, "main"),
             before=None,
-            after=Ledger(meta=Meta(format=fmt.FORMAT, session=name, scope="main", model=model, source=source)),
+            after=Ledger(
+                meta=Meta(format=fmt.FORMAT, render=RENDER, session=name, scope="main", model=model, source=source)
+            ),
             message=message(f"session {name}{what}", {"Ctxvc-Op": "session", "Ctxvc-Actor": "user"}),
             actor="user",
             time=epoch(time, now),

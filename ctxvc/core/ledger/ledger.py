@@ -16,6 +16,8 @@ from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 
 #: How many block numbers share one segment of the ledger and one folder of bodies.
 SEGMENT = 64
+#: The newest rules of rendering (`Meta.render`).
+RENDER = 2
 T = TypeVar("T")
 
 
@@ -143,6 +145,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: int = 0
     policy: str = ""
     asked: int = 0
+    render: int = 1
     source: Source | None = None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Row
 from ctxvc.core.plan.plan import Plan
 from ctxvc.store import format as fmt
 from ctxvc.store.log.commits import apply_change
@@ -94,7 +94,7 @@ class _MemoryState(SessionState):
         self.name = name
         self.head = None
         self.seq = self.block = self.group = 0
-        self.scopes = {"main": _scope(Ledger(meta=Meta(format=fmt.FORMAT, session=name, scope="main")))}
+        self.scopes = {"main": _scope(Ledger(meta=Meta(format=fmt.FORMAT, render=RENDER, session=name, scope="main")))}
         self.frames = []
         self.moved_to = ""
         self.tail = Tail(0, 0)
