@@ -19,6 +19,9 @@ from ctxvc.policies.run import ask_relief, has_model
 from ctxvc.session import policy as session_policy
 from ctxvc.session.context import Context
 
+#: The share of the budget that is free below the guard where an agent in overflow mode may go on.
+ROOM = 0.05
+
 
 def relief(policy: Policy | None) -> Relief | None:
     """What the guard takes first under this policy."""
@@ -53,16 +56,17 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
 def relieve(context: Context, policy: Policy | None, share: float) -> int:
     """The guard acts until a share of the budget, or of what is used, is left; gives the tokens that it freed.
 
-    The latest step leaves only where nothing else does. Raises: Conflict.
+    The latest step leaves only where nothing else does. Where there is room then, overflow mode ends. Raises: Conflict.
     """
     view = context.view()
     mark = int(min(view.budget.effective, view.used) * share)
     rehearsal = guard(view, max(0, view.budget.guard - mark), relief(policy))
-    if not rehearsal:
-        return 0
-    older = rehearse(view, rehearsal.plan, roll_up=True)
-    context.commit(older or rehearsal)
-    return (older or rehearsal).freed
+    if rehearsal:
+        rehearsal = rehearse(view, rehearsal.plan, roll_up=True) or rehearsal
+        context.commit(rehearsal, relieves=False)
+    if context.view().used <= view.budget.guard - view.budget.effective * ROOM:
+        context.set({"refused": 0})
+    return rehearsal.freed if rehearsal else 0
 
 
 def unblock(context: Context, policy: Policy | None, spare: int = 0) -> None:
