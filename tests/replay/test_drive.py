@@ -10,6 +10,7 @@ from ctxvc.policies import parse
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Driven, Prompts, drive, new_session
+from ctxvc.replay.standin import ToolCall
 from ctxvc.store.store import create
 from tests.making.conversation import LONG, human, injected, reply, result, results
 
@@ -102,3 +103,26 @@ def test_with_a_store_the_prompts_are_the_same(policy: str, tmp_path: Path) -> N
     with create(tmp_path / ".ctxvc") as store, new_session(talk, parse(policy), 8_000, store=store) as session:
         stored = list(drive(talk, session, Prompts(session)))
     assert [driven.prompt for driven in stored] == [driven.prompt for driven in memory]
+
+
+def test_what_was_recovered_is_visible_while_its_result_stands_in_the_prompt() -> None:
+    """The first result leaves for a stub, `recover` reads it out, and what that gave is archived in its turn."""
+    talk = _talk(4)
+    session = new_session(talk, parse("keep"), 100_000)
+    prompts = Prompts(session)
+    list(drive(talk, session, prompts))
+    session.append(results(result("c3", "the newest")))
+    block, place = next((name, number) for name, number in prompts.numbers.items() if number == 3)
+    session.archive(block, "the first")
+    gone = prompts.prompt(4, session.view())
+    session.append(reply("I need the first one again."))
+    prompts.act([ToolCall("recover", block)], "again")
+    recovered = prompts.prompt(5, session.view())
+    assert "a line of output" in recovered.parts[place] and place in recovered.routes
+    assert place not in gone.parts and place in gone.routes
+
+    read_out = next(row.id for row in session.ledger().backwards() if row.kind == "tool_result")
+    for message in (reply("Seen."), human("go on"), reply("Going on.")):
+        session.append(message)
+    session.archive(read_out, "seen")
+    assert place not in prompts.prompt(6, session.view()).parts
