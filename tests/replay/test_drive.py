@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from ctxvc.policies import parse
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Driven, Prompts, drive, new_session
+from ctxvc.replay.run import prepare
 from ctxvc.replay.standin import ToolCall
+from ctxvc.session.session import Session
+from ctxvc.store import revision
 from ctxvc.store.store import create
 from tests.making.conversation import LONG, human, injected, reply, result, results
 
@@ -126,3 +131,27 @@ def test_what_was_recovered_is_visible_while_its_result_stands_in_the_prompt() -
         session.append(message)
     session.archive(read_out, "seen")
     assert place not in prompts.prompt(6, session.view()).parts
+
+
+def test_a_policy_pays_for_the_context_tools_that_it_gives_the_model_and_a_bare_one_has_none() -> None:
+    """Beside one recorded tool, `window` gives two; a tool of a recorded one's name gets another name."""
+    recorded = {"name": "search", "description": "Search the web.", "input_schema": {"type": "object"}}
+    talk = msgspec.structs.replace(_talk(2), tools=[recorded])
+    window = parse("window")
+
+    bare, managed = new_session(talk, Bare(inner=window), 8_000), new_session(talk, window, 8_000)
+    assert _tools(bare) == [recorded]
+    assert [tool["name"] for tool in _tools(managed)] == ["search", "recover", "context_search"]
+    assert 200 < managed.view().overhead - bare.view().overhead < 300
+    assert prepare(talk).overhead == bare.view().overhead  # that of the oracle, and of what keeps everything
+
+
+@pytest.mark.parametrize("recorded", [None, "tools in a form that we do not know", ["these too"]])
+def test_recorded_tools_of_no_known_form_stay_what_they_are(recorded: object) -> None:
+    session = new_session(msgspec.structs.replace(_talk(2), tools=recorded), parse("window"), 8_000)
+    tools = _tools(session)
+    assert tools == recorded if recorded else [tool["name"] for tool in tools] == ["recover", "search"]
+
+
+def _tools(session: Session) -> Any:
+    return revision.now(session.stored).tools

@@ -19,7 +19,7 @@ from ctxvc.replay.results.result import SCHEMA, Options, Result, decode, encode
 from ctxvc.store import files
 
 #: The parts of the package on which results depend.
-_CODE = ("core", "data", "importers", "policies", "replay", "session", "store", "tokens")
+_CODE = ("agent", "core", "data", "importers", "policies", "replay", "session", "store", "tokens")
 
 #: How a line begins.
 _BEGINNING = b'{"schema":"' + SCHEMA.encode()
