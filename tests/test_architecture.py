@@ -35,7 +35,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "recording": frozenset({"importers", "store", "core", "errors"}),
     "claude_code": frozenset({"recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
-    "replay": frozenset({"session", "policies", "importers", "tokens", "store", "core", "errors"}),
+    "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
