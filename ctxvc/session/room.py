@@ -13,6 +13,7 @@ from ctxvc.core.plan.guard import ACTOR, LOW_WATER, Relief, guard
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.policies.run import ask_relief, has_model
@@ -101,10 +102,13 @@ def _fits(context: Context, incoming: int, spare: int) -> bool:
 def _withheld(context: Context) -> Iterator[Row]:
     """The results that were blocked for lack of room, and may still be wanted."""
     view = context.view()
-    turn = view.ledger.meta.counters.turn
-    for rows in view.ledger.by_segment(_blocked):
+    ledger = view.ledger
+    turn, latest = ledger.meta.counters.turn, latest_step(ledger)
+    for rows in ledger.by_segment(_blocked):
         for row in rows:
-            if row.turn >= turn - 1 and not row.reads and not is_large(view, view.price.body(row)):
+            call = ledger.get(row.parent) if row.parent else None
+            called = row.step >= latest or (call is not None and call.present)
+            if called and row.turn >= turn - 1 and not row.reads and not is_large(view, view.price.body(row)):
                 yield row
 
 
