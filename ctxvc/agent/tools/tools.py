@@ -188,7 +188,7 @@ class Tools:
     def _room(self) -> int:
         """The tokens, as we count, that may still be read out in this step."""
         view = self._session.view()
-        free = view.budget.guard - self._session.used() - view.calibrated(sum(self._read_out.values()))
+        free = view.budget.guard - self._session.used() - view.part(sum(self._read_out.values()))
         return free * 1000 // max(1, view.calibration[0]) - _MARGIN
 
     # --- episodes
