@@ -198,7 +198,7 @@ def _opened(
     if limit and limit < own_budget:
         raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"give --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
-    window_size = own_budget or takes or models.window(model) or DEFAULT_WINDOW
+    window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec or "default", app.folder)
     is_new = not (path / "HEAD").exists()
