@@ -37,17 +37,17 @@ def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: P
     name, *files = arguments
     if name not in EXPERIMENTS:
         raise BadInput(f"no experiment {name[:40]!r}", hint=f"there are: {', '.join(EXPERIMENTS)}")
+    own = EXPERIMENTS[name]
+    options: dict[str, Any] = {"model": model, "out": out}
+    if wrong := [f"--{option}" for option, value in options.items() if value and option not in own.options]:
+        takers = [row.name for row in EXPERIMENTS.values() if wrong[0][2:] in row.options]
+        raise BadInput(f"{name} takes no {wrong[0]}", hint=f"{', '.join(takers)} does")
     paths = [app.path(Path(file)) for file in files]
     for path in paths:
         if not path.exists():
             raise NotFound(f"there is no file or folder {path}", hint="name recordings, or folders of them")
     if not paths and name != "proposition":
         raise BadInput(f"{name} needs recordings", hint=f"as in `ctxvc replay experiment {name} FOLDER`")
-    own = EXPERIMENTS[name]
-    options: dict[str, Any] = {"model": model, "out": out}
-    if wrong := [f"--{option}" for option, value in options.items() if value and option not in own.options]:
-        takers = [row.name for row in EXPERIMENTS.values() if wrong[0][2:] in row.options]
-        raise BadInput(f"{name} takes no {wrong[0]}", hint=f"{', '.join(takers)} does")
     arguments_taken: dict[str, Any] = {}
     if model:
         arguments_taken["ask"] = asker(app, model)

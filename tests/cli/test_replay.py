@@ -525,6 +525,8 @@ def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
         (("split",), "split needs recordings"),
         (("split", "nowhere.jsonl"), "there is no file or folder"),
         (("--json",), "print tables"),
+        (("layers", "here.jsonl", "--model", "m"), "layers takes no --model"),
+        (("memory", "here.jsonl", "--out", "o.jsonl"), "memory takes no --out"),
     ],
 )
 def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
