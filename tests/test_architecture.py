@@ -94,7 +94,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "regex": frozenset({"core"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
-    "sqlite3": frozenset({"tokens", "importers"}),  # a host may keep its sessions in a database
+    "sqlite3": frozenset({"tokens", "importers", "replay"}),  # a host may keep its sessions in one; it ranks by BM25
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),

@@ -16,6 +16,9 @@ import msgspec
 #: Named in each result that a stand-in took part in.
 MANAGER = "manager/1"
 FOLDER = "folder/1"
+#: The same of the fixed rules of a policy that could ask a model and has none.
+PLANNER = "planner's rules/1"
+SUMMARISER = "extract/1"
 
 #: The shares of the budget at which it makes room, and down to which.
 HIGH, LOW = 85, 60
