@@ -93,7 +93,7 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
 
 
 def test_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
-    kill_writers(path, 12, seed=1)
+    kill_writers(path, 6, seed=1)
 
 
 @pytest.mark.faults

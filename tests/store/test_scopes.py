@@ -918,7 +918,7 @@ def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> No
 def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path) -> None:
     chance = random.Random(3)
     said: dict[str, str] = {}
-    for number in range(10):
+    for number in range(6):
         with start("switching.py", path, f"w{number}", 1 << 20) as process:
             assert process.stdin is not None and process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
