@@ -924,9 +924,10 @@ def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path
             assert process.stdout.readline() == b"ready\n"
             process.stdin.write(b"go\n")
             process.stdin.flush()
+            first = process.stdout.readline() if number % 2 else b""  # on a slow machine it may come late
             killer = threading.Timer(chance.uniform(0.02, 0.2), process.kill)
             killer.start()
-            out = process.stdout.read()
+            out = first + process.stdout.read()
             killer.join()
         heard(said, out[: out.rfind(b"\n") + 1])
         assert_held(path, said)
