@@ -63,7 +63,7 @@ EAGER = (
 IDLE = ("keep", "self_managed", "self_managed:archive=off")
 
 #: Every so many recorded runs is tried in the ordinary suite, another one for each policy.
-EVERY = 27
+EVERY = 54
 
 needs_recordings = pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
 every_policy = pytest.mark.parametrize("words", ALL)
@@ -130,7 +130,7 @@ def test_the_laws_hold_all_along_many_runs(words: str, budget: int) -> None:
 
 
 @pytest.mark.parametrize("words", (*ALL, *EAGER))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_the_laws_hold_on_generated_conversations(words: str, data: st.DataObject) -> None:
     check_generated(parse(words), data)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -20,7 +20,6 @@ from tests.making.generated import blocks, hostile_blocks, json_objects, json_va
 STUB = re.compile(r"\[archived (B[1-9]\d*@[0-9a-f]{6}|G[1-9]\d*@[0-9a-f]{6}): [^\[\]\n]*; recover [BG][1-9]\d*\]")
 
 
-@settings(max_examples=50, deadline=None)
 @given(blocks | hostile_blocks(), st.sampled_from(["user", "assistant"]))
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")
@@ -89,7 +88,6 @@ def row(**fields: Any) -> Row:
     return msgspec.structs.replace(made, **fields)
 
 
-@settings(max_examples=40)
 @given(anything, anything, anything, st.none() | st.integers(0, 10**6), st.booleans())
 def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
     tool: str, words: str, call: str, tokens: int | None, cut: bool
