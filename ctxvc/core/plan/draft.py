@@ -5,7 +5,7 @@ Costs are those of `prompt.outline`, a block at a time, so that one change of ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,28 +13,49 @@ import msgspec
 
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger.block import group_number
+from ctxvc.core.ledger.facts import Fact, facts
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, outermost
+from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.digest import Digest, Exchange, Words
 from ctxvc.core.prompt.outline import in_prompt_order, results_of
-from ctxvc.core.view.view import Price
+from ctxvc.core.view.view import Price, View
+
+#: Characters of a group's label where nobody gave it one.
+_LABEL = 180
+#: Tokens of groups that are not too many for one, where the budget does not say more.
+_TOGETHER = 1_000
+#: Names of fewer tokens than this, over all groups, are not worth a stub's longer line.
+_FEWEST_NAMED = 20
 
 
-def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True) -> str:
+def header(
+    group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True, content: str = ""
+) -> str:
     """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
-    If the group had a summary, that stays.
+    It says `content`, else the group's label. If the group had a summary, that stays.
     """
     rows = list(rows)
     _, summarised, summary = group.stub.partition("\n")
     titled = msgspec.structs.replace(group, label="") if summarised else group
-    size = sum(row.bytes for row in rows)
-    stub = stubs.group_stub(titled, blocks=len(rows), tokens=tokens, size=size, digest=digest(rows), way_back=way_back)
+    steps = [row.step for row in rows]
+    stub = stubs.group_stub(
+        titled,
+        steps=(min(steps, default=0), max(steps, default=0)),
+        blocks=len(rows),
+        tokens=tokens,
+        size=sum(row.bytes for row in rows),
+        digest=digest(rows),
+        way_back=way_back,
+        content="" if summarised else content,
+    )
     return f"{stub}\n{summary}" if summarised else stub
 
 
 def contents(rows: list[Row]) -> str:
-    """An index text for a group that nobody gave one: its first and last label, and what it has of each kind."""
+    """What a group says of blocks that nobody can read: its first and last label, and what it has of each kind."""
     labels = list(dict.fromkeys(label for row in (rows[0], rows[-1]) if (label := one_line(row.label, 60))))
     kinds: dict[str, int] = {}
     for row in rows:
@@ -60,6 +81,43 @@ def _places(ledger: Ledger) -> dict[str, int]:
     return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
 
 
+def _order(ledger: Ledger) -> tuple[list[str], dict[str, int]]:
+    """The blocks in the order of the prompt, and where each is in it."""
+    order = [row.id for row in in_prompt_order(ledger, list(ledger.rows()))]
+    return order, {block: place for place, block in enumerate(order)}
+
+
+def _answers(ledger: Ledger) -> frozenset[str]:
+    """The texts that end the work on what was asked: the last of each step that called nothing."""
+    newest: dict[int, str] = {}
+    calling: set[int] = set()
+    for row in ledger.rows():
+        if row.kind == "tool_use":
+            calling.add(row.step)
+        elif row.kind == "assistant":
+            newest[row.step] = row.id
+    return frozenset(block for step, block in newest.items() if step not in calling)
+
+
+def _room(size: int, before: int, budget: int) -> int:
+    """Characters of what a group says beside names, for blocks of `size` tokens that cost `before` in the prompt."""
+    tokens = min(30 + size // 60, 200)
+    if before:
+        tokens = min(tokens, max(10, before // 6))
+    if budget:
+        tokens = min(tokens, max(16, budget // 100))
+    return tokens * 7 // 2
+
+
+def _is_left(row: Row) -> bool:
+    return row.state in ("archived", "blocked")
+
+
+def _is_stub(row: Row) -> bool:
+    """Whether a block left by itself, and its stub is all that it is shown by."""
+    return _is_left(row) and bool(row.stub)
+
+
 @dataclass(slots=True)
 class LedgerDraft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
@@ -74,9 +132,20 @@ class LedgerDraft:
     handles: bool = True
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
+    #: Reads blocks, for what groups say of them; None where nobody can.
+    words: Words | None = None
+    #: Tokens of the budget; 0 where there is no bound to what a stub costs.
+    budget: int = 0
     results: Mapping[str, str] = field(init=False)
     calls: Mapping[str, str] = field(init=False)
     _undo: list[tuple[str, Row | Group | None]] = field(default_factory=list)
+    _rooms: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, view: View) -> LedgerDraft:
+        """The draft of a view's ledger, with its prices, and readable where the view is."""
+        words = view.words if view.readable else None
+        return cls(view.ledger, view.price, view.next_group, view.handles, words, view.budget.effective)
 
     def __post_init__(self) -> None:
         self.rows = {row.id: row for row in self.ledger.rows()}
@@ -152,13 +221,18 @@ class LedgerDraft:
         """The blocks of a group."""
         return [self.rows[block] for block in blocks_of(self.groups, name) if block in self.rows]
 
-    def header(self, group: Group, rows: Iterable[Row]) -> str:
-        """The stub of a group that has these blocks."""
+    def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
+        """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        return header(group, rows, self._tokens(rows), way_back=self.handles)
+        return header(group, rows, self._tokens(rows), way_back=self.handles, content=content)
 
     def gather(self, units: Iterable[str], *, label: str, actor: str, summary: str = "") -> Group:
-        """A new group of these blocks and groups; the blocks that are in the prompt leave it."""
+        """A new group of these blocks and groups; the blocks that are in the prompt leave it.
+
+        Without a label or summary it says what was done in them (`core.prompt.digest`).
+        """
+        units = list(units)
+        before = self.cost(self.reach(row.id for unit in units for row in self._blocks(unit)))
         mixed = [(self.inside(unit)[0] if unit[0] == "G" else self.rows[unit], unit) for unit in units]
         members = [unit for _, unit in sorted(mixed, key=lambda pair: pair[0].number)]
         level = 0
@@ -176,16 +250,146 @@ class LedgerDraft:
         group = Group(id=name, members=tuple(members), level=level + 1, removed_by=actor)
         self.put_group(group)
         inside = self.inside(name)
-        group = msgspec.structs.replace(group, label=one_line(label or summary or contents(inside), stubs.INDEX))
+        group = msgspec.structs.replace(group, label=one_line(label or summary, stubs.INDEX) or self.label(inside))
         if summary:
             group = msgspec.structs.replace(group, stub=stubs.summary("", summary))
-        group = msgspec.structs.replace(group, stub=self.header(group, inside))
+        content = ""
+        if not (label or summary):
+            self._rooms[name] = _room(self._tokens(inside), before, self.budget)
+            content = self._content(inside, self._rooms[name])
+        group = msgspec.structs.replace(group, stub=self.header(group, inside, content))
         self.put_group(group)
         return group
+
+    def label(self, rows: Sequence[Row]) -> str:
+        """What a group of these blocks says where nobody gave it an index text: what was done in them."""
+        return one_line(self._content(rows, _LABEL), stubs.INDEX)
+
+    def _content(self, rows: Sequence[Row], room: int) -> str:
+        return digests.text(self._digest(rows, self.words), room) if self.words else contents(list(rows))
+
+    def _digest(self, rows: Sequence[Row], words: Words) -> Digest:
+        rows = sorted(rows, key=lambda row: row.number)
+        inside = {row.id for row in rows}
+        exchanges = [
+            Exchange(self.rows[call], self.rows.get(self.results.get(call, "")))
+            for row in rows
+            if (call := row.id if row.kind == "tool_use" else self.calls.get(row.id, ""))
+            and (row.kind == "tool_use" or call not in inside)
+        ]
+        cache = self.ledger.cache_of(facts)
+
+        def facts_of(call: Row) -> tuple[Fact, ...]:
+            key = call.sha256, call.tool
+            if key not in cache:
+                cache[key] = facts(call.tool, words(call), call.ext)
+            result: tuple[Fact, ...] = cache[key]
+            return result
+
+        return digests.digest(rows, exchanges, self.ledger.derived(_answers), words, facts_of)
+
+    def name(self, earlier: LedgerDraft, most: int, visible: Callable[[], Collection[str]]) -> bool:
+        """Adds to the stubs of groups that are new here, of at most `most` tokens together, names of what is in them.
+
+        As `digest.with_names` has it; none where a group would save too little of what `earlier` had in its place.
+        `visible` gives the names that stand in the prompt. Tells whether there are any.
+        """
+        new = {name: self.inside(name) for name in self._rooms if name in self.groups and not self.groups[name].group}
+        sizes = {name: self._tokens(rows) for name, rows in new.items()}
+        if self.words is None or most < _FEWEST_NAMED or not new:
+            return False
+        taken = set(visible())
+        before = most
+        for name, rows in sorted(new.items(), key=lambda item: sizes[item[0]]):
+            group, share = self.groups[name], most * sizes[name] // max(1, sum(sizes.values()))
+            reach = self.reach(row.id for row in rows)
+            saved = earlier.cost(earlier.reach(row.id for row in rows)) - self.cost(reach)
+            del sizes[name]
+            digest = digests.with_names(
+                self._digest(rows, self.words), self.words, taken, self.price.body, min(share, saved // 4)
+            )
+            stub = self.header(group, rows, digests.text(digest, self._rooms[name]))
+            costs = self.price.text(stub) - self.price.text(group.stub)
+            if 0 < costs <= min(most, saved // 2):
+                self.put_group(msgspec.structs.replace(group, stub=stub))
+                taken.update(digests.names_in(stub))
+                most -= costs
+        return most < before
+
+    def joined(self, units: Sequence[str], *, near: bool) -> list[str]:
+        """These units, and what would be left behind without them: see `_halves` and `_near`."""
+        joined = dict.fromkeys(units)
+        blocks = [row for unit in units for row in self._blocks(unit)]
+        joined.update(dict.fromkeys(self._halves(blocks)))
+        if near:
+            joined.update(dict.fromkeys(self._near([row for unit in joined for row in self._blocks(unit)])))
+        return [unit for unit in joined if unit[0] == "G" or self.around(self.rows[unit]) not in joined]
+
+    def _halves(self, rows: Iterable[Row]) -> Iterator[str]:
+        """The other halves of pairs that left by themselves: no stub of a result stays without its call."""
+        for row in rows:
+            for half in self.pair(row.id)[1:]:
+                other = self.rows[half]
+                if _is_stub(other) and not self.around(other):
+                    yield half
+
+    def _near(self, rows: Sequence[Row]) -> Iterator[str]:
+        """What left already between these blocks and right beside them, but what somebody gave an index text."""
+        order, places = self.ledger.derived(_order)
+        first, last = (end(places[row.id] for row in rows) for end in (min, max))
+        size = self._tokens(rows)
+        most = max(_TOGETHER, self.budget // 10)
+        seen: set[str] = set()
+
+        def unit(place: int) -> str | None:
+            """What stands at a place: a unit that joins, empty for nothing, None for what stays."""
+            row = self.rows[order[place]]
+            if row.kind == "dashboard" or is_cut(row, self.ledger.meta) or (not row.present and not row.stub and not row.group):
+                return ""
+            if not _is_left(row):
+                return None
+            name = self.around(row)
+            if not name:
+                return row.id if _is_stub(row) and not stubs.index(row) else None
+            return name if name in seen or self._joins(name, most - size) else None
+
+        inside = {row.id for row in rows}
+        for place in range(first, last + 1):
+            if order[place] not in inside and (name := unit(place)):
+                seen.add(name)
+                yield name
+        for places_beside in (range(first - 1, -1, -1), range(last + 1, len(order))):
+            for place in places_beside:
+                name = unit(place)
+                if name is None:
+                    break
+                if name and name not in seen:
+                    seen.add(name)
+                    size += self._tokens(self._blocks(name))
+                    yield name
+
+    def _joins(self, name: str, room: int) -> bool:
+        """Whether a group is small, stands together, and says no more than what was done in it."""
+        group, rows = self.groups[name], self.inside(name)
+        if not group.stub or stubs.is_summary(group.stub) or not group.removed_by.startswith(("policy:", "guard")):
+            return False
+        if self._tokens(rows) > room:
+            return False
+        order, places = self.ledger.derived(_order)
+        span = [places[row.id] for row in rows]
+        if any(self.rows[order[place]].present for place in range(min(span), max(span) + 1)):
+            return False
+        return group.label == self.label(rows)
+
+    def _blocks(self, unit: str) -> list[Row]:
+        return self.inside(unit) if unit in self.groups else [self.rows[unit]]
 
     def take_out(self, blocks: Iterable[str]) -> None:
         """The blocks leave their groups. A group that is emptied goes, one that stays gets a stub with its new size."""
         leaving: dict[str, set[str]] = {}
+        blocks = list(blocks)
+        around = {name for block in blocks for name in self._enclosing(self.rows[block].group)}
+        labels = {name: self.label(self.inside(name)) for name in around}
         for block in blocks:
             row = self.rows[block]
             if row.group in self.groups:
@@ -197,13 +401,26 @@ class LedgerDraft:
             leavers, group = leaving.pop(name), self.groups[name]
             emptied.add(name)
             members = tuple(member for member in group.members if member not in leavers)
+            is_described = bool(members and group.stub) and group.label == labels.get(name)
             group = msgspec.structs.replace(group, members=members)
             self.put_group(group)
             if members and group.stub:
                 inside = self.inside(name)
-                self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside)))
+                content = ""
+                if is_described:
+                    group = msgspec.structs.replace(group, label=self.label(inside))
+                    content = self._content(inside, _room(self._tokens(inside), 0, self.budget))
+                self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside, content)))
             if group.group in self.groups and group.group not in emptied:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
+
+    def _enclosing(self, name: str) -> Iterator[str]:
+        """The group and all groups around it."""
+        seen: set[str] = set()
+        while name in self.groups and name not in seen:
+            seen.add(name)
+            yield name
+            name = self.groups[name].group
 
     @staticmethod
     def level(row: Row) -> int:

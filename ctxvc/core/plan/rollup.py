@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan.draft import LedgerDraft, contents, header
+from ctxvc.core.plan.draft import LedgerDraft, header
 from ctxvc.core.prompt.outline import Slot
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
 #: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
-MOST = 10
-LEAST = 5
+MOST = 5
+LEAST = 3
 
 
 def gather(
@@ -30,9 +30,9 @@ def gather(
     protect: frozenset[str],
     previews: bool = False,
 ) -> tuple[Group, ...]:
-    """Gathers stubs on a draft until they cost at most 5 % of the budget, as far as that can be; gives the new groups.
+    """Gathers stubs on a draft until they cost at most 3 % of the budget, as far as that can be; gives the new groups.
 
-    None where they cost no more than 10 %. Each new group costs less than what it replaces. `slots` are the draft's
+    None where they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
     prompt; the blocks of `protect` stay.
 
     With `previews`, a block's stub counts whole, with what of its text stands below it.
@@ -52,7 +52,7 @@ def gather(
         steps.setdefault(row.step, []).append(row)
     for run in _runs(draft, steps, protect):
         rows = [row for step in run for row in step.rows]
-        likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=contents(rows)), rows, 0))
+        likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
         freed = 0
         for part in _beginnings(draft, [step.rows for step in run]):

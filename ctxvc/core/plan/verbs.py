@@ -160,12 +160,13 @@ class Rehearser:
         if again and not self._is_news(action, only):
             self._drop(action, only, "gone", "it is archived already")
             return []
-        blocks = [row.id for unit in units for row in self._rows(unit)]
+        together = self._together(action, units)
+        blocks = [row.id for unit in together for row in self._rows(unit)]
 
         def leave() -> None:
-            if others or again or alone is None or action.verb == "summarise":
+            if len(together) > 1 or again or alone is None or action.verb == "summarise":
                 summary = action.index if action.verb == "summarise" else ""
-                draft.gather(units, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
+                draft.gather(together, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
             else:
                 stub = draft.stub(alone, action.index)
                 if action.preview:
@@ -175,6 +176,17 @@ class Rehearser:
                 )
 
         return units if self._saves(action, units, blocks, leave) else []
+
+    def _together(self, action: Action, units: list[str]) -> list[str]:
+        """The units, and what left before and would stand beside them as stubs of its own.
+
+        What a policy takes joins what is near; an agent's or planner's index text tells of no more than its targets.
+        """
+        alone = self.draft.rows.get(units[0]) if len(units) == 1 else None
+        if action.preview or (alone and any(self.draft.rows[half].present for half in self.draft.pair(alone.id)[1:])):
+            return units
+        near = not action.index.strip() and self.plan.actor.startswith(("policy:", "guard"))
+        return self.draft.joined(units, near=near)
 
     def _mask(self, action: Action, target: str) -> bool:
         row = self._block(action, target)
