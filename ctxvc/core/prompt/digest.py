@@ -121,9 +121,11 @@ def digest(
             thing.size += sum(row.bytes for row in here)
             thing.blocks += here
     ends = [clipped(_prose(words(row)), _ANSWER) for row in rows if row.id in answers]
-    texts = [] if things or any(ends) else [row for row in rows if row.label and row.kind not in ("thinking", "dashboard")]
-    ends_of_texts = [clipped(row.label, _LINE) for row in dict.fromkeys([*texts[:1], *texts[-1:]])]
-    return Digest(things, list(filter(None, ends)), list(filter(None, ends_of_texts)))
+    labels: list[str] = []
+    if not things and not any(ends):
+        telling = [row.label for row in rows if row.label and row.kind not in ("thinking", "dashboard")]
+        labels = list(dict.fromkeys(clipped(label, _LINE) for label in [*telling[:1], *telling[-1:]]))
+    return Digest(things, list(filter(None, ends)), list(filter(None, labels)))
 
 
 def text(digest: Digest, room: int) -> str:
