@@ -7,6 +7,7 @@ from typing import ClassVar
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Names, Policy, Results, Share, Terms
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.candidates import cost_in_prompt, leaving, old_results, standing
@@ -59,6 +60,9 @@ class Default(Policy, frozen=True, kw_only=True):
             return Plan(actions=(), actor=self.actor, reason=reason)
         reason = leaving(view, before, after, f"oldest results cleared: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason)
+
+    def high(self, budget: Budget) -> int:
+        return budget.clear
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))

@@ -57,6 +57,8 @@ class Context:
         self.changed = False
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
+        #: scope → its ledger when the last request was made: the prefix that the provider has cached.
+        self.requested: dict[str, Ledger] = {}
         self.now = now
         #: The terms of the session's policy.
         self.terms = Terms()
@@ -228,9 +230,9 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once; with the newest reply its thinking.
         fields = {
-            "cuts": cuts.before_reply(self.ledger()),
+            "cuts": max(cuts.before_reply(self.ledger()), rehearsal.after.meta.cuts, key=_last),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
@@ -263,15 +265,24 @@ class Context:
             fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
+    def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
+        """The calibration before anything was reported: by the model and window of now, or of `ledger`."""
+        ledger = self.ledger() if ledger is None else ledger
+        a_milli, b = calibration.initial(ledger.meta.model, budget_of(ledger).window)
+        return a_milli, b
+
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
 
-        Another model has its own window, counts in its own way, and cannot read this one's thinking.
+        Another model has its own window, counts in its own way, and cannot read this one's thinking. As long as the
+        calibration is a guess, it goes with the window.
         """
         ledger = self.ledger()
-        model = fields.get("model", ledger.meta.model)
-        another = not models.is_same(model, ledger.meta.model)
-        settings = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
+        another = not models.is_same(fields.get("model", ledger.meta.model), ledger.meta.model)
+        settings = {**({"window": 0} if another else {}), **fields}
+        if another or ledger.meta.calibration == self.start():
+            after = ledger.with_meta(msgspec.structs.replace(ledger.meta, **settings))
+            settings = {"calibration": self.start(after), **settings}
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
@@ -296,6 +307,10 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
 def with_cut(ledger: Ledger) -> Ledger:
     """The ledger after the cut that a hard edit of it comes with."""
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
+
+
+def _last(places: tuple[int, ...]) -> int:
+    return places[-1] if places else 0
 
 
 def _op(rehearsal: Rehearsal) -> str:
