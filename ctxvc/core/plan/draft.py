@@ -346,7 +346,7 @@ class LedgerDraft:
             row = self.rows[order[place]]
             if row.kind == "dashboard" or is_cut(row, self.ledger.meta) or (not row.present and not row.stub and not row.group):
                 return ""
-            if not _is_left(row):
+            if not _is_left(row) or any(self.rows[half].present for half in self.pair(row.id)[1:]):
                 return None
             name = self.around(row)
             if not name:

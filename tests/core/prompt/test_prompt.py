@@ -356,10 +356,8 @@ def test_a_stub_stands_at_the_end_of_the_users_message_before_it() -> None:
 
 
 def test_a_stub_in_the_middle_of_a_reply_does_not_part_it() -> None:
-    reply = Message(
-        role="assistant", parts=(words("I look.", "assistant"), *(wire.call_part("sh", name, b"{}") for name in "ab"))
-    )
-    results = Message(role="user", parts=tuple(wire.result_part(name, name) for name in "ab"))
+    reply = said("assistant", wire.text_part("I look.", "assistant", "model"), *call("a", "b").parts)
+    results = said("user", *(wire.result_part(name, name) for name in "ab"))
     ledger, held = numbered([said("user", words("go")), reply, results])
     group = Group(id="G1", members=("B4", "B6"), stub="[outer]")
     gone = {"state": "archived", "group": "G1"}
@@ -380,7 +378,11 @@ def test_a_stub_before_every_users_message_is_the_first_of_them() -> None:
 
 def test_no_stub_stands_behind_a_system_message() -> None:
     ledger, _ = numbered(
-        [said("user", words("go")), said("system", words("be brief", "system")), said("assistant", words("yes", "assistant"))]
+        [
+            said("user", words("go")),
+            said("system", wire.text_part("be brief", "system", "client")),
+            said("assistant", wire.text_part("yes", "assistant", "model")),
+        ]
     )
     ledger = rendered(changed(ledger, B3={"state": "archived", "stub": "[stub]"}), 2)
 
