@@ -24,6 +24,9 @@ from ctxvc.core.view.view import Price, View
 
 #: Characters of a group's label where nobody gave it one.
 _LABEL = 180
+#: Who gives index texts, and the characters of them that a group around them has at least, where there are so many.
+_GIVERS = frozenset({"agent", "planner", "user"})
+_INDEX_TEXTS = 600
 #: Tokens of groups that are not too many for one, where the budget does not say more.
 _TOGETHER = 1_000
 #: Names of fewer tokens than this, over all groups, are not worth a stub's longer line.
@@ -256,10 +259,29 @@ class LedgerDraft:
         content = ""
         if not (label or summary):
             self._rooms[name] = _room(self._tokens(inside), before, self.budget)
-            content = self._content(inside, self._rooms[name])
+            content = "; ".join([self._content(inside, self._rooms[name]), *self._index_texts(members)])
         group = msgspec.structs.replace(group, stub=self.header(group, inside, content))
         self.put_group(group)
         return group
+
+    def _index_texts(self, members: Iterable[str]) -> list[str]:
+        """The index texts that an agent, a planner or a person gave to blocks and groups, word for word; the newest
+        where they are too many."""
+        texts: list[str] = []
+        pending = list(members)
+        while pending and sum(map(len, texts)) <= _INDEX_TEXTS:
+            name = pending.pop()
+            unit = self.groups.get(name) or self.rows[name]
+            if isinstance(unit, Group):
+                pending += unit.members
+                usual = self.label(self.inside(unit.id))
+                text = "" if stubs.is_summary(unit.stub) or unit.label == usual else unit.label
+            else:
+                text = stubs.index(unit)
+                text = "" if text == stubs.index(msgspec.structs.replace(unit, stub=self.stub(unit))) else text
+            if text and unit.removed_by in _GIVERS:
+                texts.append(f"“{text}”")
+        return texts[::-1]
 
     def label(self, rows: Sequence[Row]) -> str:
         """What a group of these blocks says where nobody gave it an index text: what was done in them."""
@@ -308,7 +330,8 @@ class LedgerDraft:
             digest = digests.with_names(
                 self._digest(rows, self.words), self.words, taken, self.price.body, min(share, saved // 4)
             )
-            stub = self.header(group, rows, digests.text(digest, self._rooms[name]))
+            content = "; ".join([digests.text(digest, self._rooms[name]), *self._index_texts(group.members)])
+            stub = self.header(group, rows, content)
             costs = self.price.text(stub) - self.price.text(group.stub)
             if 0 < costs <= min(most, saved // 2):
                 self.put_group(msgspec.structs.replace(group, stub=stub))

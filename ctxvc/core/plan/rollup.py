@@ -19,6 +19,9 @@ from ctxvc.core.view.view import View
 #: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
 MOST = 5
 LEAST = 3
+#: The same under pressure for stubs with the previews below them, which are worth more.
+MOST_WITH_PREVIEWS = 10
+LEAST_WITH_PREVIEWS = 5
 
 
 def gather(
@@ -35,18 +38,28 @@ def gather(
     None where they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
     prompt; the blocks of `protect` stay.
 
-    With `previews`, a block's stub counts whole, with what of its text stands below it.
+    With `previews`, what of its text stands below a block's stub counts too where both cost more than 10 %: then down
+    to 5 %.
     """
-    stubs: dict[str, int] = {}  # block → what the text in its place costs
+    lines: dict[str, int] = {}  # block → what the stub in its place costs
+    texts: dict[str, int] = {}  # the same with what stands below it
     for slot in slots:
-        # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
-        counts = not is_summary(slot.text) or (previews and not slot.row.group)
-        if slot.show == "text" and slot.text and counts:
-            stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
-    total, hundredth = sum(stubs.values()), view.budget.effective / 100
-    groups: list[Group] = []
-    if view.calibrated(total) <= MOST * hundredth:
+        if slot.show == "text" and slot.text:
+            # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
+            is_preview = is_summary(slot.text) and not slot.row.group
+            line = slot.text.partition("\n")[0] if is_preview else "" if is_summary(slot.text) else slot.text
+            lines[slot.row.id] = lines.get(slot.row.id, 0) + (view.price.text(line) if line else 0)
+            text = slot.text if is_preview else line
+            texts[slot.row.id] = texts.get(slot.row.id, 0) + (view.price.text(text) if text else 0)
+    hundredth = view.budget.effective / 100
+    if previews and view.calibrated(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
+        stubs, most = texts, LEAST_WITH_PREVIEWS * hundredth
+    elif view.calibrated(sum(lines.values())) > MOST * hundredth:
+        stubs, most = lines, LEAST * hundredth
+    else:
         return ()
+    total = sum(stubs.values())
+    groups: list[Group] = []
     steps: dict[int, list[Row]] = {}
     for row in draft.rows.values():
         steps.setdefault(row.step, []).append(row)
@@ -58,13 +71,13 @@ def gather(
         for part in _beginnings(draft, [step.rows for step in run]):
             leaving += part
             freed += sum(stubs.get(row.id, 0) for row in part)
-            if view.calibrated(total - freed + likely) <= LEAST * hundredth:
+            if view.calibrated(total - freed + likely) <= most:
                 break
         group = _group(draft, leaving, actor) if freed else None
         if group:
             groups.append(group)
             total += view.price.text(group.stub) - freed
-        if view.calibrated(total) <= LEAST * hundredth:
+        if view.calibrated(total) <= most:
             break
     return tuple(groups)
 
