@@ -25,7 +25,9 @@ _SCRIPT = 8_000
 #: Simple commands of a script that are looked at.
 _COMMANDS = 24
 
-_PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "filename", "file_name", "file", "filepath")
+_PATHS = (
+    "file_path", "path", "filePath", "absolute_path", "notebook_path", "filename", "file_name", "file", "filepath",
+)  # fmt: skip
 _OLD = ("old_string", "old_str", "oldText", "oldString", "old_text", "oldStr", "search")
 _NEW = ("new_string", "new_str", "newText", "newString", "new_text", "newStr", "replace")
 _CONTENT = ("content", "file_text", "contents", "new_source", "text")
@@ -41,8 +43,9 @@ _LOOKING = frozenset({"grep", "rg", "egrep", "fgrep", "ag", "ack", "zgrep"})
 _LISTERS = frozenset({"ls", "find", "tree", "fd"})
 #: Those that say nothing of what was done.
 _SILENT = frozenset(
-    "cd export set source . echo true pushd popd sleep unset printf if then else elif fi for do done while case esac"
-    " function return exit [ [[ test wait \\".split()
+    {"cd", "export", "set", "source", ".", "echo", "true", "pushd", "popd", "sleep", "unset", "printf", "test", "wait"}
+    | {"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "case", "esac", "function", "return", "exit"}
+    | {"[", "[[", "\\"}
 )
 #: Those that run another program, given behind their options.
 _PREFIXES = frozenset({"sudo", "time", "env", "nohup", "command", "exec", "timeout", "nice", "xargs"})
@@ -54,7 +57,10 @@ _WORD = re.compile(r"(?:'[^']{0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"|[^\s'\"]|['\"
 _REDIRECTION = re.compile(r"[0-9&]?[<>]")
 _MESSAGE = re.compile(r"\bcommit\b[^\n|;&]{0,80}?(?:-[a-z]{0,3}m|--message)[ =]?(\"|')")
 _HEREDOC = re.compile(r"\$\(cat <<-?\s*['\"]?(\w{1,20})['\"]?[^\n]*\n\s*([^\n]{1,200})")
-_WRITTEN = re.compile(r"(?:cat|tee)\s[^\n|;&]{0,80}?(?:>{1,2}\s*)?([\w./~-]{2,300})\s*<<|cat\s*<<-?\s*\S{1,30}\s*>{1,2}\s*(\S{2,300})")
+_WRITTEN = re.compile(
+    r"(?:cat|tee)\s[^\n|;&]{0,80}?(?:>{1,2}\s*)?([\w./~-]{2,300})\s*<<"
+    r"|cat\s*<<-?\s*\S{1,30}\s*>{1,2}\s*(\S{2,300})"
+)
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -155,7 +161,7 @@ def _on_file(tool: str, path: str, value: Mapping[str, Any]) -> Iterator[Fact]:
 
 def _todo(items: Sequence[Any]) -> Fact:
     states = [str(item.get("status", "")) for item in items if isinstance(item, dict)]
-    done = sum(state in ("completed", "done", "complete", "finished") for state in states)
+    completed = sum(state in ("completed", "done", "complete", "finished") for state in states)
     doing = next(
         (
             _text(item, ("content", "step", "title", "description"))
@@ -164,7 +170,7 @@ def _todo(items: Sequence[Any]) -> Fact:
         ),
         "",
     )
-    return Fact("todo", doing, f"{done}/{len(items)}")
+    return Fact("todo", doing, f"{completed}/{len(items)}")
 
 
 def _patched(text: str) -> Iterator[Fact]:
@@ -219,8 +225,8 @@ def _script(value: Mapping[str, Any]) -> str | None:
         match value.get(name):
             case str(script) if script.strip():
                 return script
-            case [*_, str(script)] as words if script.strip():
-                return script if len(words) > 1 and str(words[-2]).startswith("-") else " ".join(map(str, words))
+            case [*_, str(script)] as argv if script.strip():
+                return script if len(argv) > 1 and str(argv[-2]).startswith("-") else " ".join(map(str, argv))
     return None
 
 
@@ -257,23 +263,21 @@ _SHOWN = str.maketrans({"\ue000": "&", "\ue001": "|", "\ue002": ";", "\ue003": "
 
 def _words(command: str) -> list[str]:
     """The words of a simple command as written, without redirections, assignments and what only runs another."""
-    words = [
-        word.translate(_SHOWN) for word in _WORD.findall(command[:2_000]) if not _REDIRECTION.match(word)
-    ]
-    while words and (_ASSIGNMENT.match(words[0]) or words[0] in _PREFIXES):
-        prefix = words.pop(0)
-        while prefix in _PREFIXES and words and (words[0].startswith("-") or words[0].rstrip("smh").isdigit()):
-            words.pop(0)
-    return words
+    argv = [word.translate(_SHOWN) for word in _WORD.findall(command[:2_000]) if not _REDIRECTION.match(word)]
+    while argv and (_ASSIGNMENT.match(argv[0]) or argv[0] in _PREFIXES):
+        prefix = argv.pop(0)
+        while prefix in _PREFIXES and argv and (argv[0].startswith("-") or argv[0].rstrip("smh").isdigit()):
+            argv.pop(0)
+    return argv
 
 
-def _command(words: Sequence[str]) -> Fact | None:
+def _command(argv: Sequence[str]) -> Fact | None:
     """What a simple command did; None for one that says nothing, such as `cd`."""
-    if not words or words[0] in _SILENT or words[0].startswith(("#", "(", ")", "{", "}", "-")):
+    if not argv or argv[0] in _SILENT or argv[0].startswith(("#", "(", ")", "{", "}", "-")):
         return None
-    program = words[0].rpartition("/")[2]
-    options = [word for word in words[1:] if word.startswith("-") and len(word) > 1]
-    plain = [word.strip("'\"") for word in words[1:] if not word.startswith("-")]
+    program = argv[0].rpartition("/")[2]
+    options = [word for word in argv[1:] if word.startswith("-") and len(word) > 1]
+    plain = [word.strip("'\"") for word in argv[1:] if not word.startswith("-")]
     if program in _SHOWING:
         return _showing(program, options, plain)
     if program in _LOOKING:
@@ -284,9 +288,9 @@ def _command(words: Sequence[str]) -> Fact | None:
         return None
     if program == "git" and plain[:1] == ["commit"]:
         return Fact("committed", "")
-    if program in ("bash", "sh", "zsh") and len(words) > 2 and words[1].startswith("-") and "c" in words[1]:
-        return Fact("ran", _first_line(words[2].strip("'\"")))
-    return Fact("ran", " ".join(words))
+    if program in ("bash", "sh", "zsh") and len(argv) > 2 and argv[1].startswith("-") and "c" in argv[1]:
+        return Fact("ran", _first_line(argv[2].strip("'\"")))
+    return Fact("ran", " ".join(argv))
 
 
 def _showing(program: str, options: Sequence[str], plain: Sequence[str]) -> Fact | None:
@@ -307,11 +311,11 @@ def _commit_message(script: str) -> str:
     match = _MESSAGE.search(script)
     if not match:
         return ""
-    behind = script[match.end() : match.end() + 2_000]
-    if heredoc := _HEREDOC.match(behind):
+    tail = script[match.end() : match.end() + 2_000]
+    if heredoc := _HEREDOC.match(tail):
         return heredoc[2].strip()
-    end = behind.find(match[1])
-    return _first_line(behind[:end] if end >= 0 else behind)
+    end = tail.find(match[1])
+    return _first_line(tail[:end] if end >= 0 else tail)
 
 
 # --- help

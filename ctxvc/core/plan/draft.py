@@ -18,7 +18,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, oute
 from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
-from ctxvc.core.prompt.digest import Digest, Exchange, Words
+from ctxvc.core.prompt.digest import Digest, Exchange, TextOf
 from ctxvc.core.prompt.outline import in_prompt_order, results_of
 from ctxvc.core.view.view import Price, View
 
@@ -27,15 +27,11 @@ _LABEL = 180
 #: Who gives index texts, and the characters of them that a group around them has at least, where there are so many.
 _GIVERS = frozenset({"agent", "planner", "user"})
 _INDEX_TEXTS = 600
-#: Tokens of groups that are not too many for one, where the budget does not say more.
-_TOGETHER = 1_000
 #: Names of fewer tokens than this, over all groups, are not worth a stub's longer line.
 _FEWEST_NAMED = 20
 
 
-def header(
-    group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True, content: str = ""
-) -> str:
+def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True, content: str = "") -> str:
     """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
     It says `content`, else the group's label. If the group had a summary, that stays.
@@ -84,12 +80,6 @@ def _places(ledger: Ledger) -> dict[str, int]:
     return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
 
 
-def _order(ledger: Ledger) -> tuple[list[str], dict[str, int]]:
-    """The blocks in the order of the prompt, and where each is in it."""
-    order = [row.id for row in in_prompt_order(ledger, list(ledger.rows()))]
-    return order, {block: place for place, block in enumerate(order)}
-
-
 def _answers(ledger: Ledger) -> frozenset[str]:
     """The texts that end the work on what was asked: the last of each step that called nothing."""
     newest: dict[int, str] = {}
@@ -112,15 +102,6 @@ def _room(size: int, before: int, budget: int) -> int:
     return tokens * 7 // 2
 
 
-def _is_left(row: Row) -> bool:
-    return row.state in ("archived", "blocked")
-
-
-def _is_stub(row: Row) -> bool:
-    """Whether a block left by itself, and its stub is all that it is shown by."""
-    return _is_left(row) and bool(row.stub)
-
-
 @dataclass(slots=True)
 class LedgerDraft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
@@ -136,7 +117,7 @@ class LedgerDraft:
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
     #: Reads blocks, for what groups say of them; None where nobody can.
-    words: Words | None = None
+    text_of: TextOf | None = None
     #: Tokens of the budget; 0 where there is no bound to what a stub costs.
     budget: int = 0
     results: Mapping[str, str] = field(init=False)
@@ -147,8 +128,8 @@ class LedgerDraft:
     @classmethod
     def of(cls, view: View) -> LedgerDraft:
         """The draft of a view's ledger, with its prices, and readable where the view is."""
-        words = view.words if view.readable else None
-        return cls(view.ledger, view.price, view.next_group, view.handles, words, view.budget.effective)
+        text_of = view.words if view.readable else None
+        return cls(view.ledger, view.price, view.next_group, view.handles, text_of, view.budget.effective)
 
     def __post_init__(self) -> None:
         self.rows = {row.id: row for row in self.ledger.rows()}
@@ -227,7 +208,7 @@ class LedgerDraft:
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
         """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        return header(group, rows, self._tokens(rows), way_back=self.handles, content=content)
+        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content)
 
     def gather(self, units: Iterable[str], *, label: str, actor: str, summary: str = "") -> Group:
         """A new group of these blocks and groups; the blocks that are in the prompt leave it.
@@ -235,7 +216,7 @@ class LedgerDraft:
         Without a label or summary it says what was done in them (`core.prompt.digest`).
         """
         units = list(units)
-        before = self.cost(self.reach(row.id for unit in units for row in self._blocks(unit)))
+        before = self.cost(self.reach(row.id for unit in units for row in self.blocks(unit)))
         mixed = [(self.inside(unit)[0] if unit[0] == "G" else self.rows[unit], unit) for unit in units]
         members = [unit for _, unit in sorted(mixed, key=lambda pair: pair[0].number)]
         level = 0
@@ -258,39 +239,41 @@ class LedgerDraft:
             group = msgspec.structs.replace(group, stub=stubs.summary("", summary))
         content = ""
         if not (label or summary):
-            self._rooms[name] = _room(self._tokens(inside), before, self.budget)
+            self._rooms[name] = _room(self.tokens(inside), before, self.budget)
             content = "; ".join([self._content(inside, self._rooms[name]), *self._index_texts(members)])
         group = msgspec.structs.replace(group, stub=self.header(group, inside, content))
         self.put_group(group)
         return group
 
     def _index_texts(self, members: Iterable[str]) -> list[str]:
-        """The index texts that an agent, a planner or a person gave to blocks and groups, word for word; the newest
-        where they are too many."""
+        """The index texts that an agent, a planner or a person gave, word for word; of too many, the newest."""
         texts: list[str] = []
         pending = list(members)
         while pending and sum(map(len, texts)) <= _INDEX_TEXTS:
             name = pending.pop()
-            unit = self.groups.get(name) or self.rows[name]
-            if isinstance(unit, Group):
-                pending += unit.members
-                usual = self.label(self.inside(unit.id))
-                text = "" if stubs.is_summary(unit.stub) or unit.label == usual else unit.label
-            else:
-                text = stubs.index(unit)
-                text = "" if text == stubs.index(msgspec.structs.replace(unit, stub=self.stub(unit))) else text
-            if text and unit.removed_by in _GIVERS:
+            pending += self.groups[name].members if name in self.groups else ()
+            if text := self._index_text(name):
                 texts.append(f"“{text}”")
         return texts[::-1]
+
+    def _index_text(self, unit: str) -> str:
+        """The index text that somebody gave to a block or group; empty where nobody did."""
+        stubbed: Row | Group = self.groups.get(unit) or self.rows[unit]
+        if stubbed.removed_by not in _GIVERS or stubs.is_summary(stubbed.stub):
+            return ""
+        if isinstance(stubbed, Group):
+            return "" if stubbed.label == self.label(self.inside(unit)) else stubbed.label
+        index = stubs.index(stubbed)
+        return "" if index == stubs.index(msgspec.structs.replace(stubbed, stub=self.stub(stubbed))) else index
 
     def label(self, rows: Sequence[Row]) -> str:
         """What a group of these blocks says where nobody gave it an index text: what was done in them."""
         return one_line(self._content(rows, _LABEL), stubs.INDEX)
 
     def _content(self, rows: Sequence[Row], room: int) -> str:
-        return digests.text(self._digest(rows, self.words), room) if self.words else contents(list(rows))
+        return digests.text(self._digest(rows, self.text_of), room) if self.text_of else contents(list(rows))
 
-    def _digest(self, rows: Sequence[Row], words: Words) -> Digest:
+    def _digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
         rows = sorted(rows, key=lambda row: row.number)
         inside = {row.id for row in rows}
         exchanges = [
@@ -304,107 +287,43 @@ class LedgerDraft:
         def facts_of(call: Row) -> tuple[Fact, ...]:
             key = call.sha256, call.tool
             if key not in cache:
-                cache[key] = facts(call.tool, words(call), call.ext)
+                cache[key] = facts(call.tool, text_of(call), call.ext)
             result: tuple[Fact, ...] = cache[key]
             return result
 
-        return digests.digest(rows, exchanges, self.ledger.derived(_answers), words, facts_of)
+        return digests.digest(rows, exchanges, self.ledger.derived(_answers), text_of, facts_of)
 
-    def name(self, earlier: LedgerDraft, most: int, visible: Callable[[], Collection[str]]) -> bool:
-        """Adds to the stubs of groups that are new here, of at most `most` tokens together, names of what is in them.
+    def add_names(self, earlier: LedgerDraft, limit: int, visible: Callable[[], Collection[str]]) -> bool:
+        """Adds to the stubs of groups that are new here, of at most `limit` tokens together, names of what is in them.
 
         As `digest.with_names` has it; none where a group would save too little of what `earlier` had in its place.
         `visible` gives the names that stand in the prompt. Tells whether there are any.
         """
         new = {name: self.inside(name) for name in self._rooms if name in self.groups and not self.groups[name].group}
-        sizes = {name: self._tokens(rows) for name, rows in new.items()}
-        if self.words is None or most < _FEWEST_NAMED or not new:
+        sizes = {name: self.tokens(rows) for name, rows in new.items()}
+        if self.text_of is None or limit < _FEWEST_NAMED or not new:
             return False
-        taken = set(visible())
-        before = most
+        seen = set(visible())
+        before = limit
         for name, rows in sorted(new.items(), key=lambda item: sizes[item[0]]):
-            group, share = self.groups[name], most * sizes[name] // max(1, sum(sizes.values()))
+            group, share = self.groups[name], limit * sizes[name] // max(1, sum(sizes.values()))
             reach = self.reach(row.id for row in rows)
             saved = earlier.cost(earlier.reach(row.id for row in rows)) - self.cost(reach)
             del sizes[name]
             digest = digests.with_names(
-                self._digest(rows, self.words), self.words, taken, self.price.body, min(share, saved // 4)
+                self._digest(rows, self.text_of), self.text_of, seen, self.price.body, min(share, saved // 4)
             )
             content = "; ".join([digests.text(digest, self._rooms[name]), *self._index_texts(group.members)])
             stub = self.header(group, rows, content)
             costs = self.price.text(stub) - self.price.text(group.stub)
-            if 0 < costs <= min(most, saved // 2):
+            if 0 < costs <= min(limit, saved // 2):
                 self.put_group(msgspec.structs.replace(group, stub=stub))
-                taken.update(digests.names_in(stub))
-                most -= costs
-        return most < before
+                seen.update(digests.names_in(stub))
+                limit -= costs
+        return limit < before
 
-    def joined(self, units: Sequence[str], *, near: bool) -> list[str]:
-        """These units, and what would be left behind without them: see `_halves` and `_near`."""
-        joined = dict.fromkeys(units)
-        blocks = [row for unit in units for row in self._blocks(unit)]
-        joined.update(dict.fromkeys(self._halves(blocks)))
-        if near:
-            joined.update(dict.fromkeys(self._near([row for unit in joined for row in self._blocks(unit)])))
-        return [unit for unit in joined if unit[0] == "G" or self.around(self.rows[unit]) not in joined]
-
-    def _halves(self, rows: Iterable[Row]) -> Iterator[str]:
-        """The other halves of pairs that left by themselves: no stub of a result stays without its call."""
-        for row in rows:
-            for half in self.pair(row.id)[1:]:
-                other = self.rows[half]
-                if _is_stub(other) and not self.around(other):
-                    yield half
-
-    def _near(self, rows: Sequence[Row]) -> Iterator[str]:
-        """What left already between these blocks and right beside them, but what somebody gave an index text."""
-        order, places = self.ledger.derived(_order)
-        first, last = (end(places[row.id] for row in rows) for end in (min, max))
-        size = self._tokens(rows)
-        most = max(_TOGETHER, self.budget // 10)
-        seen: set[str] = set()
-
-        def unit(place: int) -> str | None:
-            """What stands at a place: a unit that joins, empty for nothing, None for what stays."""
-            row = self.rows[order[place]]
-            if row.kind == "dashboard" or is_cut(row, self.ledger.meta) or (not row.present and not row.stub and not row.group):
-                return ""
-            if not _is_left(row) or any(self.rows[half].present for half in self.pair(row.id)[1:]):
-                return None
-            name = self.around(row)
-            if not name:
-                return row.id if _is_stub(row) and not stubs.index(row) else None
-            return name if name in seen or self._joins(name, most - size) else None
-
-        inside = {row.id for row in rows}
-        for place in range(first, last + 1):
-            if order[place] not in inside and (name := unit(place)):
-                seen.add(name)
-                yield name
-        for places_beside in (range(first - 1, -1, -1), range(last + 1, len(order))):
-            for place in places_beside:
-                name = unit(place)
-                if name is None:
-                    break
-                if name and name not in seen:
-                    seen.add(name)
-                    size += self._tokens(self._blocks(name))
-                    yield name
-
-    def _joins(self, name: str, room: int) -> bool:
-        """Whether a group is small, stands together, and says no more than what was done in it."""
-        group, rows = self.groups[name], self.inside(name)
-        if not group.stub or stubs.is_summary(group.stub) or not group.removed_by.startswith(("policy:", "guard")):
-            return False
-        if self._tokens(rows) > room:
-            return False
-        order, places = self.ledger.derived(_order)
-        span = [places[row.id] for row in rows]
-        if any(self.rows[order[place]].present for place in range(min(span), max(span) + 1)):
-            return False
-        return group.label == self.label(rows)
-
-    def _blocks(self, unit: str) -> list[Row]:
+    def blocks(self, unit: str) -> list[Row]:
+        """The blocks of a unit: of a group, or the block itself."""
         return self.inside(unit) if unit in self.groups else [self.rows[unit]]
 
     def take_out(self, blocks: Iterable[str]) -> None:
@@ -432,7 +351,7 @@ class LedgerDraft:
                 content = ""
                 if is_described:
                     group = msgspec.structs.replace(group, label=self.label(inside))
-                    content = self._content(inside, _room(self._tokens(inside), 0, self.budget))
+                    content = self._content(inside, _room(self.tokens(inside), 0, self.budget))
                 self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside, content)))
             if group.group in self.groups and group.group not in emptied:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
@@ -450,7 +369,8 @@ class LedgerDraft:
         """0 in the prompt or never in it, 1 archived by itself."""
         return 1 if row.state == "archived" else 0
 
-    def _tokens(self, rows: Iterable[Row]) -> int:
+    def tokens(self, rows: Iterable[Row]) -> int:
+        """The tokens of the bodies of blocks."""
         return sum(self.price.body(row) for row in rows)
 
     # --- costs

@@ -65,11 +65,11 @@ def _name(view: View, rows: Iterable[Row], draft: LedgerDraft, after: Ledger) ->
     effective = view.budget.effective
     if effective < NAMES_FROM or not any(row.group for row in rows):
         return False
-    shown = outline(after)
-    stubs = sum(view.price.text(slot.text) for slot in shown if slot.show == "text" and not is_summary(slot.text))
+    slots = outline(after)
+    stubs = sum(view.price.text(slot.text) for slot in slots if slot.show == "text" and not is_summary(slot.text))
     used = view.calibrated(view.overhead + measure(after, view.price))
     room = min(effective * rollup.LEAST // 100 - view.calibrated(stubs), (view.budget.guard - used) // 3)
-    return draft.name(LedgerDraft.of(view), room, lambda: _visible_names(view, shown))
+    return draft.add_names(LedgerDraft.of(view), room, lambda: _visible_names(view, slots))
 
 
 def _visible_names(view: View, slots: Iterable[Slot]) -> set[str]:

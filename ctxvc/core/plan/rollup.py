@@ -53,9 +53,9 @@ def gather(
             texts[slot.row.id] = texts.get(slot.row.id, 0) + (view.price.text(text) if text else 0)
     hundredth = view.budget.effective / 100
     if previews and view.calibrated(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
-        stubs, most = texts, LEAST_WITH_PREVIEWS * hundredth
+        stubs, target = texts, LEAST_WITH_PREVIEWS * hundredth
     elif view.calibrated(sum(lines.values())) > MOST * hundredth:
-        stubs, most = lines, LEAST * hundredth
+        stubs, target = lines, LEAST * hundredth
     else:
         return ()
     total = sum(stubs.values())
@@ -71,13 +71,13 @@ def gather(
         for part in _beginnings(draft, [step.rows for step in run]):
             leaving += part
             freed += sum(stubs.get(row.id, 0) for row in part)
-            if view.calibrated(total - freed + likely) <= most:
+            if view.calibrated(total - freed + likely) <= target:
                 break
         group = _group(draft, leaving, actor) if freed else None
         if group:
             groups.append(group)
             total += view.price.text(group.stub) - freed
-        if view.calibrated(total) <= most:
+        if view.calibrated(total) <= target:
             break
     return tuple(groups)
 

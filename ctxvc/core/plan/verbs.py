@@ -16,6 +16,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
 from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.plan.neighbours import joined
 from ctxvc.core.plan.plan import Action, Plan, Problem, RefusalReason
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
@@ -186,7 +187,7 @@ class Rehearser:
         if action.preview or (alone and any(self.draft.rows[half].present for half in self.draft.pair(alone.id)[1:])):
             return units
         near = not action.index.strip() and self.plan.actor.startswith(("policy:", "guard"))
-        return self.draft.joined(units, near=near)
+        return joined(self.draft, units, near=near)
 
     def _mask(self, action: Action, target: str) -> bool:
         row = self._block(action, target)

@@ -18,7 +18,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.stub import escaped
 
 #: Reads the text of a block.
-Words = Callable[[Row], str]
+TextOf = Callable[[Row], str]
 
 #: The acts in the order in which a digest has them.
 _ORDER: tuple[Deed, ...] = (
@@ -85,7 +85,7 @@ class Thing:
 
 
 class Digest(NamedTuple):
-    """What was done, by act and object, in order; the `answers` that ended turns; `texts` where there is nothing else."""
+    """What was done, by act and object, in order; the `answers` that ended turns; `texts`, where nothing was done."""
 
     things: Mapping[tuple[Deed, str], Thing]
     answers: Sequence[str]
@@ -96,7 +96,7 @@ def digest(
     rows: Sequence[Row],
     exchanges: Iterable[Exchange],
     answers: Collection[str],
-    words: Words,
+    text_of: TextOf,
     facts: Callable[[Row], Iterable[Fact]],
 ) -> Digest:
     """The digest of blocks, and of the exchanges that they are part of.
@@ -117,10 +117,10 @@ def digest(
             thing.failed += is_failed
             thing.is_failed = is_failed
             is_here = is_failed and here[-1] is result and fact.act != "called"
-            thing.reason = _error_line(words(here[-1])) if is_here else ""
+            thing.reason = _error_line(text_of(here[-1])) if is_here else ""
             thing.size += sum(row.bytes for row in here)
             thing.blocks += here
-    ends = [clipped(_prose(words(row)), _ANSWER) for row in rows if row.id in answers]
+    ends = [clipped(_prose(text_of(row)), _ANSWER) for row in rows if row.id in answers]
     labels: list[str] = []
     if not things and not any(ends):
         telling = [row.label for row in rows if row.label and row.kind not in ("thinking", "dashboard")]
@@ -149,7 +149,7 @@ def text(digest: Digest, room: int) -> str:
 
 
 def clipped(value: str, width: int) -> str:
-    """The first whole words of recorded text, in `width` characters, fit for a stub; empty where the first is longer."""
+    """The first whole words of recorded text, in `width` characters, fit for a stub; none where the first is longer."""
     line = escaped(value[: width * 4], width * 4)
     if len(line) <= width and len(value) <= width * 4:
         return line
@@ -162,62 +162,60 @@ def clipped(value: str, width: int) -> str:
 # --- names
 
 
-def with_names(digest: Digest, words: Words, visible: Collection[str], tokens: Callable[[Row], int], most: int) -> Digest:
-    """The digest with names of what was in the exchanges: of at most `most` tokens together, about.
+def with_names(
+    digest: Digest, text_of: TextOf, visible: Collection[str], tokens: Callable[[Row], int], limit: int
+) -> Digest:
+    """The digest with names of what was in the exchanges: of at limit `limit` tokens together, about.
 
-    3 % of the size of each exchange, at least 10 tokens and at most 80: what it defines, then what failed, then files,
-    then what stands in it most often. No name that stands in the prompt (`visible`), no local, no name inside another.
+    3 % of the size of each exchange, at least 10 tokens and at limit 80: what it defines, then what failed, then files,
+    then what stands in it limit often. No name that stands in the prompt (`visible`), no local, no name inside another.
     """
-    room = int(most * _PER_TOKEN)
-    taken: set[str] = set(visible)
-    named: dict[tuple[Deed, str], Thing] = {}
+    room = int(limit * _PER_TOKEN)
+    seen: set[str] = set(visible)
+    things: dict[tuple[Deed, str], Thing] = {}
     for key, thing in sorted(digest.things.items(), key=lambda item: -item[1].size):
         if room < 8:
             break
         size = sum(tokens(row) for row in thing.blocks)
         share = int(min(max(_SHARE * size, _FEWEST), _MOST) * _PER_TOKEN)
-        names = _names(thing, words, taken, min(room, share))
+        names = _names(thing, text_of, seen, min(room, share))
         room -= sum(len(name) + 1 for name in names)
-        taken.update(names)
-        named[key] = replace(thing, names=tuple(names))
-    return digest._replace(things={key: named.get(key, thing) for key, thing in digest.things.items()})
+        seen.update(names)
+        things[key] = replace(thing, names=tuple(names))
+    return digest._replace(things={key: things.get(key, thing) for key, thing in digest.things.items()})
 
 
-def _names(thing: Thing, words: Words, taken: Collection[str], room: int) -> list[str]:
-    """The best names of an exchange that are not taken, in so many characters."""
-    scores: Counter[str] = Counter()
-    locals_: set[str] = set()
-    own = thing.fact.object
-    for row in thing.blocks:
-        if row.kind == "tool_use" and thing.fact.act not in ("edited", "wrote"):
-            continue
-        body = words(row)[:_NAMED]
-        if row.kind == "tool_use":
-            body = argument_text(body, row.ext)
-        counts = Counter(_WORD.findall(body))
-        for name, count in counts.items():
-            if _HUMP.search(name):
-                scores[name] += min(count, 4)
-        for match in _DEFINED.finditer(body):
-            scores[match[1]] += 30
-        for match in _LOCAL.finditer(body):
-            locals_.add(match[1] or match[2])
-        for match in _FILE.finditer(body) if thing.fact.act in ("searched", "listed", "ran", "called") else ():
-            scores[match[0]] += 6
-        if row.error:
-            for name in _WORD.findall(_error_line(body)):
-                scores[name] += 12
+def _names(thing: Thing, text_of: TextOf, seen: Collection[str], room: int) -> list[str]:
+    """The best names of an exchange that are not seen, in so many characters."""
     names: list[str] = []
-    for name, _ in sorted(scores.items(), key=lambda item: (-item[1], item[0])):
-        if name in taken or name in locals_ or name in own or len(name) < 5:
-            continue
-        if any(name in other or other in name for other in names):
+    for name, _ in sorted(_scores(thing, text_of).items(), key=lambda item: (-item[1], item[0])):
+        if name in seen or name in thing.fact.object or any(name in better or better in name for better in names):
             continue
         if room < len(name) + 1:
             break
         room -= len(name) + 1
         names.append(name)
     return names
+
+
+def _scores(thing: Thing, text_of: TextOf) -> Counter[str]:
+    """What the names in an exchange are worth: those that it defines most, then those of an error, then files."""
+    scores: Counter[str] = Counter()
+    local: set[str] = set()
+    for row in thing.blocks:
+        if row.kind == "tool_use" and thing.fact.act not in ("edited", "wrote"):
+            continue
+        body = text_of(row)[:_NAMED]
+        text = argument_text(body, row.ext) if row.kind == "tool_use" else body
+        for name, count in Counter(_WORD.findall(text)).items():
+            scores[name] += min(count, 4) if _HUMP.search(name) else 0
+        scores.update(dict.fromkeys(_DEFINED.findall(text), 30))
+        local.update(match[1] or match[2] for match in _LOCAL.finditer(text))
+        if thing.fact.act in ("searched", "listed", "ran", "called"):
+            scores.update(dict.fromkeys(_FILE.findall(text), 6))
+        if row.error:
+            scores.update(dict.fromkeys(_WORD.findall(_error_line(text)), 12))
+    return Counter({name: score for name, score in scores.items() if score > 0 and name not in local})
 
 
 def names_in(value: str) -> frozenset[str]:
@@ -236,9 +234,9 @@ def _key(fact: Fact) -> str:
 
 def _common(command: str) -> str:
     """The program of a command and what it was to do: `go test`."""
-    program, *others = clipped(command, 200).split(" ")
-    behind = list(takewhile(lambda word: word[:1].isalpha() and not set("/.=") & set(word), others[:2]))
-    return " ".join([program.rpartition("/")[2], *behind])
+    program, *arguments = clipped(command, 200).split(" ")
+    subcommands = list(takewhile(lambda word: word[:1].isalpha() and not set("/.=") & set(word), arguments[:2]))
+    return " ".join([program.rpartition("/")[2], *subcommands])
 
 
 def _entry(thing: Thing, short: Mapping[str, str]) -> str:
@@ -271,7 +269,7 @@ def _short_paths(paths: Sequence[str]) -> dict[str, str]:
 
 def _prose(value: str) -> str:
     """The beginning of an answer without its tables, headings and code."""
-    lines = (line.strip() for line in value[:4_000].split("```")[0].split("\n"))
+    lines = (line.strip() for line in value[:4_000].partition("```")[0].split("\n"))
     return " ".join(line for line in lines if line and not line.startswith(("|", "#", "---"))) or value
 
 
@@ -294,7 +292,9 @@ def _chosen(digest: Digest, room: int) -> set[tuple[Deed, str]]:
         for act, queue in queues.items():
             for key in queue[: _TURNS.get(act, 1)]:
                 thing = digest.things[key]
-                used += (len(_short_paths([key[1]]).get(key[1], "")) if act in _ON_FILES else len(_entry(thing, {}))) + 2
+                used += (
+                    len(_short_paths([key[1]]).get(key[1], "")) if act in _ON_FILES else len(_entry(thing, {}))
+                ) + 2
                 if chosen and used > room:
                     return chosen
                 chosen.add(key)

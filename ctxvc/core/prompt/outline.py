@@ -177,16 +177,16 @@ def _in_users_voice(slots: list[Slot]) -> list[Slot]:
     """
     if all(slot.show != "text" or slot.role == "user" for slot in slots):
         return slots
-    placed: list[Slot] = []
+    ordered: list[Slot] = []
     end = 0  # behind the newest user's text
     for slot in slots:
         if slot.show == "text" and slot.role != "user":
-            placed.insert(end, msgspec.structs.replace(slot, role="user", kind="user", call=""))
+            ordered.insert(end, msgspec.structs.replace(slot, role="user", kind="user", call=""))
             end += 1
         else:
-            placed.append(slot)
-            end = len(placed) if slot.role == "user" else end
-    return placed
+            ordered.append(slot)
+            end = len(ordered) if slot.role == "user" else end
+    return ordered
 
 
 def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:

@@ -15,13 +15,14 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.wire import call_part, compact, result_part, text_part
 from ctxvc.core.plan import Action, Plan, View, rehearse
+from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import Budget
 from ctxvc.policies import parse
 from ctxvc.replay.conversation import conversations
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures.anchors import anchors, stands_in
-from tests.core.test_engine import Words, act, after
+from tests.core.test_engine import Words, after
 from tests.making.generated import next_view, numbered
 from tests.policies.recorded import sample
 
@@ -47,9 +48,7 @@ def step(number: int, tool: str, arguments: Any, output: str, *, error: bool = F
 def view_of(*messages: Message, window: int = 100_000) -> View:
     ledger, held = numbered(list(messages))
     ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, render=2))
-    return View(
-        ledger=ledger, price=Words(), budget=Budget(window=window), words=lambda row: decode(held[row.id, ""])
-    )
+    return View(ledger=ledger, price=Words(), budget=Budget(window=window), words=lambda row: decode(held[row.id, ""]))
 
 
 def worked() -> View:
@@ -59,7 +58,9 @@ def worked() -> View:
         *step(1, "Read", {"file_path": "/w/claudecode/hooks.go"}, GO),
         *step(2, "Grep", {"pattern": "hookCommand", "path": "/w/cli"}, "cli/settings.go:5: hookCommand\n" * 40),
         *step(3, "Edit", {"file_path": "/w/cli/paths.go", "old_string": "a", "new_string": "b\nc"}, "ok " * 100),
-        *step(4, "Bash", {"command": "go build ./... 2>&1"}, "x " * 90 + "\nhooks.go:7: undefined: saveStep", error=True),
+        *step(
+            4, "Bash", {"command": "go build ./... 2>&1"}, "x " * 90 + "\nhooks.go:7: undefined: saveStep", error=True
+        ),
         *step(5, "TodoWrite", {"todos": [{"status": "completed"}, {"status": "pending"}]}, "ok " * 100),
         says("All done. The hooks are **mended**.\n\n| a | table |"),
         human("Go on."),
@@ -125,10 +126,10 @@ def test_an_index_text_that_an_agent_gave_is_kept_word_for_word() -> None:
 
 def test_an_index_text_stands_in_the_stub_of_the_group_that_takes_its_own_in() -> None:
     view = fold(worked(), "B2", "B3", "B4", "B5", actor="agent", index="the hooks are dead code")
-    view = fold(fold(view, "B6", "B7"), "G1", "G2", actor="planner")
+    draft = LedgerDraft.of(view)
+    group = draft.gather(["G1", "B6", "B7"], label="", actor="guard")
 
-    (stub,) = told(view)
-    assert "edited paths.go" in stub and "“the hooks are dead code”" in stub
+    assert "edited paths.go" in group.stub and "“the hooks are dead code”" in group.stub
 
 
 def test_a_result_that_left_before_goes_with_its_call() -> None:
@@ -195,7 +196,7 @@ def stubs_in(file: Any, policy: str, budget: int) -> Iterator[tuple[str, list[st
         for slot in outline(view.ledger):
             if slot.show == "text" and slot.group and slot.text not in seen:
                 seen.add(slot.text)
-                yield slot.text, [view.words(row) for row in members(view, slot.group)]
+                yield slot.text, [f"{row.tool} {view.words(row)}" for row in members(view, slot.group)]
 
 
 def members(view: View, name: str) -> list[Row]:
