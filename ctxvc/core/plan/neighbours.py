@@ -23,13 +23,14 @@ def joined(draft: LedgerDraft, units: Sequence[str], *, near: bool) -> list[str]
     is large.
     """
     together = dict.fromkeys(units)
-    together.update(dict.fromkeys(_halves(draft, [row for unit in units for row in draft.blocks(unit)])))
+    together.update(dict.fromkeys(halves(draft, [row for unit in units for row in draft.blocks(unit)])))
     if near:
         together.update(dict.fromkeys(_neighbours(draft, [row for unit in together for row in draft.blocks(unit)])))
     return list(together)
 
 
-def _halves(draft: LedgerDraft, rows: Iterable[Row]) -> Iterator[str]:
+def halves(draft: LedgerDraft, rows: Iterable[Row]) -> Iterator[str]:
+    """The other halves of pairs that left by themselves, where a stub stands for them."""
     for row in rows:
         for half in draft.pair(row.id)[1:]:
             counterpart = draft.rows[half]

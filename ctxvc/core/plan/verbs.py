@@ -16,7 +16,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
 from ctxvc.core.plan.draft import LedgerDraft
-from ctxvc.core.plan.neighbours import joined
+from ctxvc.core.plan.neighbours import halves, joined
 from ctxvc.core.plan.plan import Action, Plan, Problem, RefusalReason
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
@@ -215,8 +215,11 @@ class Rehearser:
         return [target for target in targets if target in pruned]
 
     def _remove(self, rows: Iterable[Row]) -> None:
-        """The blocks leave without a stub."""
+        """The blocks leave without a stub, and so does the stub of a result whose call is one of them."""
         rows = list(rows)
+        leaving = {row.id for row in rows}
+        calls = [row for row in rows if row.kind == "tool_use"]
+        rows += [self.draft.rows[half] for half in halves(self.draft, calls) if half not in leaving]
         self.draft.take_out(row.id for row in rows)
         for row in rows:
             pruned_row = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")

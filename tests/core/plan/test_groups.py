@@ -142,6 +142,14 @@ def test_a_result_that_left_before_goes_with_its_call() -> None:
     assert len(told(view)) == 1
 
 
+def test_a_stub_of_a_result_does_not_outlive_its_pruned_call() -> None:
+    view = fold(worked(), "B3")
+    view = after(view, "prune", "B2", actor="policy:test")
+
+    assert view.ledger["B3"].state == "pruned"
+    assert told(view) == []
+
+
 def test_a_fold_swallows_the_stubs_and_small_groups_beside_it() -> None:
     view = fold(worked(), "B2", "B3")
     view = fold(view, "B6", "B7")
