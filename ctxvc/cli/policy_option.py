@@ -59,13 +59,13 @@ def unasked(view: View) -> View:
 
 def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:
     """Sends the session's live prompt unchanged, with one more block after it. Raises: ModelFailed, BadInput."""
-    from ctxvc.agent.call import arguments
+    from ctxvc.agent.call import arguments, room
     from ctxvc.core.policy import Answer
 
     if script is None:
 
         def live(_: View) -> dict[str, Any]:
-            return arguments(session.prompt(), {"model": name}, reserve=session.budget.reserve, final=True)
+            return arguments(session.prompt(), {"model": name}, reserve=room(session.budget), final=True)
 
         return _provider(app).ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
 

@@ -11,7 +11,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, is_human, speaks
-from ctxvc.core.plan import admission
+from ctxvc.core.plan import admission, timing
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.stub import arguments
 from ctxvc.core.view.view import View
@@ -171,7 +171,7 @@ def admit(
         if not any(speaks(row.kind, row.role, row.origin) for row in ledger.rows()):
             rows = tuple(_pinned(row) for row in rows)
         if rows[0].turn > ledger.meta.counters.turn:
-            meta["cuts"] = cut.at_turn(ledger)
+            meta["cuts"] = timing.cuts_at_turn(view) if view else cut.at_turn(ledger)
     if view is not None:
         admitted = admission.admit(
             view,

@@ -265,6 +265,11 @@ class Context:
             fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
+    @property
+    def guesses(self) -> bool:
+        """Whether the provider's counts are assumed to be the worst, as nothing was reported of this model yet."""
+        return self.ledger().meta.calibration == calibration.UNKNOWN
+
     def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
         """The calibration before anything was reported: by the model and window of now, or of `ledger`."""
         ledger = self.ledger() if ledger is None else ledger

@@ -385,8 +385,8 @@ class Session:
         if 0 < window < self.budget.window:
             fields = {"window": window, "reserve": min(self.ledger().meta.reserve, window // 4)}
         meta, budget = self.ledger().meta, self.budget
-        least = max(tokens, min(window or budget.window, budget.window) - budget.reserve)
-        better = self._calibrating.refused(self.scope, least, meta.calibration, meta.model)
+        theirs = max(tokens, min(window or budget.window, budget.window) - budget.reserve)
+        better = self._calibrating.refused(self.scope, theirs, meta.calibration, meta.model)
         if fields or better:
             self.set(**fields, **({"calibration": tuple(better)} if better else {}))
 

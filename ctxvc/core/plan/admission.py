@@ -73,7 +73,7 @@ def admit(
             incoming[result.row.id] = result.previewed()
     together = sum(_cost(incoming[result.row.id], price) for result in results) if batch else 0
     for result in results:
-        if view.calibrated(together) <= batch:
+        if view.part(together) <= batch:
             break
         smaller = result.offloaded()
         if (saved := _cost(incoming[result.row.id], price) - _cost(smaller, price)) > 0:
@@ -96,7 +96,7 @@ def admit(
 
 def is_large(view: View, tokens: int) -> bool:
     """Whether a result of so many counted tokens is over the offload threshold: it never comes in whole."""
-    return view.calibrated(tokens) > view.budget.offload
+    return view.part(tokens) > view.budget.offload
 
 
 def texts(rows: Iterable[Row], bodies: Mapping[str, bytes]) -> dict[str, str]:

@@ -126,7 +126,11 @@ class View:
         """The tokens of the whole prompt as the provider would count them."""
         return self.calibrated(self.counted)
 
+    def part(self, tokens: int) -> int:
+        """Counted tokens of a part of the prompt as the provider would count them: without its chat template."""
+        return tokens * self.calibration[0] // 1000
+
     def calibrated(self, tokens: int) -> int:
-        """Counted tokens as the provider would count them."""
+        """Counted tokens of a whole prompt as the provider would count them."""
         a, b = self.calibration
         return tokens * a // 1000 + b if tokens else 0
