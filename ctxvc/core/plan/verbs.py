@@ -16,6 +16,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
 from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.plan.neighbours import halves, joined
 from ctxvc.core.plan.plan import Action, Plan, Problem, RefusalReason
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
@@ -160,12 +161,13 @@ class Rehearser:
         if again and not self._is_news(action, only):
             self._drop(action, only, "gone", "it is archived already")
             return []
-        blocks = [row.id for unit in units for row in self._rows(unit)]
+        together = self._together(action, units)
+        blocks = [row.id for unit in together for row in self._rows(unit)]
 
         def leave() -> None:
-            if others or again or alone is None or action.verb == "summarise":
+            if len(together) > 1 or again or alone is None or action.verb == "summarise":
                 summary = action.index if action.verb == "summarise" else ""
-                draft.gather(units, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
+                draft.gather(together, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
             else:
                 stub = draft.stub(alone, action.index)
                 if action.preview:
@@ -175,6 +177,17 @@ class Rehearser:
                 )
 
         return units if self._saves(action, units, blocks, leave) else []
+
+    def _together(self, action: Action, units: list[str]) -> list[str]:
+        """The units, and what left before and would stand beside them as stubs of its own.
+
+        What a policy takes joins what is near; an agent's or planner's index text tells of no more than its targets.
+        """
+        alone = self.draft.rows.get(units[0]) if len(units) == 1 else None
+        if action.preview or (alone and any(self.draft.rows[half].present for half in self.draft.pair(alone.id)[1:])):
+            return units
+        near = not action.index.strip() and self.plan.actor.startswith(("policy:", "guard"))
+        return joined(self.draft, units, near=near)
 
     def _mask(self, action: Action, target: str) -> bool:
         row = self._block(action, target)
@@ -202,8 +215,11 @@ class Rehearser:
         return [target for target in targets if target in pruned]
 
     def _remove(self, rows: Iterable[Row]) -> None:
-        """The blocks leave without a stub."""
+        """The blocks leave without a stub, and so does the stub of a result whose call is one of them."""
         rows = list(rows)
+        leaving = {row.id for row in rows}
+        calls = [row for row in rows if row.kind == "tool_use"]
+        rows += [self.draft.rows[half] for half in halves(self.draft, calls) if half not in leaving]
         self.draft.take_out(row.id for row in rows)
         for row in rows:
             pruned_row = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")

@@ -14,6 +14,8 @@ from ctxvc.core.ledger.ledger import Group, Row
 #: Characters of a call's arguments, and of an index text, that a stub shows at most.
 ARGUMENTS = 160
 INDEX = 200
+#: Characters of what a group's stub says at most, names and all.
+DIGEST = 8_000
 
 #: What is sent for a call whose result was never recorded, for a tool that failed without a word, and where the first
 #: message is not the user's, as the Messages API wants it to be.
@@ -122,23 +124,34 @@ def is_summary(stub: str) -> bool:
 def group_stub(
     group: Group,
     *,
+    steps: tuple[int, int],
     blocks: int,
     tokens: int | None,
     size: int,
     digest: str,
-    index: str = "",
     way_back: bool = True,
+    content: str = "",
 ) -> str:
-    """The stub of a group of `blocks` blocks; `digest` is a checksum over its members' checksums."""
-    amount = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(size)
-    many = f"{blocks} block{'' if blocks == 1 else 's'}"
+    """The stub of a group of `blocks` blocks of the first to the last of `steps`: what was done there, and its size.
+
+    `content` says what was done, else the group's label. `digest` is a checksum over its members' checksums.
+    """
+    first, last = steps
     name = f"{group.id}@{digest[:6]}" if way_back else group.id
-    parts = [f"archived {name}: {many}, {amount}, level {group.level}"]
-    if index or group.label:
-        parts.append(escaped(index or group.label, INDEX))
-    if way_back:
-        parts.append(f"recover {group.id}")
-    return f"[{'; '.join(parts)}]"
+    span = f"steps {first}–{last}" if last > first else f"step {first}"
+    amount = amount_of(tokens) if tokens is not None else display.human_bytes(size)
+    parts = [escaped(content or group.label, DIGEST), f"{blocks} block{'' if blocks == 1 else 's'}, {amount}"]
+    return f"[archived {name}, {span}: {'; '.join(filter(None, parts))}]"
+
+
+def amount_of(tokens: int) -> str:
+    """`640`, `2.3k`, `41k`, `1.2M`: tokens, as every text of ours for a model has them."""
+    if tokens < 1_000:
+        return str(tokens)
+    thousands = tokens / 1_000
+    if thousands < 9.95:
+        return f"{thousands:.1f}k"
+    return f"{thousands:.0f}k" if thousands < 999.5 else f"{thousands / 1_000:.1f}M"
 
 
 def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:

@@ -112,6 +112,11 @@ class View:
     handles: bool = True
 
     @property
+    def readable(self) -> bool:
+        """Whether it can read blocks."""
+        return self.words is not _unread
+
+    @property
     def counted(self) -> int:
         """The tokens of the whole prompt as we count them, overhead included."""
         return self.overhead + measure(self.ledger, self.price)
