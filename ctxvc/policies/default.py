@@ -1,65 +1,95 @@
-"""The default policy: rules that need no model, and the agent's own tools beside them."""
+"""The default policy: what stands nowhere else and was used last stays; and the agent's own tools beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Names, Policy, Results, Share, Terms
+from ctxvc.core.plan.value import WEIGHTS, Departure, departures
+from ctxvc.core.policy import Names, Policy, Share, Terms, Tokens
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.candidates import cost_in_prompt, leaving, old_results, standing
-from ctxvc.policies.knobs import numbers, shares
+from ctxvc.policies.candidates import leaving, removable, standing
+from ctxvc.policies.knobs import ordered, shares
 
 
 class Default(Policy, frozen=True, kw_only=True):
-    """Admission and guard, batch clearing, the agent's own tools, and scopes; no planner.
-
-    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and the clearing of the
-    layered system ("Growth and its limits", layer 2). Admission and the guard are the session's, whatever the policy;
-    `propose` is the clearing: above the budget's `clear`, old tool results are archived, oldest first. Knobs:
-
-    - `keep`: newest results that stay; 0 is 6, and 3 in a window under 100,000 tokens.
-    - `low_water`: share of the budget that a batch goes down to.
-    - `least`: share of the budget that a batch has to free where it does not come down to that, so that it is not one
-      result a call.
-    - `exclude`: tools whose results stay. Results of calls that failed always stay.
-
-    Differs from the layered system: each result leaves a stub with its address, and it stops at the low-water mark.
-    """
-
     name: ClassVar[str] = "default"
-    source: ClassVar[str] = "VISTA, explicit scopes, and the layered system's clearing"
+    source: ClassVar[str] = "VISTA, explicit scopes, and a rule of our own"
     decides: ClassVar[str] = "agent, then rule"
     sees: ClassVar[str] = "dashboard and stubs"
 
-    keep: Results = 0
-    low_water: Share = 0.4
-    least: Share = 0.05
-    exclude: Names = ()
+    trigger: Share = 0.95
+    low_water: Share = 0.6
+    ceiling: Tokens = 0
+    weights: Names = ()
+    staged: bool = True
 
     def __post_init__(self) -> None:
-        shares(self, "low_water", "least")
-        numbers(self, 0, "keep")
+        shares(self, "trigger", "low_water")
+        ordered(self, "low_water", "trigger")
 
     def propose(self, view: View) -> Plan:
-        before, budget = view.used, view.budget
-        if before <= budget.clear:
-            return Plan(actions=(), actor=self.actor, reason=standing(view, before, budget.clear, "clear"))
-        old = old_results(view, self.keep or budget.kept_results, tools=self.exclude)
-        archives = tuple(Action(verb="archive", targets=(row.id,)) for row in old)
-        plan = Plan(actions=archives, actor=self.actor)
-        mark = min(int(budget.effective * self.low_water), budget.clear)
-        least = int(budget.effective * self.least)
-        all_gone = view.calibrated(view.counted - sum(cost_in_prompt(view, row) for row in old))
-        actions, after = fewest_actions(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
-        if after > mark and before - after < least:
-            reason = leaving(view, before, before, f"clearing would free at most {before - after:,}, too little")
-            return Plan(actions=(), actor=self.actor, reason=reason)
-        reason = leaving(view, before, after, f"oldest results cleared: {len(actions)}")
-        return Plan(actions=actions, actor=self.actor, reason=reason)
+        before, budget = view.used, view.budget.effective
+        most = min(budget, self.ceiling) if self.ceiling else budget
+        if before <= most * self.trigger:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, int(most * self.trigger), "the mark"))
+        free = removable(view)
+        weights = {**WEIGHTS, **{name: float(value) for name, _, value in (w.partition("=") for w in self.weights)}}
+        need = before - int(most * self.low_water)
+        gone: list[Departure] = []
+        freed = 0
+        for departure in departures(view, free, weights, _last_answers(view)):
+            if view.calibrated(freed) >= need:
+                break
+            gone.append(departure)
+            freed += departure.freed
+        actions = _actions(view, gone)
+        reason = leaving(view, before, before - view.calibrated(freed), f"{len(gone)} leave")
+        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         return Terms(tools=tools, protocol=protocol.text(tools))
+
+
+def _actions(view: View, gone: Iterable[Departure]) -> tuple[Action, ...]:
+    folded: set[str] = set()
+    stubbed: dict[str, None] = {}
+    for departure in gone:
+        if len(departure.rows) == 1 and departure.rows[0].kind == "tool_result":
+            stubbed[departure.rows[0].id] = None
+        else:
+            folded |= {row.id for row in departure.rows}
+    for block in list(stubbed):
+        row = view.ledger[block]
+        if row.parent in folded:
+            folded.add(block)
+            del stubbed[block]
+    actions = [Action(verb="archive", targets=(block,)) for block in stubbed]
+    run: list[str] = []
+    turn = 0
+    for row in view.ledger.rows():
+        breaks = row.present and (is_human(row.role, row.origin) or row.kind == "note" or row.state == "pinned")
+        if run and (breaks or row.turn != turn):
+            actions.append(Action(verb="archive", targets=tuple(run)))
+            run = []
+        if row.id in folded:
+            run.append(row.id)
+        turn = row.turn
+    if run:
+        actions.append(Action(verb="archive", targets=tuple(run)))
+    return tuple(actions)
+
+
+def _last_answers(view: View) -> frozenset[str]:
+    answers: dict[int, str] = {}
+    for row in view.ledger.rows():
+        if row.kind == "assistant":
+            answers[row.turn] = row.id
+        elif row.kind == "tool_use":
+            answers.pop(row.turn, None)
+    return frozenset(answers.values())
