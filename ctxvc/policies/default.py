@@ -12,7 +12,7 @@ from ctxvc.core.plan.value import WEIGHTS, Departure, departures
 from ctxvc.core.policy import Names, Policy, Share, Terms, Tokens
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.candidates import leaving, removable, standing
+from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
 from ctxvc.policies.knobs import ordered, shares
 
 
@@ -26,7 +26,7 @@ class Default(Policy, frozen=True, kw_only=True):
     low_water: Share = 0.6
     ceiling: Tokens = 0
     weights: Names = ()
-    staged: bool = True
+    share: Share = 0.5
 
     def __post_init__(self) -> None:
         shares(self, "trigger", "low_water")
@@ -39,7 +39,9 @@ class Default(Policy, frozen=True, kw_only=True):
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, int(most * self.trigger), "the mark"))
         free = removable(view)
         weights = {**WEIGHTS, **{name: float(value) for name, _, value in (w.partition("=") for w in self.weights)}}
-        need = before - int(most * self.low_water)
+        high, low = int(most * self.trigger), int(most * self.low_water)
+        floor = before - view.calibrated(sum(cost_in_prompt(view, row) for row in free))
+        need = before - max(low, floor + int((high - floor) * self.share))
         gone: list[Departure] = []
         freed = 0
         for departure in departures(view, free, weights, _last_answers(view)):

@@ -25,25 +25,25 @@ Class = Literal[
 CLASSES: tuple[Class, ...] = get_args(Class)
 
 #: What a block's words are worth by its class.
-WEIGHTS: Mapping[str, float] = {
-    "text": 1.0,  # of the model
+WEIGHTS: Mapping[Class, float] = {
+    "text": 0.5,  # of the model
     "edit": 1.0,  # the arguments of an edit
-    "report": 4.0,  # of another agent
-    "answer": 4.0,  # a turn's last text
+    "report": 1.5,  # of another agent
+    "answer": 1.5,  # a turn's last text
     "read": 0.6,
     "call": 0.3,  # any other
-    "search": 0.25,
-    "vcs": 0.15,
-    "run": 0.1,
-    "edited": 0.1,  # the result of an edit
-    "test": 0.05,
+    "search": 0.4,
+    "vcs": 0.3,
+    "run": 0.3,
+    "edited": 0.3,  # the result of an edit
+    "test": 0.2,
     "todo": 0.05,  # a state that a newer one replaced
     "notice": 0.1,  # of the client
 }
 #: Of a failed call and its result.
 FAILED = 0.3
 #: Of a word that one other visible block holds, and of a token, beside a word that stands nowhere else.
-SHARED, TOKEN = 0.3, 0.02
+SHARED, TOKEN = 0.3, 0.1
 #: Tokens of a short stub, of a group's, and of an exchange in a group's.
 STUB, GROUP, LINE = 18, 30, 6
 #: A result of fewer tokens than this leaves with its call.
@@ -119,7 +119,7 @@ class _Item:
                 twice += 1
         self.unique = once
         worth = once + SHARED * twice + TOKEN * self.tokens
-        return worth * self.weight / sqrt(max(now - self.used, 0) + 1) / max(self.freed, 1)
+        return worth * self.weight / (max(now - self.used, 0) + 1) / max(self.freed, 1)
 
 
 def departures(
