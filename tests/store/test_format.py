@@ -150,8 +150,8 @@ def test_what_is_no_segment_has_no_number(path: str) -> None:
 
 
 def test_a_newer_format_is_refused_even_if_nothing_else_is_known() -> None:
-    with pytest.raises(Refused, match="format 2; this ctxvc reads formats up to 1"):
-        fmt.decode_meta(b'{"format":2,"counters":"in Roman numerals"}', "here")
+    with pytest.raises(Refused, match="format 3; this ctxvc reads formats up to 2"):
+        fmt.decode_meta(b'{"format":3,"counters":"in Roman numerals"}', "here")
 
 
 def test_rows_out_of_order_are_damage() -> None:
