@@ -11,10 +11,12 @@ from typing import ClassVar
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import stub
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import (
     TURN,
@@ -44,6 +46,9 @@ class Keep(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "linear baseline of explicit scopes, section 1.1"
     decides: ClassVar[str] = "nobody"
     sees: ClassVar[str] = "everything"
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return largest_results(view, target)
 
     def propose(self, view: View) -> Plan:
         before, effective = view.used, view.budget.effective
@@ -111,6 +116,9 @@ class Clear(Policy, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         shares(self, "trigger", "least")
         numbers(self, 0, "keep")
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective
@@ -197,6 +205,9 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "keep")
         numbers(self, 1, "chunk")
 
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
+
     def propose(self, view: View) -> Plan:
         before, effective = view.used, view.budget.effective
         mark = int(effective * self.trigger)
@@ -243,6 +254,9 @@ class Summary(Policy, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         shares(self, "trigger", "keep", "room", "least")
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective

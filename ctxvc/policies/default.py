@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from ctxvc.core.ledger.ledger import Row
@@ -10,9 +10,10 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.value import WEIGHTS, Departure, departures
 from ctxvc.core.policy import Names, Policy, Share, Terms, Tokens
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
+from ctxvc.policies.candidates import leaving, removable, standing
 from ctxvc.policies.knobs import ordered, shares
 
 
@@ -26,32 +27,39 @@ class Default(Policy, frozen=True, kw_only=True):
     low_water: Share = 0.6
     ceiling: Tokens = 0
     weights: Names = ()
-    share: Share = 0.5
 
     def __post_init__(self) -> None:
         shares(self, "trigger", "low_water")
         ordered(self, "low_water", "trigger")
 
     def propose(self, view: View) -> Plan:
-        before, budget = view.used, view.budget.effective
-        most = min(budget, self.ceiling) if self.ceiling else budget
-        if before <= most * self.trigger:
-            return Plan(actions=(), actor=self.actor, reason=standing(view, before, int(most * self.trigger), "the mark"))
-        free = removable(view)
+        before, high = view.used, self.high(view.budget)
+        if before <= high:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the mark"))
+        actions, after = self._actions(view, int(self._most(view.budget) * self.low_water))
+        reason = leaving(view, before, after, f"{len(actions)} leave")
+        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
+
+    def _most(self, budget: Budget) -> int:
+        """The tokens that the shares are of."""
+        return min(budget.effective, self.ceiling) if self.ceiling else budget.effective
+
+    def _actions(self, view: View, target: int) -> tuple[tuple[Action, ...], int]:
+        """The actions that bring the prompt down to `target` tokens, and its tokens after them, about."""
         weights = {**WEIGHTS, **{name: float(value) for name, _, value in (w.partition("=") for w in self.weights)}}
-        high, low = int(most * self.trigger), int(most * self.low_water)
-        floor = before - view.calibrated(sum(cost_in_prompt(view, row) for row in free))
-        need = before - max(low, floor + int((high - floor) * self.share))
-        gone: list[Departure] = []
-        freed = 0
-        for departure in departures(view, free, weights, _last_answers(view)):
+        need, gone, freed = view.used - target, [], 0
+        for departure in departures(view, removable(view), weights, _last_answers(view)):
             if view.calibrated(freed) >= need:
                 break
             gone.append(departure)
             freed += departure.freed
-        actions = _actions(view, gone)
-        reason = leaving(view, before, before - view.calibrated(freed), f"{len(gone)} leave")
-        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
+        return _actions(view, gone), view.used - view.calibrated(freed)
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return self._actions(view, target)[0]
+
+    def high(self, budget: Budget) -> int:
+        return int(self._most(budget) * self.trigger)
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))

@@ -16,6 +16,7 @@ import msgspec
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned.objects import MovableObject, movable, objects, results
@@ -43,6 +44,9 @@ class Heuristic(Policy, frozen=True, kw_only=True):
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
         shares(self, "tight")
         ordered(self, "trigger", "tight")
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         budget = view.budget

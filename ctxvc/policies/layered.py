@@ -99,8 +99,11 @@ class Layered(Policy, frozen=True, kw_only=True):
             cost=stand.cost,
         )
 
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.clear) if self.clear else budget.clear
+
     def _marks(self, budget: Budget, tokens: int) -> _Marks:
-        clear = int(budget.effective * self.clear) if self.clear else budget.clear
+        clear = self.high(budget)
         low = min(int(budget.effective * self.low_water), clear)
         summarise = int(budget.effective * self.summarise) if self.summarise else budget.summarise
         least = 0 if tokens > budget.guard else (clear - low) // 2  # whatever helps, before the guard acts

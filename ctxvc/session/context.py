@@ -57,6 +57,8 @@ class Context:
         self.changed = False
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
+        #: scope → its ledger when the last request was made: the prefix that the provider has cached.
+        self.requested: dict[str, Ledger] = {}
         self.now = now
         #: The terms of the session's policy.
         self.terms = Terms()
@@ -228,9 +230,9 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once; with the newest reply its thinking.
         fields = {
-            "cuts": cuts.before_reply(self.ledger()),
+            "cuts": max(cuts.before_reply(self.ledger()), rehearsal.after.meta.cuts, key=_last),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
@@ -296,6 +298,10 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
 def with_cut(ledger: Ledger) -> Ledger:
     """The ledger after the cut that a hard edit of it comes with."""
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
+
+
+def _last(places: tuple[int, ...]) -> int:
+    return places[-1] if places else 0
 
 
 def _op(rehearsal: Rehearsal) -> str:

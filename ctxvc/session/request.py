@@ -12,7 +12,7 @@ from ctxvc.core import display, scope
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.plan.guard import guard
+from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import is_cut
@@ -41,11 +41,11 @@ def newest(context: Context) -> Slot:
     return last
 
 
-def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
+def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Relief | None = None) -> None:
     """Lets the guard act if the prompt with `spare` more tokens would exceed the budget, as the provider counts.
 
-    It then leaves room for `following` tokens, which its own action brings along. Raises: OverBudget if that is not
-    enough.
+    It then leaves room for `following` tokens, which its own action brings along; `relief` says what leaves first.
+    Raises: OverBudget if that is not enough.
     """
     for attempt in (1, 2):
         view = context.view()
@@ -54,7 +54,7 @@ def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
             return
         # The guard's action comes with a cut, and it need not remove the tokens that the cut removes.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        rehearsal = guard(ahead, max(mine, following))
+        rehearsal = guard(ahead, max(mine, following), relief)
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)

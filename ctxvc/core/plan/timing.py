@@ -153,6 +153,13 @@ def behind_first_edit(view: View, rehearsal: Rehearsal) -> int:
     return sum(cost_of(slot, view.price) for slot in now[at:])
 
 
+def broken_by(view: View, rehearsal: Rehearsal, sent: Ledger) -> int:
+    """The tokens of the prompt of `sent` that are still as they were now, and would not be with the plan committed."""
+    before = outline(sent)
+    still, then = (_first_difference(before, outline(ledger)) for ledger in (view.ledger, committed(rehearsal)))
+    return sum(cost_of(slot, view.price) for slot in before[then:still])
+
+
 def _first_difference(before: Sequence[Slot], after: Sequence[Slot]) -> int:
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if _sent(old) != _sent(new):
