@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.words import counted, last_uses, of_row
-from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.outline import calls_and_results, results_of
 from ctxvc.core.view.view import View
 
@@ -53,7 +53,7 @@ SMALL = 40
 class Departure(NamedTuple):
     """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
 
-    `freed` are the tokens, as counted; `value` per token; `idle` the steps since the last use; `unique` how many of its
+    `stubbed`: it is a result that leaves a stub of its own. `freed` are the tokens, as counted; `value` per token; `idle` the steps since the last use; `unique` how many of its
     words stand in no other visible block.
     """
 
@@ -62,6 +62,7 @@ class Departure(NamedTuple):
     value: float
     idle: int
     unique: int
+    stubbed: bool
 
 
 _COMMANDS: tuple[tuple[Class, re.Pattern[str]], ...] = (
@@ -81,7 +82,7 @@ def class_of(row: Row, call: Row | None) -> Class:
         return "notice"
     tool = (row.tool or (call.tool if call else "")).lower()
     is_result = row.kind == "tool_result"
-    if "todo" in tool or tool in ("update_plan",):
+    if "todo" in tool or tool == "update_plan":
         return "todo"
     if any(word in tool for word in ("edit", "write", "patch", "replace", "insert")):
         return "edited" if is_result else "edit"
@@ -100,16 +101,27 @@ def class_of(row: Row, call: Row | None) -> Class:
 
 
 class _Item:
-    """Something that may leave as a whole. `words` are those that stand only here if the others leave."""
+    """Something that may leave as a whole."""
 
-    __slots__ = ("rows", "words", "tokens", "freed", "weight", "used", "unique")
+    __slots__ = ("freed", "rows", "stubbed", "tokens", "unique", "used", "weight", "words")
 
-    def __init__(self, rows: tuple[Row, ...], words: frozenset[str], tokens: int, freed: int, weight: float, used: int):
-        self.rows, self.words, self.tokens, self.freed = rows, words, tokens, freed
-        self.weight, self.used, self.unique = weight, used, 0
+    def __init__(
+        self,
+        rows: tuple[Row, ...],
+        words: frozenset[str],
+        tokens: int,
+        weight: float,
+        used: int,
+        *,
+        stands: int = LINE,
+        stubbed: bool = False,
+    ) -> None:
+        """Rows that cost so many `tokens`, in whose place so many stand afterwards, `used` last in that step."""
+        self.rows, self.words, self.tokens, self.freed = rows, words, tokens, tokens - stands
+        self.weight, self.used, self.stubbed, self.unique = weight, used, stubbed, 0
 
     def value(self, count: Mapping[str, int], now: int) -> float:
-        """Per token freed, among the words that still stand in the prompt."""
+        """Per token freed, beside what still stands in the prompt."""
         once = twice = 0
         for word in self.words:
             holders = count[word]
@@ -125,81 +137,97 @@ class _Item:
 def departures(
     view: View,
     free: Sequence[Row],
-    weights: Mapping[str, float] = WEIGHTS,
+    weights: Mapping[Class, float] = WEIGHTS,
     last: frozenset[str] = frozenset(),
 ) -> Iterator[Departure]:
     """The `free` blocks in the order in which they should leave: the least valuable per token freed first.
 
     A result leaves before its call, which then may leave too; a small one with it. The value of what remains rises as
-    the others that hold its words leave. `last` are turns' last answers.
+    the others that hold its words leave. `last` are turns' last answers. Nothing is worked out before the first is
+    asked for; for n blocks it takes n·log n.
     """
-    ledger, price, text = view.ledger, view.price, view.words
-    may_leave = {row.id for row in free}
-    results = results_of(calls_and_results(ledger, {row.call for row in free} - {""}))
-    calls = {result.id: ledger[call] for call, result in results.items()}
-    present = [
-        row
-        for row in ledger.rows()
-        if row.present and row.kind not in ("dashboard", "thinking") and not is_cut(row, ledger.meta)
-    ]
-    count = counted(ledger, present, text)
-    used = last_uses(ledger, text, count)
-    now = ledger.meta.counters.step
-
-    def item(rows: tuple[Row, ...], stands: int) -> _Item:
-        """The rows, in whose place so many tokens stand afterwards."""
-        tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
-        words = frozenset().union(*(of_row(ledger, row, text) for row in rows if row.present))
-        weight = max(_weight(row, calls.get(row.id), weights, last) for row in rows)
-        use = max(max(row.step, used.get(row.id, 0)) for row in rows)
-        return _Item(rows, words, tokens, tokens - stands, weight, use)
-
-    def fold(call: Row) -> _Item | None:
-        """A call whose result has left, with the stub of that."""
-        result = results.get(call.id)
-        if result is None:
-            return None
-        if result.present:
-            left = item((call,), LINE)
-            left.freed += STUB
-            return left
-        return item((call, result) if result.stub and not result.group else (call,), LINE)
-
-    items: list[_Item] = []
-    for row in free:
-        if row.kind == "tool_use":
-            result = results.get(row.id)
-            if result is not None and (not result.present):
-                items.append(fold(row) or item((row,), LINE))
-            elif result is not None and result.id in may_leave and price.body(result) < SMALL:
-                items.append(item((row, result), LINE))
-        elif row.kind == "tool_result":
-            if row.id not in calls or not calls[row.id].present:
-                items.append(item((row,), LINE))
-            elif price.body(row) >= SMALL:
-                items.append(item((row,), STUB))
-        else:
-            items.append(item((row,), LINE))
-    heap = [(own.value(count, now), own.rows[0].number, own) for own in items if own.freed > 0]
+    bench = _Bench(view, free, weights, last)
+    heap = [(item.value(bench.count, bench.now), item.rows[0].number, item) for item in bench.items()]
     heapify(heap)
     while heap:
-        value, number, own = heappop(heap)
-        risen = own.value(count, now)
+        value, number, item = heappop(heap)
+        risen = item.value(bench.count, bench.now)
         if risen > value and heap and (risen, number) > heap[0][:2]:
-            heappush(heap, (risen, number, own))
+            heappush(heap, (risen, number, item))
             continue
-        yield Departure(own.rows, own.freed, risen, now - own.used, own.unique)
-        for row in own.rows:
+        yield Departure(item.rows, item.freed, risen, max(bench.now - item.used, 0), item.unique, item.stubbed)
+        bench.take(item)
+        if item.stubbed and (call := bench.call_of(item.rows[0])):
+            heappush(heap, (call.value(bench.count, bench.now), call.rows[0].number, call))
+
+
+class _Bench:
+    """What the values of a view's blocks are worked out from. `count` says how many blocks of the prompt hold a word."""
+
+    def __init__(self, view: View, free: Sequence[Row], weights: Mapping[Class, float], last: frozenset[str]) -> None:
+        self._view, self._free, self._weights, self._last = view, free, weights, last
+        ledger = view.ledger
+        self._may_leave = {row.id for row in free}
+        self._results = results_of(calls_and_results(ledger, {row.call for row in free} - {""}))
+        self._calls = {result.id: ledger[call] for call, result in self._results.items()}
+        shown = [row for row in ledger.rows() if row.present and not is_cut(row, ledger.meta) and row.kind not in CUT]
+        self.count = counted(ledger, shown, view.words)
+        self._used = last_uses(ledger, view.words, self.count)
+        self.now = ledger.meta.counters.step
+
+    def items(self) -> Iterator[_Item]:
+        """What may leave at first: all but calls whose results stand for themselves."""
+        for row in self._free:
+            if row.kind == "tool_use":
+                result = self._results.get(row.id)
+                if result is None:
+                    continue
+                if not result.present:
+                    item = self._with_stub(row, result)
+                elif result.id in self._may_leave and self._is_small(result):
+                    item = self._item((row, result))
+                else:
+                    continue
+            elif row.kind != "tool_result" or row.id not in self._calls or not self._calls[row.id].present:
+                item = self._item((row,))
+            elif self._is_small(row):
+                continue
+            else:
+                item = self._item((row,), stands=STUB, stubbed=True)
+            if item.freed > 0:
+                yield item
+
+    def take(self, item: _Item) -> None:
+        """The item leaves: its words stand in one block less."""
+        for row in item.rows:
             if row.present:
-                for word in of_row(ledger, row, text):
-                    count[word] -= 1
-        only = own.rows[0]
-        if only.kind == "tool_result" and len(own.rows) == 1:
-            call = calls.get(only.id)
-            if call is not None and call.id in may_leave and (left := fold(call)):
-                heappush(heap, (left.value(count, now), call.number, left))
+                for word in of_row(self._view.ledger, row, self._view.words):
+                    self.count[word] -= 1
 
+    def call_of(self, result: Row) -> _Item | None:
+        """The call of a result that has just left a stub, if it may leave too."""
+        call = self._calls[result.id]
+        if call.id not in self._may_leave:
+            return None
+        item = self._item((call,))
+        item.freed += STUB
+        return item
 
-def _weight(row: Row, call: Row | None, weights: Mapping[str, float], last: frozenset[str]) -> float:
-    kind = "answer" if row.id in last else class_of(row, call)
-    return sqrt(weights[kind] * (FAILED if row.error else 1.0))
+    def _with_stub(self, call: Row, result: Row) -> _Item:
+        """A call, and what stands in the place of its result if that left by itself."""
+        return self._item((call, result) if result.stub and not result.group else (call,))
+
+    def _is_small(self, result: Row) -> bool:
+        return self._view.price.body(result) < SMALL
+
+    def _item(self, rows: tuple[Row, ...], *, stands: int = LINE, stubbed: bool = False) -> _Item:
+        ledger, price, text = self._view.ledger, self._view.price, self._view.words
+        tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
+        words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
+        weight = max(map(self._weight, rows))
+        used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
+        return _Item(rows, words, tokens, weight, used, stands=stands, stubbed=stubbed)
+
+    def _weight(self, row: Row) -> float:
+        kind = "answer" if row.id in self._last else class_of(row, self._calls.get(row.id))
+        return sqrt(self._weights[kind] * (FAILED if row.error else 1.0))
