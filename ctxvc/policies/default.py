@@ -98,7 +98,7 @@ class Default(Policy, frozen=True, kw_only=True):
         ahead = replace(view, ledger=view.ledger.with_meta(meta))
         used, freed = ahead.used, 0
         stays = _stays(view, self.protect)
-        free = [row for row in removable(view) if row.id not in stays]
+        free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
         batch: list[Departure] = []
         for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(_answers)):
             if used - view.calibrated(freed) <= target:
