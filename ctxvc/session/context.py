@@ -268,15 +268,24 @@ class Context:
             fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
+    def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
+        """The calibration before anything was reported: by the model and window of now, or of `ledger`."""
+        ledger = self.ledger() if ledger is None else ledger
+        a_milli, b = calibration.initial(ledger.meta.model, budget_of(ledger).window)
+        return a_milli, b
+
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
 
-        Another model has its own window, counts in its own way, and cannot read this one's thinking.
+        Another model has its own window, counts in its own way, and cannot read this one's thinking. As long as the
+        calibration is a guess, it goes with the window.
         """
         ledger = self.ledger()
-        model = fields.get("model", ledger.meta.model)
-        another = not models.is_same(model, ledger.meta.model)
-        settings = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
+        another = not models.is_same(fields.get("model", ledger.meta.model), ledger.meta.model)
+        settings = {**({"window": 0} if another else {}), **fields}
+        if another or ledger.meta.calibration == self.start():
+            after = ledger.with_meta(msgspec.structs.replace(ledger.meta, **settings))
+            settings = {"calibration": self.start(after), **settings}
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return

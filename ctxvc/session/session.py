@@ -41,7 +41,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
-from ctxvc.tokens.calibration import Calibrating
+from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
 __all__ = ["Note", "Noted", "Session"]
@@ -124,8 +124,9 @@ class Session:
             chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
             session = Session(stored, actor=actor, policy=chosen)
             requested = budget if isinstance(budget, Budget) else Budget(budget)
+            window = requested.window if budget else session.budget.window
             session.set(
-                **({"calibration": tuple(calibration.initial(model))} if is_new else {}),
+                **({"calibration": tuple(calibration.initial(model, window))} if is_new else {}),
                 **({"model": model} if model else {}),
                 **(budget_fields(requested) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
@@ -360,7 +361,8 @@ class Session:
     def _learn(self, scope: str, reply: Message) -> None:
         """Improves the calibration by the reply's count of the prompt's tokens."""
         meta = self.ledger(scope).meta
-        better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model)
+        start = Calibration(*self._context.start(self.ledger(scope)))
+        better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model, start)
         if better and scope == self.scope:
             self.set(calibration=tuple(better))
 
@@ -371,6 +373,22 @@ class Session:
         """
         self.stored.refresh()
         return room.relieve(self._context, self.policy, share)
+
+    def too_long(self, tokens: int = 0, window: int = 0) -> None:
+        """Takes in that the provider found the newest request too long; the next one is smaller, if that was news.
+
+        `tokens` is its size and `window` what the model takes, as the provider counts, where it says so. A smaller
+        window than was known counts from now on, and keeps a quarter of itself free at most for the reply.
+        """
+        self.stored.refresh()
+        fields: dict[str, Any] = {}
+        if 0 < window < self.budget.window:
+            fields = {"window": window, "reserve": min(self.ledger().meta.reserve, window // 4)}
+        meta, budget = self.ledger().meta, self.budget
+        least = max(tokens, min(window or budget.window, budget.window) - budget.reserve)
+        better = self._calibrating.refused(self.scope, least, meta.calibration, meta.model)
+        if fields or better:
+            self.set(**fields, **({"calibration": tuple(better)} if better else {}))
 
     @property
     def overflow(self) -> bool:

@@ -15,6 +15,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
+from ctxvc.tokens.calibration import Calibrating
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import BINDING_BETA, Block, blocks, signature
 
@@ -29,9 +30,20 @@ TOOLS = [
 
 def create(path: Path, *, budget: int = 32_000, name: str = "demo", model: str = MODEL, **fields: Any) -> Session:
     """A new session of a store at `path`, with a system prompt and tools; its tokens are counted as they are."""
-    made = Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields)
-    made.set(calibration=(1000, 0))
-    return made
+    return plain(Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields))
+
+
+def plain(session: Session, calibration: tuple[int, int] = (1000, 0)) -> Session:
+    """The session, whose tokens are counted as they are whatever the judge reports, which counts in its own way."""
+    session.set(calibration=calibration)
+    session._calibrating = _Deaf()
+    return session
+
+
+class _Deaf(Calibrating):
+    """Learns nothing."""
+
+    def replied(self, *_: object) -> None: ...
 
 
 def sent(request: Request) -> dict[str, Any]:
