@@ -40,6 +40,8 @@ Steps = Annotated[int, msgspec.Meta(description="steps")]
 Bytes = Annotated[int, msgspec.Meta(description="bytes")]
 Characters = Annotated[int, msgspec.Meta(description="characters")]
 Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, separated by |")]
+Globs = Annotated[tuple[str, ...], msgspec.Meta(description="patterns of paths, separated by |")]
+Weights = Annotated[tuple[str, ...], msgspec.Meta(description="CLASS=NUMBER, separated by |")]
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from ctxvc import policies
-from ctxvc.agent.anthropic import behind
+from ctxvc.agent.provider import behind
 from ctxvc.agent.call import arguments
 from ctxvc.agent.model import Model, TooLong
 from ctxvc.core.policy import Answer, Policy

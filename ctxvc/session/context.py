@@ -33,6 +33,8 @@ _MOST_VERBS = 4
 _NO_EDIT = frozenset({"pin", "unpin"})
 #: Blocks that a commit's trailer names at most.
 _MOST_TOUCHED = 200
+#: Characters of the reason for which a block left.
+_WHY = 120
 #: Bytes of bodies that are cached in memory.
 _HELD = 64 << 20
 
@@ -221,6 +223,7 @@ class Context:
             trailers={
                 "Ctxvc-Blocks": touched(rehearsal),
                 "Ctxvc-Reason": rehearsal.plan.reason,
+                **_why(rehearsal),
                 "Ctxvc-Freed": f"{rehearsal.freed} tokens",
                 **(trailers or {}),
             },
@@ -334,6 +337,12 @@ def _subject(rehearsal: Rehearsal) -> str:
     groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
     grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)
     return "; ".join([*phrases[:_MOST_VERBS], *more]) + (f" as {', '.join(groups)}" if groups and grouping else "")
+
+
+def _why(rehearsal: Rehearsal) -> dict[str, str]:
+    """Why each block left, as the trailer of a commit has it; empty where the plan does not say."""
+    why = [f"{block} {display.one_line(text, _WHY)}" for action in rehearsal.done for block, text in action.why.items()]
+    return {"Ctxvc-Why": "; ".join(why[:_MOST_TOUCHED])} if why else {}
 
 
 def touched(rehearsal: Rehearsal) -> str:

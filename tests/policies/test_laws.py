@@ -44,7 +44,7 @@ ALL = (*(kind.name for kind in POLICIES), *VARIANTS, *COMPOSED)
 
 #: The same, so eager that they have something to do in a short conversation.
 EAGER = (
-    "default:keep=1,low_water=0,least=0",
+    "default:trigger=0,low_water=0",
     "planned:least=0",
     "episodes:ceiling=1,low_water=1.0,implicit=1",
     "episodes:ceiling=1,low_water=1.0,implicit=1,derive=on",
@@ -55,7 +55,7 @@ EAGER = (
     "summary:trigger=0,keep=0,room=0.2,least=0",
     "layered:keep=1+episodes:implicit=1",
     "scoped:note=9+self_managed+clear:trigger=0,keep=0,least=0",
-    "planned:least=0+default:keep=1,low_water=0,least=0",
+    "planned:least=0+default:trigger=0,low_water=0",
     "mask:age=1,batch=1+clear:trigger=0,keep=0,least=0+window",
 )
 

@@ -187,12 +187,13 @@ class LedgerDraft:
 
     def stub(self, row: Row, index: str = "") -> str:
         """The stub of a block that leaves by itself."""
-        call = stubs.arguments(self.rows.get(self.calls.get(row.id, "")))
+        call = self.rows.get(self.calls.get(row.id, ""))
         return stubs.stub(
             row,
             tokens=self.price.body(row),
             index=index,
-            call=call,
+            called=call is not None and call.present,
+            call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
             way_back=self.handles,
         )
