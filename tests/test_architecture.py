@@ -35,7 +35,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "recording": frozenset({"importers", "store", "core", "errors"}),
     "claude_code": frozenset({"recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
-    "replay": frozenset({"session", "policies", "importers", "tokens", "store", "core", "errors"}),
+    "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
@@ -60,7 +60,7 @@ CORE = (
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
     *("timestamp", "files", "format", "contained", "identity"),
-    *("git.config", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
+    *("git.config_parser", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
@@ -576,6 +576,14 @@ def test_the_picture_names_every_part() -> None:
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
 
     assert not [part for part in LAYERS if not re.search(rf"\b{part}\b", page)]
+
+
+def test_the_map_leads_to_files_that_are_there() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    table = page.partition("## Where things live")[2].partition("\n## ")[0]
+    paths = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", table)
+
+    assert paths and not [path for path in paths if not (PACKAGE / path).is_file()]
 
 
 def test_the_table_of_layers_is_the_one_in_the_documents() -> None:

@@ -1,4 +1,4 @@
-"""Who replies: the model of a provider, or a script that plays one. The only place that knows the provider's client."""
+"""What replies: a provider's model (`provider.py`), or a script that plays one."""
 
 from __future__ import annotations
 

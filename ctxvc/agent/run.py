@@ -12,11 +12,11 @@ import msgspec
 from ctxvc import policies
 from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.anthropic import Anthropic
 from ctxvc.agent.call import arguments
 from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Hands, Limits, Report, Watcher
 from ctxvc.agent.model import Model, ModelFailed
+from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.start import has_task, report
 from ctxvc.agent.tools.tools import NOTE, SHOWN
 from ctxvc.core import display

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import msgspec
@@ -120,8 +120,11 @@ def model_answers(
     """Asks the models. Raises: CtxvcError if one fails; what was answered until then is in the file."""
     from ctxvc.replay.judge import figures, inquiry
     from ctxvc.replay.judge.record import RecordFile
+    from ctxvc.replay.results.file import alone
 
-    file = RecordFile(app.path(out.with_name(f"{out.stem}.asked.jsonl")))
+    path = app.path(out.with_name(f"{out.stem}.asked.jsonl"))
+    click.get_current_context().with_resource(alone(path))
+    file = RecordFile(path)
     names = list(dict.fromkeys(setup.policy for setup in setups))
     budgets = sorted({setup.budget for setup in setups})
     tasks: list[Inquiry] = []
@@ -215,55 +218,39 @@ def _note_left_out(app: App, task: Inquiry) -> None:
 
 
 def _judged(one: Judged) -> JudgedItem:
+    figures = _rounded_figures(one)
+    agreement = msgspec.structs.asdict(figures.pop("agreement"))
     return JudgedItem(
-        model=one.model,
-        policy=one.policy,
-        budget=one.budget,
-        samples=one.samples,
-        unusable=one.unusable,
-        uncertain=one.uncertain,
-        no_impact=_item(one.no_impact),
-        certain=_item(one.certain),
-        prune=_rounded(one.prune),
-        overall=_rounded(one.overall),
-        dimensions={name: round(value, 4) for name, value in one.dimensions.items()},
-        confidence=_rounded(one.confidence),
-        culprits=list(one.culprits),
-        kappa=_rounded(one.agreement.kappa),
-        **msgspec.structs.asdict(one.agreement),
+        **figures
+        | agreement
+        | {
+            "no_impact": _item(one.no_impact),
+            "certain": _item(one.certain),
+            "dimensions": {name: round(value, 4) for name, value in one.dimensions.items()},
+            "culprits": list(one.culprits),
+            "kappa": _rounded(one.agreement.kappa),
+        }
     )
 
 
 def _preferred(one: Preferred) -> PreferredItem:
-    return PreferredItem(
-        model=one.model,
-        first=one.first,
-        second=one.second,
-        budget=one.budget,
-        cuts=one.cuts,
-        differing=one.differing,
-        first_better=one.first_better,
-        ties=one.ties,
-        second_better=one.second_better,
-        unusable=one.unusable,
-        confidence=_rounded(one.confidence),
-        raw_first=_item(one.raw[0]),
-        raw_second=_item(one.raw[1]),
-        calibrated_first=_item(one.calibrated[0]),
-        calibrated_second=_item(one.calibrated[1]),
-    )
+    figures = _rounded_figures(one)
+    shares = {
+        f"{name}_{place}": _item(share)
+        for name in ("raw", "calibrated")
+        for place, share in zip(("first", "second"), figures.pop(name), strict=True)
+    }
+    return PreferredItem(**figures, **shares)
 
 
 def _perceived(one: Perceived) -> PerceivedItem:
-    return PerceivedItem(
-        model=one.model,
-        quantity=one.quantity,
-        dashboard=one.dashboard,
-        questions=one.questions,
-        unusable=one.unusable,
-        error=_rounded(one.error),
-        right=_item(one.right),
-    )
+    return PerceivedItem(**_rounded_figures(one) | {"right": _item(one.right)})
+
+
+def _rounded_figures(one: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a struct, its numbers rounded."""
+    fields = msgspec.structs.asdict(one).items()
+    return {name: _rounded(value) if isinstance(value, float) else value for name, value in fields}
 
 
 def _item(one: Share) -> ShareItem:

@@ -17,8 +17,8 @@ from ctxvc.cli.app import App
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
-    from ctxvc.agent.anthropic import Anthropic
     from ctxvc.agent.model import Model, Scripted
+    from ctxvc.agent.provider import Anthropic
     from ctxvc.core.policy import Ask, Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
@@ -88,7 +88,7 @@ def model_of(app: App, script: Path | None) -> Model:
 
 def _provider(app: App) -> Anthropic:
     """The provider's model; its connections are closed when the command ends. Raises: ModelFailed."""
-    from ctxvc.agent.anthropic import Anthropic
+    from ctxvc.agent.provider import Anthropic
 
     url = app.env.get("ANTHROPIC_BASE_URL")
     provider = Anthropic(base_url=url) if url else Anthropic()

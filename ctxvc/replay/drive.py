@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from operator import is_not
 from typing import Any, NamedTuple
 
+from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, blocks_of
@@ -172,19 +173,30 @@ class Prompts:
 def new_session(
     conversation: Conversation, policy: Policy, budget: int, *, store: Store | None = None, meter: Meter | None = None
 ) -> Session:
-    """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions."""
+    """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions.
+
+    Its model is given the recorded tools, as far as they are known, and the context tools that the policy's terms name.
+    """
     stored: StoredSession
+    tools = _tools(conversation, policy)
     if store is None:
         meter = meter or Meter(None)
-        stored = MemorySession(_NAME, system=conversation.system, tools=conversation.tools)
+        stored = MemorySession(_NAME, system=conversation.system, tools=tools)
     else:
         store.redaction.keep_exact(_NAME)  # a replay in memory has no marks for secrets either
-        store.create_session(_NAME, system=conversation.system, tools=conversation.tools)
+        store.create_session(_NAME, system=conversation.system, tools=tools)
         stored = StoredSession.open(store, _NAME)
     replayed = Session(stored, policy=policy, now=lambda: 0.0, meter=meter)
     replayed.set(budget=budget, calibration=_UNCALIBRATED)
     replayed.begin()
     return replayed
+
+
+def _tools(conversation: Conversation, policy: Policy) -> object:
+    recorded = conversation.tools or []
+    if not (isinstance(recorded, list) and all(isinstance(tool, Mapping) for tool in recorded)):
+        return conversation.tools  # in a form that we do not know
+    return definitions(policy.terms(), own=recorded) or None
 
 
 def drive(

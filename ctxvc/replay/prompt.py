@@ -10,9 +10,9 @@ import msgspec
 class Prompt(msgspec.Struct, frozen=True, gc=False):
     """What the model saw in the call number `call` of a conversation.
 
-    `complete` are the numbers of blocks that it saw whole. `parts` has the visible text of those that it saw in part,
-    such as a preview or a mask. `texts` are texts that the conversation does not have: stubs, notes, summaries,
-    dashboards, and results of recoveries. `routes` leads from a block that it did not see, or only in part, to the
+    `complete` are the numbers of blocks that it saw whole. `parts` has the visible text of those that it saw in part:
+    a preview, a mask, or what `recover` read out of one. `texts` are texts that the conversation does not have: stubs,
+    notes, summaries, dashboards. `routes` leads from a block that it did not see, or only in part, to the
     place in `texts` of the stub with an address by which the block can be read: its own stub, or that of a group that
     holds it. `tokens` is the size of the whole prompt.
     """

@@ -17,10 +17,10 @@ import pytest
 from ctxvc import policies
 from ctxvc.agent import TOOLS, Adapter, retell, run, start
 from ctxvc.agent import start as start_module
-from ctxvc.agent.anthropic import Anthropic, behind
 from ctxvc.agent.call import result
 from ctxvc.agent.loop import DELEGATE, Limits
 from ctxvc.agent.model import ModelFailed, Scripted
+from ctxvc.agent.provider import Anthropic, behind
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS, Outcome, Workspace
 from ctxvc.core.display import decode

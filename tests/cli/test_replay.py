@@ -17,6 +17,7 @@ import pytest
 
 from ctxvc.cli.commands.replay import policy_specs
 from ctxvc.policies import POLICIES
+from ctxvc.replay.results.file import alone
 from ctxvc.replay.results.result import Result, decode
 from tests.cli.conftest import COLOUR, Run
 from tests.cli.test_import import transcript
@@ -189,6 +190,19 @@ def test_what_the_results_file_has_is_not_done_again(run: Run, talk: Path) -> No
     lines = out.read_bytes().splitlines()
     assert set(before.splitlines()) < set(lines)
     assert len(lines) == 3
+
+
+def test_of_two_that_write_to_one_file_the_second_is_refused_at_once(run: Run, talk: Path) -> None:
+    out = talk.parent / "results.jsonl"
+    run("replay", talk, "--no-store", *FEW, "--out", out)
+    before = out.read_bytes()
+    with alone(out):
+        second = run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out)
+    assert second.exit_code == 4
+    assert f"another replay writes to {out}" in second.stderr and "bug" not in second.stderr
+    assert out.read_bytes() == before
+
+    assert run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out).exit_code == 0
 
 
 def test_a_session_of_the_store_is_replayed_as_the_file_that_it_was_imported_from(

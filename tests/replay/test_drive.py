@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from ctxvc.policies import parse
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Driven, Prompts, drive, new_session
+from ctxvc.replay.run import prepare
+from ctxvc.replay.standin import ToolCall
+from ctxvc.session.session import Session
+from ctxvc.store import revision
 from ctxvc.store.store import create
 from tests.making.conversation import LONG, human, injected, reply, result, results
 
@@ -46,6 +53,29 @@ def test_what_leaves_is_routed_by_its_stub() -> None:
 
     assert gone and 0 in prompt.complete  # the human's question stays
     assert all("B" in prompt.texts[place] for place in prompt.routes.values())
+
+
+def test_a_route_leads_to_the_stub_of_its_own_block() -> None:
+    talk = _talk(14)
+    session = new_session(talk, parse("clear:trigger=0.5"), 8_000)
+    prompts = Prompts(session)
+    *_, last = drive(talk, session, prompts)
+    assert last.prompt is not None and len(last.prompt.routes) > 1
+    for block, number in prompts.numbers.items():
+        if number in last.prompt.routes:
+            assert re.match(rf"\[\w+ {block}\b", last.prompt.texts[last.prompt.routes[number]])
+
+
+def test_a_call_that_never_had_a_result_moves_no_number() -> None:
+    calls = (
+        Call((human("q"),), reply("look", "c0")),
+        Call((human("stop, do this"),), reply("as you like", "c1")),
+        Call((results(result("c1", "out")),), reply("done")),
+    )
+    talk = Conversation(id="talk", file="talk", sha256="", calls=calls)
+    last = _driven(talk, "keep", 100_000)[-1].prompt
+    assert last is not None
+    assert last.complete == {block.number for block in talk.blocks if block.seen <= 2}
 
 
 def test_a_mask_shows_both_ends_and_a_preview_the_beginning() -> None:
@@ -85,7 +115,9 @@ def test_a_prompt_that_cannot_be_made_is_a_failure_and_the_run_goes_on() -> None
 def test_the_stand_in_makes_room_and_its_calls_are_counted() -> None:
     runs = {managed: _driven(_talk(40), "self_managed", 16_000, managed=managed) for managed in (False, True)}
     assert not any(driven.extra for driven in runs[False])
+    # Each call of a stand-in costs a prompt of its own, which was above the mark at which it acts.
     assert any(driven.extra for driven in runs[True])
+    assert all(driven.extra > 4_000 for driven in runs[True] if driven.extra)
     assert all(driven.prompt and not driven.faults for driven in runs[True])
 
 
@@ -102,3 +134,50 @@ def test_with_a_store_the_prompts_are_the_same(policy: str, tmp_path: Path) -> N
     with create(tmp_path / ".ctxvc") as store, new_session(talk, parse(policy), 8_000, store=store) as session:
         stored = list(drive(talk, session, Prompts(session)))
     assert [driven.prompt for driven in stored] == [driven.prompt for driven in memory]
+
+
+def test_what_was_recovered_is_visible_while_its_result_stands_in_the_prompt() -> None:
+    """The first result leaves for a stub, `recover` reads it out, and what that gave is archived in its turn."""
+    talk = _talk(4)
+    session = new_session(talk, parse("keep"), 100_000)
+    prompts = Prompts(session)
+    list(drive(talk, session, prompts))
+    session.append(results(result("c3", "the newest")))
+    block, place = next((name, number) for name, number in prompts.numbers.items() if number == 3)
+    session.archive(block, "the first")
+    gone = prompts.prompt(4, session.view())
+    session.append(reply("I need the first one again."))
+    prompts.act([ToolCall("recover", block)], "again")
+    recovered = prompts.prompt(5, session.view())
+    assert "a line of output" in recovered.parts[place] and place in recovered.routes
+    assert place not in gone.parts and place in gone.routes
+
+    read_out = next(row.id for row in session.ledger().backwards() if row.kind == "tool_result")
+    for message in (reply("Seen."), human("go on"), reply("Going on.")):
+        session.append(message)
+    session.archive(read_out, "seen")
+    assert place not in prompts.prompt(6, session.view()).parts
+
+
+def test_a_policy_pays_for_the_context_tools_that_it_gives_the_model_and_a_bare_one_has_none() -> None:
+    """Beside one recorded tool, `window` gives two; a tool of a recorded one's name gets another name."""
+    recorded = {"name": "search", "description": "Search the web.", "input_schema": {"type": "object"}}
+    talk = msgspec.structs.replace(_talk(2), tools=[recorded])
+    window = parse("window")
+
+    bare, managed = new_session(talk, Bare(inner=window), 8_000), new_session(talk, window, 8_000)
+    assert _tools(bare) == [recorded]
+    assert [tool["name"] for tool in _tools(managed)] == ["search", "recover", "context_search"]
+    assert 200 < managed.view().overhead - bare.view().overhead < 300
+    assert prepare(talk).overhead == bare.view().overhead  # that of the oracle, and of what keeps everything
+
+
+@pytest.mark.parametrize("recorded", [None, "tools in a form that we do not know", ["these too"]])
+def test_recorded_tools_of_no_known_form_stay_what_they_are(recorded: object) -> None:
+    session = new_session(msgspec.structs.replace(_talk(2), tools=recorded), parse("window"), 8_000)
+    tools = _tools(session)
+    assert tools == recorded if recorded else [tool["name"] for tool in tools] == ["recover", "search"]
+
+
+def _tools(session: Session) -> Any:
+    return revision.now(session.stored).tools

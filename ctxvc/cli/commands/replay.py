@@ -86,7 +86,7 @@ def replay(
     if (judge or perception) and not out:
         raise click.UsageError("--judge and --perception keep their answers beside the results: give --out FILE")
     from ctxvc.replay.results import parquet as parquet_table
-    from ctxvc.replay.results.file import ResultFile, code_version
+    from ctxvc.replay.results.file import ResultFile, alone, code_version
     from ctxvc.replay.results.result import Options
 
     if parquet:
@@ -101,6 +101,8 @@ def replay(
     if cluster and own_files:
         raise Refused(f"{own_files[0].name} is not on the cluster's machines", hint="replay it here, without --cluster")
     version = code_version(own_files)
+    if out:
+        ctx.with_resource(alone(app.path(out)))
     file = ResultFile(app.path(out), version) if out else None
     results, failures = _replayed(app, sources, setups, version, jobs or os.cpu_count() or 1, cluster, file)
     if parquet:

@@ -43,7 +43,7 @@ class Group(msgspec.Struct, frozen=True):
         return 1 - self.tokens / self.control if self.control else 0.0
 
 
-class Split(msgspec.Struct, frozen=True):
+class OnlineSplit(msgspec.Struct, frozen=True):
     """`hours` has the reduction of the mean input by hour of the day, where both groups have calls."""
 
     budget: int
@@ -85,7 +85,7 @@ class Split(msgspec.Struct, frozen=True):
         return (Table(f"Self-GC's online split at {self.budget:,} tokens", columns, rows, APART),)
 
 
-def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: str = "planned") -> Split:
+def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: str = "planned") -> OnlineSplit:
     """The group under `policy` at this budget, and the one that keeps everything; each conversation is in one."""
     treated, control = Group(policy), Group("keep")
     hours: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
@@ -111,7 +111,7 @@ def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: 
         for hour, own in sorted(hours[0].items())
         if (control_tokens := hours[1].get(hour)) and sum(control_tokens)
     }
-    return Split(budget, treated, control, reductions)
+    return OnlineSplit(budget, treated, control, reductions)
 
 
 def in_group(conversation: Conversation) -> bool:

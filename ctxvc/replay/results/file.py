@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
 import ctxvc.replay
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import BadInput, Conflict, Refused
 from ctxvc.replay.results.result import SCHEMA, Options, Result, decode, encode
 from ctxvc.store import files
 
 #: The parts of the package on which results depend.
-_CODE = ("core", "data", "importers", "policies", "replay", "session", "store", "tokens")
+_CODE = ("agent", "core", "data", "importers", "policies", "replay", "session", "store", "tokens")
 
 #: How a line begins.
 _BEGINNING = b'{"schema":"' + SCHEMA.encode()
@@ -50,8 +51,26 @@ def _is_source(path: Path) -> bool:
     return path.suffix == ".py" or "anchors" in path.name
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Inside, nobody else who comes through here writes to the file at `path`, which is made if it is new.
+
+    Raises: Conflict, at once, while another process is inside.
+    """
+    path.touch()
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(files.locked(path.resolve(), timeout=0))
+        except Conflict as error:
+            wrong = f"another replay writes to {path}"
+            raise Conflict(wrong, hint="wait until it has ended, or write to another file") from error
+        yield
+
+
 class ResultFile:
     """The results file at `path`, which may be new; `version` is that of the code that would add to it.
+
+    Enter `alone` before: of two that write to one file, each would take the other's newest line for the rest of a kill.
 
     `results` are those that it has. Raises: BadInput if the file is none of results; Refused if another version made
     them.

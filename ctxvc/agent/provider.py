@@ -1,4 +1,4 @@
-"""The Messages API as a model of the loop."""
+"""The provider as a model of the loop: the only place that sends a request to a server, and reads what it answers."""
 
 from __future__ import annotations
 
