@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Row
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import cut as cuts
+from ctxvc.core.prompt import tag as tags
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view import budget as budgets
 from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
 from ctxvc.core.view.view import View, costs, dashboards, measure
+from ctxvc.errors import Conflict
 from ctxvc.session.proof import Sent
 from ctxvc.store import revision
+from ctxvc.store.format import FORMAT
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
@@ -228,9 +231,10 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once, and results get their tags.
         fields = {
-            "cuts": cuts.before_reply(self.ledger()),
+            "cuts": cuts.before_reply(self.ledger(), due=bool(tags.without(rehearsal.after))),
+            **newest_rendering(meta),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
@@ -260,8 +264,26 @@ class Context:
         after_reply = [row for row in dashboards if not cuts.is_cut(row, meta)]
         rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in after_reply]
         if rows or new_cuts != ledger.meta.cuts:
-            fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
+            fields = {"cuts": new_cuts, **newest_rendering(ledger.meta)} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
+
+    def tag(self) -> bool:
+        """Gives the results their tags that are due one before the next call; whether there were any."""
+        rows = list(self.tagged(tags.due(self.ledger()), self.view(), self.bodies().body))
+        if not rows:
+            return False
+        which = ", ".join(selection.ranges([row.id for row in rows])[:_MOST_NAMED])
+        try:
+            self.stored.change(subject=f"tag {which}", op="tag", actor="guard", rows=rows)
+        except Conflict:
+            self.stored.refresh()  # another writer was here: what is due now is looked for again
+        return True
+
+    def tagged(self, rows: Iterable[Row], view: View, body: Callable[[Row], bytes]) -> Iterator[Row]:
+        """Those of `rows` that get a tag in a prompt of this view, with it."""
+        if view.ledger.meta.render < tags.SINCE:
+            return iter(())
+        return tags.tagged(rows, view.ledger, counted=view.price.body, estimated=view.estimated, body=body)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
@@ -277,7 +299,7 @@ class Context:
             return
         changes = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
-            new["cuts"] = cuts.at_turn(ledger)
+            new |= {"cuts": cuts.at_turn(ledger), **newest_rendering(ledger.meta)}
         self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
 
 
@@ -291,6 +313,11 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
         if (value := getattr(budget.ladder, name)) != getattr(usual, name)
     }
     return {"budget": budget.window, "reserve": budget.reserve, "ladder": ladder}
+
+
+def newest_rendering(meta: Meta) -> dict[str, Any]:
+    """The fields by which a scope of an older format becomes one of today's; empty where it is. Only with a cut."""
+    return {} if meta.render >= RENDER else {"format": max(meta.format, FORMAT), "render": RENDER}
 
 
 def with_cut(ledger: Ledger) -> Ledger:

@@ -31,8 +31,12 @@ PAUSED = "pause_turn"
 
 def newest(context: Context) -> Slot:
     """The newest slot of the prompt, dashboards aside. Raises: BadInput if no model could answer to it."""
+    render = context.ledger().meta.render
     slots = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
-    last = next((slot for slot in slots if any(map(alone, pieces([slot], context.bodies())))), None)
+    last = next(
+        (slot for slot in slots if any(alone(piece, render) for piece in pieces([slot], context.bodies(), render))),
+        None,
+    )
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that the provider paused continues when it is sent back, as does one that ends in a call of its own tool.

@@ -324,6 +324,7 @@ class Session:
         if self.policy:
             self.rehearsal = session_policy.govern(self._context, self.policy, cut=turn_begins)
         self._dashboards.retire()
+        self._context.tag()
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
             session_request.keep_below(self._context)
@@ -339,6 +340,8 @@ class Session:
             except Conflict as error:  # the append would have completed a change of scope, and another writer was first
                 self.add(f"[{error}]")
                 self._dashboards.show()
+            session_request.keep_below(self._context)
+        while self._context.tag():  # what a cut in between has made due
             session_request.keep_below(self._context)
         self._context.called = self._context.now()
         request = self.prompt()
