@@ -62,7 +62,7 @@ class Context:
         self.sent: dict[str, Sent] = {}
         self.now = now
         #: The terms of the session's policy.
-        self.terms = Terms()
+        self.terms = Terms(board="full")
         self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and its prices
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies

@@ -328,7 +328,7 @@ class Session:
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
             session_request.keep_below(self._context)
-        elif self.terms.board == "off":
+        elif self.terms.shown == "off":
             session_request.keep_below(
                 self._context, self._dashboards.largest()
             )  # the room is the same with and without a dashboard
@@ -355,6 +355,10 @@ class Session:
         better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model)
         if better and scope == self.scope:
             self.set(calibration=tuple(better))
+
+    def show_board(self) -> None:
+        """The next request comes with a full dashboard."""
+        self._context.changed = True
 
     @property
     def overflow(self) -> bool:
