@@ -81,7 +81,7 @@ class Adapter:
                 self._unbound = self.session.ledger().meta.counters.block
             self._sent = request.written
             return calls.arguments(
-                request, more, reserve=self.session.budget.reserve, final=self._final, unbound=self._has_unbound()
+                request, more, reserve=calls.room(self.session.budget), final=self._final, unbound=self._has_unbound()
             )
 
     def record(self, response: object) -> Reply:
@@ -181,6 +181,17 @@ class Adapter:
         with self._lock:
             return self.session.relieve(RELIEVED)
 
+    def too_long(self, tokens: int = 0, window: int = 0) -> bool:
+        """Takes in that the provider found the newest request too long; gives whether the next one is smaller.
+
+        `tokens` is the size of its prompt and `window` what the model takes, where the provider says so: a session
+        learns from both how this model counts.
+        """
+        with self._lock:
+            reserve = self.session.budget.reserve
+            self.session.too_long(tokens, window)
+            return self.relieve() > 0 or self.session.budget.reserve < reserve
+
     def _has_unbound(self) -> bool:
         """Whether thinking is sent that may stand behind something else than when it was made."""
         ledger = self.session.ledger()
@@ -264,6 +275,10 @@ class AsyncAdapter:
     async def relieve(self) -> int:
         """As `Adapter.relieve`."""
         return await self._run(self._adapter.relieve)
+
+    async def too_long(self, tokens: int = 0, window: int = 0) -> bool:
+        """As `Adapter.too_long`."""
+        return await self._run(lambda: self._adapter.too_long(tokens, window))
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         async with self._turn:

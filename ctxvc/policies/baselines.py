@@ -32,7 +32,7 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
-_HEADER = "[archived G99999@000000: 99,999 blocks, 99,999,999 tokens, level 9; recover G99999]"
+_HEADER = "[archived G99999@000000, steps 99,999–99,999: 99,999 blocks, 99.9M]"
 
 
 class Keep(Policy, frozen=True, kw_only=True):
@@ -264,8 +264,8 @@ class Summary(Policy, frozen=True, kw_only=True):
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         span = self._span(view)
-        if span is None or view.calibrated(span.shown) < int(effective * self.least):
-            freeable = view.calibrated(span.shown) if span else 0
+        if span is None or view.part(span.shown) < int(effective * self.least):
+            freeable = view.part(span.shown) if span else 0
             reason = leaving(view, before, before, f"only {freeable:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
@@ -289,7 +289,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         held_back, newest = 0, 0
         for row in view.ledger.backwards():
             held_back += cost_in_prompt(view, row) if row.present else 0
-            if view.calibrated(held_back) > view.budget.effective * self.keep:
+            if view.part(held_back) > view.budget.effective * self.keep:
                 break
             newest = row.step
         old = [row for row in removable(view, alone=True) if not newest or row.step < newest]

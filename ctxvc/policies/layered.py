@@ -120,7 +120,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             Action(verb="archive", targets=(row.id,), preview=True)
             for row in view.ledger.rows()
             if row.kind == "tool_result" and row.state == "visible" and row.id not in stand.protect
-            if view.calibrated(view.price.body(row)) > most
+            if view.part(view.price.body(row)) > most
         )
         if not large:
             return stand
@@ -285,7 +285,7 @@ def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:
     spent = 0
     for step, step_rows in groupby(reversed(rows), key=attrgetter("step")):
         spent += sum(costs.get(row.id, 0) for row in step_rows)
-        if view.calibrated(spent) > verbatim:
+        if view.part(spent) > verbatim:
             break
         end = min(end, step)
     return end

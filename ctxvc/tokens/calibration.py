@@ -61,25 +61,25 @@ class Calibrating:
         if not ours or not theirs:
             return None
         self._samples = [*self._samples[1 - MOST :], (ours, theirs)]
-        known = Calibration(*current)
+        line = Calibration(*current)
         if len(self._samples) < MIN_SAMPLES:
-            return self._early(known, initial(model) if start is None else start)
+            return self._early(line, initial(model) if start is None else start)
         if len(self._samples) % EVERY:
             return None
-        fitted = fit(self._samples, known)
-        differs = max(abs(fitted.actual(size) - known.actual(size)) * 1000 // size for size, _ in self._samples)
+        fitted = fit(self._samples, line)
+        differs = max(abs(fitted.actual(size) - line.actual(size)) * 1000 // size for size, _ in self._samples)
         return fitted if differs >= LEAST else None
 
-    def refused(self, scope: str, least: int, current: tuple[int, int], model: str) -> Calibration | None:
-        """A calibration by which the prompt that the provider refused has `least` tokens or more; None if it has.
+    def refused(self, scope: str, theirs: int, current: tuple[int, int], model: str) -> Calibration | None:
+        """A calibration by which the prompt that the provider refused has `theirs` tokens or more; None if it has.
 
         The prompt waits for no reply any more. A size that is no size of it says nothing.
         """
         ours = self._sent.pop(scope, 0)
         self._begin(model)
-        if not _is_believable(ours, least) or least <= Calibration(*current).actual(ours):
+        if not _is_believable(ours, theirs) or theirs <= Calibration(*current).actual(ours):
             return None
-        return early([*self._samples, (ours, least)])
+        return early([*self._samples, (ours, theirs)])
 
     def _begin(self, model: str) -> None:
         if model != self._model:

@@ -116,11 +116,11 @@ def tokens_of(session: Session, request: Request) -> int:
     count = session._context.meter.count
     body = request.body()
     words = [json.dumps(body.get("tools", ""), separators=(",", ":")), str(body.get("system", ""))]
-    words += [each for message in body["messages"] for block in message["content"] for each in _texts(block)]
+    words += [each for message in body["messages"] for block in message["content"] for each in texts(block)]
     return sum(count(each) for each in words if each)
 
 
-def _texts(block: Block) -> Iterator[str]:
+def texts(block: Block) -> Iterator[str]:
     match block["type"]:
         case "text":
             yield block["text"]
@@ -131,7 +131,7 @@ def _texts(block: Block) -> Iterator[str]:
             yield json.dumps(block["input"], separators=(",", ":"), ensure_ascii=False)
         case "tool_result":
             for inner in blocks(block.get("content")):
-                yield from _texts(inner)
+                yield from texts(inner)
 
 
 def inside_budget(session: Session, request: Request) -> None:
@@ -166,7 +166,7 @@ def addresses(request: Request, *, boards: bool = True) -> set[str]:
         if message["role"] == "assistant":
             continue
         for block in message["content"]:
-            for words in _texts(block):
+            for words in texts(block):
                 found.update(re.findall(r"(?m)^\[(?:archived|masked|blocked) ([BG][0-9]+(?:@[0-9a-f]+)?)", words))
                 if boards and words.startswith("[dashboard"):
                     found.update(re.findall(r"(?m)^([BG][0-9]+) [0-9]", words))

@@ -80,7 +80,7 @@ def oldest_steps(view: View, target: int) -> Sequence[Action]:
     actions: Sequence[Action] = ()
     while deficit > 0 and count < len(units):
         while count < len(units) and freed <= deficit:
-            freed += view.calibrated(units[count].tokens)
+            freed += view.part(units[count].tokens)
             count += 1
         actions = _grouped(units[:count])
         _, after = fewest_actions(view, Plan(actions=tuple(actions), actor=ACTOR, pressure=True), 0)
