@@ -81,7 +81,7 @@ def admit(
             together -= saved
     together = total = used + sum(_cost(row, price) for row in incoming.values())
     overflow = False
-    for shrink in (_Result.previewed, _Result.begun, _Result.unseen):
+    for shrink in (_Result.previewed, _Result.opening, _Result.unseen):
         for result in results:
             if view.calibrated(total) <= view.budget.guard - spare:
                 break
@@ -156,7 +156,7 @@ class _Result:
         """Blocked, with as much of a preview as costs less than the block and than the offload threshold."""
         return self._as("blocked", previewed(self._blocked(), self.text, self.view, self.tokens))
 
-    def begun(self) -> Row:
+    def opening(self) -> Row:
         """Blocked, with its beginning."""
         head = self.text[:BLOCKED]
         beginning = stubs.guarded(head.rpartition("\n")[0] or head)
