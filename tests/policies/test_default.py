@@ -22,7 +22,9 @@ from tests.policies.recorded import Run, running, states
 POLICY = Default()
 
 
-def call(number: int, tool: str, arguments: dict[str, object], output: str = LONG, error: bool = False) -> list[Message]:
+def call(
+    number: int, tool: str, arguments: dict[str, object], output: str = LONG, error: bool = False
+) -> list[Message]:
     name = f"call-{number}"
     part = wire.call_part(tool, name, json.dumps(arguments).encode())
     answer = wire.result_part(output, name, error=error)
