@@ -12,11 +12,12 @@ from ctxvc.core import display, scope
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan import timing
 from ctxvc.core.plan.candidates import candidates
 from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
-from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.cut import before_reply, is_cut
 from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
@@ -165,7 +166,7 @@ class DashboardFeed:
         return view, last
 
     def _due(self, view: View, last: dashboard_text.LastShown | None) -> dashboard_text.Due:
-        return dashboard_text.next_form(
+        form = dashboard_text.next_form(
             last,
             view.ledger,
             self._context.totals(view),
@@ -177,6 +178,10 @@ class DashboardFeed:
             board=self._context.terms.shown,
             unnoted=self._unnoted(view) > 0,
         )
+        if form != "cut" or self._context.terms.shown == "each" or view.ledger.meta.render < 2:
+            return form
+        # A dashboard is not worth a cut by itself: it waits for one that something else makes.
+        return form if timing.cut_pays(view, before_reply(view.ledger)) else "none"
 
     def _unnoted(self, view: View) -> int:
         """The number of steps without a note of which the agent is reminded."""
