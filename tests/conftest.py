@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from hypothesis import HealthCheck, settings
 from ctxvc.store.store import Store, create
 from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # noqa: F401 - pytest finds them here
 
-# The ordinary suite tries the same examples each time; `--hypothesis-profile=default` searches anew, as -m slow should.
-# How long an example takes to make depends on what else the machine does, and fails no test.
-settings.register_profile("same", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# The ordinary suite tries the same few examples each time; `--hypothesis-profile=search` looks for new ones.
+# How long an example takes to make or to try depends on what else the machine does, and fails no test.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
+settings.register_profile("search", _PATIENT, max_examples=500)
 settings.load_profile("same")
 
 #: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.
@@ -26,6 +29,13 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 def pytest_configure(config: pytest.Config) -> None:
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: to look through it again and again for garbage takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -32,7 +32,7 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
-_HEADER = "[archived G99999@000000: 99,999 blocks, 99,999,999 tokens, level 9; recover G99999]"
+_HEADER = "[archived G99999@000000, steps 99,999–99,999: 99,999 blocks, 99.9M]"
 
 
 class Keep(Policy, frozen=True, kw_only=True):

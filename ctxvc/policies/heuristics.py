@@ -135,7 +135,7 @@ def _folds(candidates: Iterable[MovableObject]) -> list[Action]:
         if one.object.family == "conversation":
             batches = groupby(one.rows, key=lambda row: row.step // STEPS) if one.latest else [(0, iter(one.rows))]
             blocks = (tuple(row.id for row in rows) for _, rows in batches)
-            folds += (Action(verb="archive", targets=targets, index=one.object.label) for targets in blocks)
+            folds += (Action(verb="archive", targets=targets) for targets in blocks)
     return folds
 
 

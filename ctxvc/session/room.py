@@ -13,11 +13,15 @@ from ctxvc.core.plan.guard import ACTOR, LOW_WATER, Relief, guard
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.policies.run import ask_relief, has_model
 from ctxvc.session import policy as session_policy
 from ctxvc.session.context import Context
+
+#: The share of the budget that is free below the guard where an agent in overflow mode may go on.
+ROOM = 0.05
 
 
 def relief(policy: Policy | None) -> Relief | None:
@@ -53,16 +57,17 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
 def relieve(context: Context, policy: Policy | None, share: float) -> int:
     """The guard acts until a share of the budget, or of what is used, is left; gives the tokens that it freed.
 
-    The latest step leaves only where nothing else does. Raises: Conflict.
+    The latest step leaves only where nothing else does. Where there is room then, overflow mode ends. Raises: Conflict.
     """
     view = context.view()
     mark = int(min(view.budget.effective, view.used) * share)
     rehearsal = guard(view, max(0, view.budget.guard - mark), relief(policy))
-    if not rehearsal:
-        return 0
-    older = rehearse(view, rehearsal.plan, roll_up=True)
-    context.commit(older or rehearsal)
-    return (older or rehearsal).freed
+    if rehearsal:
+        rehearsal = rehearse(view, rehearsal.plan, roll_up=True) or rehearsal
+        context.commit(rehearsal, relieves=False)
+    if context.view().used <= view.budget.guard - view.budget.effective * ROOM:
+        context.set({"refused": 0})
+    return rehearsal.freed if rehearsal else 0
 
 
 def unblock(context: Context, policy: Policy | None, spare: int = 0) -> None:
@@ -97,10 +102,13 @@ def _fits(context: Context, incoming: int, spare: int) -> bool:
 def _withheld(context: Context) -> Iterator[Row]:
     """The results that were blocked for lack of room, and may still be wanted."""
     view = context.view()
-    turn = view.ledger.meta.counters.turn
-    for rows in view.ledger.by_segment(_blocked):
+    ledger = view.ledger
+    turn, latest = ledger.meta.counters.turn, latest_step(ledger)
+    for rows in ledger.by_segment(_blocked):
         for row in rows:
-            if row.turn >= turn - 1 and not row.reads and not is_large(view, view.price.body(row)):
+            call = ledger.get(row.parent) if row.parent else None
+            called = row.step >= latest or (call is not None and call.present)
+            if called and row.turn >= turn - 1 and not row.reads and not is_large(view, view.price.body(row)):
                 yield row
 
 

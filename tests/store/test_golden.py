@@ -38,7 +38,14 @@ def golden(number: int, tmp_path: Path) -> Store:
     path = tmp_path / ".ctxvc"
     stores.create(path).close()
     subprocess.run(
-        ["git", f"--git-dir={path}", "fetch", "-q", str(GOLDEN / f"format-{number}.bundle"), "refs/heads/*:refs/heads/*"],
+        [
+            "git",
+            f"--git-dir={path}",
+            "fetch",
+            "-q",
+            str(GOLDEN / f"format-{number}.bundle"),
+            "refs/heads/*:refs/heads/*",
+        ],
         check=True,
     )
     (path / "ctxvc" / "journal" / "golden").write_bytes((GOLDEN / f"format-{number}.journal").read_bytes())

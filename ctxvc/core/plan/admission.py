@@ -143,13 +143,13 @@ class _Result:
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
         truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
+        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", previewed(stub, self.text, self.view, self.tokens))
 
     def with_text(self, text: str) -> Row:
         """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
         truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
+        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
 
     def previewed(self) -> Row:
@@ -167,7 +167,7 @@ class _Result:
         return self._as("blocked", self._blocked())
 
     def _blocked(self) -> str:
-        return stubs.blocked(self.row, tokens=self.tokens, call=self.call, way_back=self.view.handles)
+        return stubs.blocked(self.row, tokens=self.tokens, way_back=self.view.handles)
 
     def _as(self, state: str, stub: str) -> Row:
         if self.view.price.text(stub) >= self.tokens:
