@@ -64,10 +64,10 @@ def _item(item: Any, truncator: _Truncator) -> Any:
 def _scanner(store: Path) -> str:
     """The scanner in the store's settings, read by git's rules; empty for none. Raises: CtxvcError."""
     from ctxvc.store import secret_scanner
-    from ctxvc.store.git import config
+    from ctxvc.store.git import config_parser
 
     try:
-        settings = dict(config.settings(contained.read(store, "config", 1 << 20)))
+        settings = dict(config_parser.settings(contained.read(store, "config", 1 << 20)))
     except ValueError as error:
         raise Damaged(f"{store / 'config'} cannot be read: {error}", hint="mend that line, or take it out") from error
     return settings.get(secret_scanner.SETTING) or ""

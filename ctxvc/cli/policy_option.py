@@ -18,8 +18,8 @@ from ctxvc.cli.app import App
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
-    from ctxvc.agent.anthropic import Anthropic
     from ctxvc.agent.model import Model, Scripted
+    from ctxvc.agent.provider import Anthropic
     from ctxvc.core.policy import Ask, Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
@@ -60,13 +60,13 @@ def unasked(view: View) -> View:
 
 def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:
     """Sends the session's live prompt unchanged, with one more block after it. Raises: ModelFailed, BadInput."""
-    from ctxvc.agent.call import arguments
+    from ctxvc.agent.call import arguments, room
     from ctxvc.core.policy import Answer
 
     if script is None:
 
         def live(_: View) -> dict[str, Any]:
-            return arguments(session.prompt(), {"model": name}, reserve=session.budget.reserve, final=True)
+            return arguments(session.prompt(), {"model": name}, reserve=room(session.budget), final=True)
 
         return _provider(app).ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
 
@@ -94,7 +94,7 @@ def _provider(app: App) -> Anthropic:
 
 def provider(url: str | None) -> AbstractContextManager[Anthropic]:
     """The provider's model, for a `with` block, also in another process. Raises: ModelFailed."""
-    from ctxvc.agent.anthropic import Anthropic
+    from ctxvc.agent.provider import Anthropic
 
     return closing(Anthropic(base_url=url) if url else Anthropic())
 

@@ -114,6 +114,6 @@ def provider_window(provider: Model, model: str) -> int:
 
     Raises: ModelFailed if the provider cannot be asked; nothing has begun by then.
     """
-    from ctxvc.agent.anthropic import Anthropic
+    from ctxvc.agent.provider import Anthropic
 
     return (provider.window(model) or 0) if isinstance(provider, Anthropic) else 0

@@ -29,7 +29,7 @@ SHORTEST = 8
 
 _BOARD = re.compile(r"\[dashboard [^\n]*? (\d+) %, [\d,]+ / ([\d,]+) tokens")
 _ROW = re.compile(r"^((?:B|G)\d+(?:[–-]B\d+)?) ([\d→]+) (\d+)r (\S+) \S+ \S+ (\S+) \d+ ?(.*)$", re.MULTILINE)
-_STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+: [^\n]*", re.MULTILINE)
+_STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+, [^\n]*", re.MULTILINE)
 _WORD = re.compile(r"[\w./-]+")
 _PARTS = re.compile(r"\w[./_]\w")
 #: Characters of a block of knowledge: of the names in it, and of the newest words of the model.

@@ -12,7 +12,8 @@ from ctxvc.core import display, scope
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.plan.guard import guard
+from ctxvc.core.plan.candidates import candidates
+from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import is_cut
@@ -21,18 +22,26 @@ from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
+from ctxvc.errors import BadInput, Conflict
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut
+from ctxvc.session.overfull import overfull
+from ctxvc.store import revision
 
+#: Results that a refusal names.
+_NAMED = 5
 #: The provider's stop reason for a reply that it paused.
 PAUSED = "pause_turn"
 
 
 def newest(context: Context) -> Slot:
     """The newest slot of the prompt, dashboards aside. Raises: BadInput if no model could answer to it."""
+    render = context.ledger().meta.render
     slots = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
-    last = next((slot for slot in slots if any(map(alone, pieces([slot], context.bodies())))), None)
+    last = next(
+        (slot for slot in slots if any(alone(piece, render) for piece in pieces([slot], context.bodies(), render))),
+        None,
+    )
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that the provider paused continues when it is sent back, as does one that ends in a call of its own tool.
@@ -41,20 +50,20 @@ def newest(context: Context) -> Slot:
     return last
 
 
-def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
+def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Relief | None = None) -> None:
     """Lets the guard act if the prompt with `spare` more tokens would exceed the budget, as the provider counts.
 
-    It then leaves room for `following` tokens, which its own action brings along. Raises: OverBudget if that is not
-    enough.
+    It then leaves room for `following` tokens, which its own action brings along; `relief` says what leaves first.
+    Raises: OverBudget if that is not enough.
     """
     for attempt in (1, 2):
         view = context.view()
-        mine = spare + view.calibrated(_own_words(view))
+        mine = spare + view.part(_own_words(view))
         if view.used + mine <= view.budget.guard:
             return
         # The guard's action comes with a cut, and it need not remove the tokens that the cut removes.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        rehearsal = guard(ahead, max(mine, following))
+        rehearsal = guard(ahead, max(mine, following), relief)
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)
@@ -66,14 +75,12 @@ def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
             context.stored.refresh()
             continue
         after = replace(ahead, ledger=rehearsal.after) if rehearsal else ahead
-        needed = view.calibrated(after.counted + _own_words(after))
+        ours = after.counted + _own_words(after)
+        # A guess makes room as far as there is any, and refuses nothing that may fit: the provider is the judge.
+        needed = ours if context.guesses else view.calibrated(ours)
         if needed <= view.budget.effective:
             return
-        raise OverBudget(
-            f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: "
-            f"{_largest(rehearsal.after if rehearsal else ahead.ledger, view)}",
-            hint=Phrase("free-budget"),
-        )
+        raise overfull(after, *context.meter.overheads(revision.now(context.stored)), needed=needed)
 
 
 def _own_words(view: View) -> int:
@@ -110,7 +117,9 @@ class DashboardFeed:
         """Adds the dashboard that is due, if any; makes a cut first if there is no room for it."""
         context = self._context
         if not self._show():
-            context.cut("earlier dashboards and thinking leave")
+            # A board that is sent before each call is the only one: those since the reply leave, too.
+            stale = _live_dashboards(context.ledger()) if context.terms.shown == "each" else ()
+            context.cut("earlier dashboards and thinking leave", stale)
             self._show()
         context.changed = False
 
@@ -165,6 +174,7 @@ class DashboardFeed:
             _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
+            board=self._context.terms.shown,
             unnoted=self._unnoted(view) > 0,
         )
 
@@ -182,7 +192,7 @@ class DashboardFeed:
         nudge = self._context.terms.nudge(dashboard_text.crossed(last, totals, thresholds), unnoted)
         text = self._dashboard_text(view, form, last, room, nudge)
         # Its own size may cross one more threshold.
-        own = view.calibrated(self._context.meter.count(text))
+        own = view.part(self._context.meter.count(text))
         updated = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
         more = self._context.terms.nudge(dashboard_text.crossed(last, updated, thresholds), unnoted)
         return text if more == nudge else self._dashboard_text(view, form, last, room, more)
@@ -190,9 +200,15 @@ class DashboardFeed:
     def _dashboard_text(
         self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int, nudge: str
     ) -> str:
-        totals, count = self._context.totals(view), self._context.meter.count
-        if self._context.terms.board == "status":
-            return dashboard_text.status_text(totals, cap=room, count=count, nudge=nudge)
+        totals, count, terms = self._context.totals(view), self._context.meter.count, self._context.terms
+        if terms.shown == "status":
+            # A model that asked for no board has no use for what it is made of.
+            make = dashboard_text.status_text if terms.board == "status" else dashboard_text.short_text
+            return make(totals, cap=room, count=count, nudge=nudge)
+        if terms.shown in ("changes", "thresholds"):
+            notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
+            best = [str(one) for one in candidates(view, terms.candidates)]
+            return dashboard_text.brief_text(totals, notes, older, best, cap=room, count=count, nudge=nudge)
         dashboard = self._context.dashboard()
         if form == "changes" and last and last.ledger:
             return dashboard_text.changes_text(last.ledger, view.ledger, dashboard, cap=room, count=count, nudge=nudge)
@@ -209,16 +225,12 @@ def refusal(context: Context, terms: Terms | None) -> str:
     used = view.used
     if view.ledger.meta.refused:
         context.set({"refused": view.ledger.meta.refused + 1})
-    results = [
-        (view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present
-    ]
-    results.sort(reverse=True)
-    largest = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in results[:5])
+    best = "; ".join(map(str, candidates(view, _NAMED)))
     way = terms.room if terms else "make room first"
     again = ", then repeat the call" if terms is None or terms.freeing else ""
     return (
         f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens; {way}{again}"
-        f"{'; largest: ' + largest if largest else ''}]"
+        f"{'. May leave first: ' + best if best else ''}]"
     )
 
 
@@ -260,10 +272,3 @@ def turn_began(ledger: Ledger) -> bool:
         if row.role == "assistant" or row.kind == "dashboard":
             return False
     return True
-
-
-def _largest(ledger: Ledger, view: View) -> str:
-    rows = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
-    rows.sort(key=lambda item: (-item[0], item[1].number))
-    blocks = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
-    return f"what may not leave is {blocks or 'the system prompt and the tools'}"

@@ -23,7 +23,7 @@ from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import files, timestamp
 from ctxvc.store.files import locked
-from ctxvc.store.git import allowlist, config
+from ctxvc.store.git import allowlist, config_parser
 from ctxvc.store.identity import (
     data_folder,
     is_id,
@@ -127,7 +127,7 @@ def look(path: Path) -> Survey:
 
 def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
     try:
-        for setting in config.settings(data):
+        for setting in config_parser.settings(data):
             if not allowlist.is_harmless(setting):
                 value = "true" if setting.value is None else setting.value
                 yield Setting(name, setting.key, value, allowlist.is_acceptable(setting))

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from ctxvc.agent import ask
-from ctxvc.agent.anthropic import Anthropic
 from ctxvc.agent.loop import Limits
+from ctxvc.agent.provider import Anthropic
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.recording.files import import_paths

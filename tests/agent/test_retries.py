@@ -10,8 +10,8 @@ import anthropic
 import pytest
 
 from ctxvc.agent import run
-from ctxvc.agent.anthropic import Anthropic
 from ctxvc.agent.model import ModelFailed
+from ctxvc.agent.provider import Anthropic
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store

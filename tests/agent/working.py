@@ -19,8 +19,8 @@ import anthropic
 from ctxvc import policies
 from ctxvc.agent import run as run_module
 from ctxvc.agent import start
-from ctxvc.agent.anthropic import Anthropic
 from ctxvc.agent.loop import Limits
+from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.session.session import Session

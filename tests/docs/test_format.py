@@ -315,7 +315,7 @@ def refused(store: Path, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "value", "what"),
-    [("ctxvc.format", "2", "format 2"), ("extensions.partialclone", "origin", "extension|not supported")],
+    [("ctxvc.format", "3", "format 3"), ("extensions.partialclone", "origin", "extension|not supported")],
 )
 def test_a_store_of_another_kind_is_refused(small: Store, setting: str, value: str, what: str) -> None:
     program.run(small.path, "config", setting, value)
@@ -332,7 +332,7 @@ def test_a_plain_repository_is_no_store(small: Store) -> None:
 @pytest.mark.parametrize(
     ("path", "change", "what"),
     [
-        ("ctxvc.json", lambda data: data.replace(b'"format": 1', b'"format": 2'), "format 2"),
+        ("ctxvc.json", lambda data: data.replace(b'"format": 2', b'"format": 3'), "format 3"),
         ("ctxvc.json", lambda _: None, "no step of a session"),
         ("ledger/00/00.jsonl", lambda data: b"".join(reversed(data.splitlines(keepends=True))), "out of order"),
         ("ledger/00/00.jsonl", lambda data: data + data.splitlines(keepends=True)[-1], "out of order"),
@@ -368,11 +368,11 @@ def frames(journal: Path) -> list[bytes]:
 def test_a_newer_journal_is_refused(small: Store) -> None:
     journal = small.journal_path("demo")
     head, *records = frames(journal)
-    payload = head[24:].replace(b"\x96\x01", b"\x96\x02", 1)
+    payload = head[24:].replace(b"\x96\x02", b"\x96\x03", 1)
     fields = struct.pack("<4sIQI", b"CXJ1", len(payload), 0, zlib.crc32(payload))
     journal.write_bytes(b"".join([fields, struct.pack("<I", zlib.crc32(fields)), payload, *records]))
 
-    refused(small.path, "format 2")
+    refused(small.path, "format 3")
 
 
 @pytest.mark.parametrize("at", [0, 5, 10, 17, 21, 24, 30, -1])

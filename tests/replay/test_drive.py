@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,29 @@ def test_what_leaves_is_routed_by_its_stub() -> None:
     assert all("B" in prompt.texts[place] for place in prompt.routes.values())
 
 
+def test_a_route_leads_to_the_stub_of_its_own_block() -> None:
+    talk = _talk(14)
+    session = new_session(talk, parse("clear:trigger=0.5"), 8_000)
+    prompts = Prompts(session)
+    *_, last = drive(talk, session, prompts)
+    assert last.prompt is not None and len(last.prompt.routes) > 1
+    for block, number in prompts.numbers.items():
+        if number in last.prompt.routes:
+            assert re.match(rf"\[\w+ {block}\b", last.prompt.texts[last.prompt.routes[number]])
+
+
+def test_a_call_that_never_had_a_result_moves_no_number() -> None:
+    calls = (
+        Call((human("q"),), reply("look", "c0")),
+        Call((human("stop, do this"),), reply("as you like", "c1")),
+        Call((results(result("c1", "out")),), reply("done")),
+    )
+    talk = Conversation(id="talk", file="talk", sha256="", calls=calls)
+    last = _driven(talk, "keep", 100_000)[-1].prompt
+    assert last is not None
+    assert last.complete == {block.number for block in talk.blocks if block.seen <= 2}
+
+
 def test_a_mask_shows_both_ends_and_a_preview_the_beginning() -> None:
     talk = _talk(14)
     turn = Call((results(result("c13", LONG)), human("go on")), reply("done"))  # plans wait for a turn's beginning
@@ -91,7 +115,9 @@ def test_a_prompt_that_cannot_be_made_is_a_failure_and_the_run_goes_on() -> None
 def test_the_stand_in_makes_room_and_its_calls_are_counted() -> None:
     runs = {managed: _driven(_talk(40), "self_managed", 16_000, managed=managed) for managed in (False, True)}
     assert not any(driven.extra for driven in runs[False])
+    # Each call of a stand-in costs a prompt of its own, which was above the mark at which it acts.
     assert any(driven.extra for driven in runs[True])
+    assert all(driven.extra > 4_000 for driven in runs[True] if driven.extra)
     assert all(driven.prompt and not driven.faults for driven in runs[True])
 
 

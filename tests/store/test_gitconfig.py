@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.store.git import config
+from ctxvc.store.git import config_parser
 
 ODD = st.sampled_from(
     ['"', '\\"', "\\\\", "\\n", "\\t", "\\", "#", ";", " ", "\t", "a", "é", "]", "[core]", "=", "\r", "\\\n"]
@@ -41,7 +41,7 @@ def of_git(data: bytes) -> list[tuple[str, str | None]] | None:
     return [(key, value if equals else None) for key, equals, value in items]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(TEXTS)
 @example('[core]\n\tfsmonitor = "a b" c # d\n\tbare\n[remote "x y"] url = https://example.org ; z')
 @example("[core] a = b\\\n[include]\n path = c")
@@ -49,7 +49,7 @@ def of_git(data: bytes) -> list[tuple[str, str | None]] | None:
 def test_what_is_read_is_what_git_reads(text: str) -> None:
     data = text.encode()
     try:
-        ours = [(setting.key, setting.value) for setting in config.settings(data)]
+        ours = [(setting.key, setting.value) for setting in config_parser.settings(data)]
     except ValueError:
         return  # narrower than git's grammar, never wider
     theirs = of_git(data)
@@ -68,4 +68,4 @@ def _spaced(items: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]
 )
 def test_what_is_not_certain_is_not_read(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"NUL|line \d"):
-        list(config.settings(data))
+        list(config_parser.settings(data))

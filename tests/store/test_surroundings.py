@@ -331,8 +331,8 @@ def refused(path: Path) -> Refused:
 
 
 def test_a_newer_store_is_refused(path: Path) -> None:
-    git(path, "config", "ctxvc.format", "2")
-    assert "format 2" in str(refused(path))
+    git(path, "config", "ctxvc.format", "3")
+    assert "format 3" in str(refused(path))
 
 
 def test_a_newer_scope_is_refused(path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_newer_scope_is_refused(path: Path) -> None:
         newer = Commit(
             ref="refs/heads/demo/main",
             before=session.ledger(),
-            after=Ledger(meta=msgspec.structs.replace(session.ledger().meta, format=2)),
+            after=Ledger(meta=msgspec.structs.replace(session.ledger().meta, format=3)),
             message="newer\n",
             actor="user",
             time=0,
@@ -349,12 +349,12 @@ def test_a_newer_scope_is_refused(path: Path) -> None:
         )
         with locked(store.lock_path("demo")) as lock:
             store.write([newer], lock)
-    assert "format 2" in str(refused(path))
+    assert "format 3" in str(refused(path))
 
 
 def test_a_newer_journal_is_refused(path: Path) -> None:
-    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(2, "j", 0, 0, 0)))
-    assert "format 2" in str(refused(path))
+    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(3, "j", 0, 0, 0)))
+    assert "format 3" in str(refused(path))
 
 
 @pytest.mark.parametrize("extension", ["partialClone", "objectFormat", "refStorage", "preciousObjects", "somethingNew"])
@@ -425,4 +425,4 @@ def test_a_store_is_not_made_over_something_else(tmp_path: Path) -> None:
 
 def test_meta_of_the_first_commit_names_what_it_is(path: Path) -> None:
     with Store(path) as store:
-        assert store.reader.meta(store.tips("demo")["main"]) == Meta(format=1, session="demo", scope="main")
+        assert store.reader.meta(store.tips("demo")["main"]) == Meta(format=2, render=2, session="demo", scope="main")

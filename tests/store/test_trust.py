@@ -22,7 +22,7 @@ from ctxvc.store import checkout, links, trust
 from ctxvc.store import locate as stores
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
-from ctxvc.store.git.config import Setting
+from ctxvc.store.git.config_parser import Setting
 from ctxvc.store.locate import project_root
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create

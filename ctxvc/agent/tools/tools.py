@@ -21,8 +21,9 @@ from ctxvc.session.session import Note, Session
 from ctxvc.store import revision
 
 #: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
-#: (`Terms.freeing`), what it notes before, and the marks by which a policy makes room.
-FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter"})
+#: (`Terms.freeing`), what it notes before, the board that says what may leave, and the marks by which a policy makes
+#: room.
+FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter", "dashboard"})
 
 #: Characters of an error, of a list of notes, and of a note.
 ERROR = 380
@@ -86,7 +87,7 @@ class Tools:
         except _ANSWERED as error:
             return failed(error, self._kinds)
 
-    def _act(self, arguments: Arguments, call: str) -> str:
+    def _act(self, arguments: Arguments, call: str) -> str:  # noqa: PLR0912 - one for each tool
         session = self._session
         match arguments:
             case tools.Scope():
@@ -117,6 +118,9 @@ class Tools:
                 return self._recovered(arguments, call)
             case tools.Search():
                 return self._search(arguments)
+            case tools.Board():
+                session.show_board()
+                return "It stands below."
             case tools.Delimiter():
                 return self._delimited(arguments, call)
         raise NotImplementedError(type(arguments).__name__)
@@ -176,20 +180,15 @@ class Tools:
         return f"{summary} Left out: {left_out}." if left_out else summary
 
     def _recovered(self, arguments: tools.Recover, call: str) -> str:
-        most = self._room()
-        if most <= 0:
-            raise Refused("there is no room to read anything", hint=self.terms.room)
         part = self._session.recover(
-            arguments.block, lines=arguments.lines, chars=arguments.chars, grep=arguments.grep or None, most=most
+            arguments.block,
+            lines=arguments.lines,
+            chars=arguments.chars,
+            grep=arguments.grep or None,
+            reserved=sum(self._read_out.values()) + _MARGIN,
         )
         self._read_out[call] = part.tokens + _SPARE
         return f"{part.heading(phrases.MODEL)}\n{part.content}"
-
-    def _room(self) -> int:
-        """The tokens, as we count, that may still be read out in this step."""
-        view = self._session.view()
-        free = view.budget.guard - self._session.used() - view.calibrated(sum(self._read_out.values()))
-        return free * 1000 // max(1, view.calibration[0]) - _MARGIN
 
     # --- episodes
 

@@ -26,7 +26,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tru
 
     `msg` is the message the block came in, `parent` the block it answers (a result its call, anything else the block
     that opened its turn), `bytes` and `sha256` those of the body. `stub` is written once, when the block leaves the
-    prompt. `extra` is the rest of the content block as received.
+    prompt; `tag` once, when a result is first to be sent by us (`core.prompt.tag`). `extra` is the rest of the content
+    block as received.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tru
     level: int = 0
     group: str = ""
     stub: str = ""
+    tag: str = ""
     label: str = ""
     reads: int = 0
     removed_by: str = ""
@@ -126,7 +128,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     newest cut: thinking and dashboards up to it have left for good.
     `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
     session runs under, with its knobs, as `--policy` takes it. `asked` is the number of the newest block when a policy
-    last asked a model what should leave.
+    last asked a model what should leave. `render` is the version of the rules by which a prompt is made of the scope
+    (`RENDER`); it never changes but with a cut.
     """
 
     format: int

@@ -18,7 +18,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.prompt import stub
+from ctxvc.core.prompt import stub, tag
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.sanitise import OwnText, Piece, sendable
 
@@ -34,6 +34,7 @@ __all__ = [
     "pieces",
     "results_of",
     "sendable",
+    "tag_of",
 ]
 
 #: What a masked body still shows at its head and at its tail, in characters.
@@ -133,6 +134,8 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
         return head
     end = rows[at].number
     split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
+    if any(slot.row.number < end for slot in slots[split:]):
+        return head  # a stub of what comes later stands before some of it
     calls = {row.call for row in rows[:at] if row.kind in _PAIRED}
     names = {slot.call for slot in slots[:split] if slot.kind in _PAIRED}
     return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)
@@ -165,12 +168,36 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
             slot = _without_call(slot)
         slots.append(slot)
     slots += [_answer(call, results.get(call.row.id), visible) for call in open_calls]
-    return tuple(slots)
+    return tuple(_in_users_voice(slots) if ledger.meta.render >= 2 else slots)
 
 
-def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
-    """The slots with their bytes."""
-    return [_piece(slot, bodies) for slot in slots]
+def _in_users_voice(slots: list[Slot]) -> list[Slot]:
+    """The slots with each stub that is not a user's text at the end of the user's text before it, else before all.
+
+    A model imitates what it reads in its own voice. Where a stub stands is a rule of rendering 2 (docs/format.md).
+    """
+    if all(slot.show != "text" or slot.role == "user" for slot in slots):
+        return slots
+    ordered: list[Slot] = []
+    end = 0  # behind the newest user's text
+    for slot in slots:
+        if slot.show == "text" and slot.role != "user":
+            ordered.insert(end, msgspec.structs.replace(slot, role="user", kind="user", call=""))
+            end += 1
+        else:
+            ordered.append(slot)
+            end = len(ordered) if slot.role == "user" else end
+    return ordered
+
+
+def pieces(slots: Iterable[Slot], bodies: Bodies, render: int = 1) -> list[Piece]:
+    """The slots with their bytes: as they are sent by this version of rendering; by 1 without tags, as for others."""
+    return [_piece(slot, bodies, render) for slot in slots]
+
+
+def tag_of(slot: Slot) -> str:
+    """The tag that stands behind a slot in a prompt of ours; empty for none."""
+    return slot.row.tag if slot.show == "body" else ""
 
 
 def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
@@ -333,7 +360,7 @@ def _without_call(slot: Slot) -> Slot:
     return msgspec.structs.replace(slot, kind="user", role="user", call="")
 
 
-def _piece(slot: Slot, bodies: Bodies) -> Piece:
+def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
     row = slot.row
     if slot.show == "text":
         unknown = slot.kind == "tool_result" and not slot.text
@@ -341,7 +368,7 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         failed = unknown or (slot.kind == "tool_result" and row.error)
         return _own_text(slot, slot.text, error=failed, extra=extra)
     body = bodies.body(row)
-    if slot.show == "mask" and (masked := _masked(body, row)):
+    if slot.show == "mask" and (masked := _masked(body, row, render)):
         kind = slot.role if slot.kind in _WHOLE else slot.kind
         return _own_text(msgspec.structs.replace(slot, kind=kind), masked, error=row.error)
     whole = Piece(
@@ -355,6 +382,7 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         error=row.error,
         extra=row.extra,
         block=row.id,
+        tag=tag_of(slot) if render >= tag.SINCE else "",
     )
     if row.kind == "tool_result" and slot.kind != "tool_result":
         return msgspec.structs.replace(whole, body=text.encode(_plain(body, row)), ext="txt", extra={})
@@ -375,17 +403,17 @@ def _own_text(slot: Slot, value: str, *, error: bool, extra: Mapping[str, Any] =
     )
 
 
-def _masked(body: bytes, row: Row) -> str:
+def _masked(body: bytes, row: Row, render: int) -> str:
     """The masked form of a body; empty if a mask would keep all of it."""
     if row.kind in ("image", "document") and row.ext != "json":
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
     value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)
     left_out = len(value) - 2 * MASK_SHOWN
     if left_out <= 0:
-        return stub.guarded(value) if row.files else ""
+        return stub.guarded(value, render) if row.files else ""
     if row.kind in _WHOLE:
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
-    head, tail = stub.guarded(value[:MASK_SHOWN]), stub.guarded(value[-MASK_SHOWN:])
+    head, tail = stub.guarded(value[:MASK_SHOWN], render), stub.guarded(value[-MASK_SHOWN:], render)
     return f"{head}\n[masked {row.handle}: {left_out:,} characters left out]\n{tail}"
 
 

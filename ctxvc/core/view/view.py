@@ -9,7 +9,7 @@ from operator import is_not
 from typing import NamedTuple, Protocol
 
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.prompt.outline import Slot, outline, tag_of
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost
 
@@ -71,7 +71,9 @@ def cost_of(slot: Slot, price: Price) -> int:
     """The tokens of one piece of the prompt."""
     if slot.show == "text":
         return price.text(slot.text) if slot.text else 0
-    return price.mask(slot.row) if slot.show == "mask" else price.body(slot.row)
+    if slot.show == "mask":
+        return price.mask(slot.row)
+    return price.body(slot.row) + (price.text(tag) if (tag := tag_of(slot)) else 0)
 
 
 class Price(Protocol):
@@ -112,6 +114,11 @@ class View:
     handles: bool = True
 
     @property
+    def readable(self) -> bool:
+        """Whether it can read blocks."""
+        return self.words is not _unread
+
+    @property
     def counted(self) -> int:
         """The tokens of the whole prompt as we count them, overhead included."""
         return self.overhead + measure(self.ledger, self.price)
@@ -121,7 +128,11 @@ class View:
         """The tokens of the whole prompt as the provider would count them."""
         return self.calibrated(self.counted)
 
+    def part(self, tokens: int) -> int:
+        """Counted tokens of a part of the prompt as the provider would count them: without its chat template."""
+        return tokens * self.calibration[0] // 1000
+
     def calibrated(self, tokens: int) -> int:
-        """Counted tokens as the provider would count them."""
+        """Counted tokens of a whole prompt as the provider would count them."""
         a, b = self.calibration
         return tokens * a // 1000 + b if tokens else 0

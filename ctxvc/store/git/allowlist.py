@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ctxvc.store.git.config import Setting
+from ctxvc.store.git.config_parser import Setting
 
 #: Set by `ctxvc install git-hooks`, with exactly this value: git runs it in the person's own `git diff`; we never do.
 TEXTCONV = "diff.ctxvc.textconv"

@@ -19,7 +19,7 @@ import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, identity, trust
-from ctxvc.store.git import config as gitconfig
+from ctxvc.store.git import config_parser
 
 #: Settings for every call on any repository: git starts no program, contacts no other machine, and looks into no nested
 #: repository. `trust` decides which settings a store may add.
@@ -264,7 +264,7 @@ def _work_tree(git_dir: Path) -> Path | None:
     """The work tree that a repository's own settings name, as a submodule's do."""
     try:
         data = identity.read_plain(git_dir / "config", trust.LARGEST) or b""
-        values = [setting.value for setting in gitconfig.settings(data) if setting.key == "core.worktree"]
+        values = [setting.value for setting in config_parser.settings(data) if setting.key == "core.worktree"]
     except (CtxvcError, ValueError):
         return None
     return Path(git_dir, values[-1]).resolve() if values and values[-1] else None

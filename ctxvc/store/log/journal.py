@@ -30,7 +30,7 @@ SECTOR = 512
 _LONGEST_HEAD = 128
 #: Further pieces of damage are merged: finding the end of each takes time.
 _MOST_DAMAGE = 100
-FORMAT = 1
+FORMAT = 2
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

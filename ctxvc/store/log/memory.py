@@ -97,6 +97,7 @@ class _MemoryState(SessionState):
         self.scopes = {"main": _scope(Ledger(meta=Meta(format=fmt.FORMAT, render=RENDER, session=name, scope="main")))}
         self.frames = []
         self.moved_to = ""
+        self._format = fmt.FORMAT
         self.tail = Tail(0, 0)
         self.damage = {}
         self._bodies: dict[tuple[str, str], bytes] = {}
@@ -117,7 +118,7 @@ class _MemoryState(SessionState):
 
     def reload(self) -> None: ...
 
-    def rewrite(self, *, moving: bool = False) -> None: ...
+    def rewrite(self, *, moving: bool = False, format: int = 1) -> None: ...
 
     def apply(self, seq: int, record: Record, frame_bytes: bytes) -> None:
         for change in record.changes:
@@ -147,5 +148,11 @@ class _Timeless:
 
 def _scope(ledger: Ledger) -> ScopeState:
     return ScopeState(
-        "", lambda _: ledger, counters=ledger.meta.counters, committed=ledger, start=ledger, current=ledger
+        "",
+        lambda _: ledger,
+        counters=ledger.meta.counters,
+        format=ledger.meta.format,
+        committed=ledger,
+        start=ledger,
+        current=ledger,
     )

@@ -11,7 +11,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.log import aside
 from ctxvc.store.log.commits import covered, sequence
 from ctxvc.store.log.damage import Numbers, numbers_after, record_of
-from ctxvc.store.log.journal import FORMAT, FRAME_SIZE, Damage, Frame, Head, Journal, encode_head, parse
+from ctxvc.store.log.journal import FRAME_SIZE, Damage, Frame, Head, Journal, encode_head, parse
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -74,21 +74,23 @@ def _replace_head(store: Store, session: str) -> None:
     path = store.journal_path(session)
     data = path.read_bytes()
     tips = store.tips(session)
-    counters = [store.reader.meta(tip).counters for tip in tips.values()]
+    metas = [store.reader.meta(tip) for tip in tips.values()]
+    newest_format = max(meta.format for meta in metas)
+    counters = [meta.counters for meta in metas]
     block, group = max(counter.block for counter in counters), max(counter.group for counter in counters)
     frames, _ = parse(data)
     records = [frame for frame in frames if frame.seq]
     journal, newest = _newest_sequence(store, tips.values())
     if records and _can_follow(store, tips, journal, records):
         aside.keep(store, session, [Damage(0, data[: records[0].start])])
-        head = Head(FORMAT, journal or store.new_id(), newest, block, group)
+        head = Head(newest_format, journal or store.new_id(), newest, block, group)
         files.replace(path, encode_head(head) + data)
         return
     aside.keep(store, session, [Damage(0, data)])
     numbers = Numbers(0, block, group)
     for piece in _pieces(data):
         numbers = numbers_after(piece, numbers)
-    files.replace(path, encode_head(Head(FORMAT, store.new_id(), numbers.seq, numbers.block, numbers.group)))
+    files.replace(path, encode_head(Head(newest_format, store.new_id(), numbers.seq, numbers.block, numbers.group)))
 
 
 def _newest_sequence(store: Store, tips: Iterable[str]) -> tuple[str, int]:

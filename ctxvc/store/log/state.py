@@ -19,7 +19,6 @@ from ctxvc.store.log import damage as journal_damage
 from ctxvc.store.log.commits import PendingChange, apply_change, covered
 from ctxvc.store.log.damage import Numbers
 from ctxvc.store.log.journal import (
-    FORMAT,
     Change,
     Damage,
     Frame,
@@ -34,6 +33,12 @@ from ctxvc.store.log.journal import (
 from ctxvc.store.store import Store
 
 
+def format_of(change: Change) -> int:
+    """The format that a change brings its scope to; 1 where it says nothing of it."""
+    number = change.meta.get("format")
+    return number if isinstance(number, int) else 1
+
+
 class ScopeState:
     """A scope as this process last read it: its newest commit, the ledger there, and the ledger with pending changes.
 
@@ -41,7 +46,18 @@ class ScopeState:
     from. A ledger is read when it is first asked for: a session can have thousands of scopes.
     """
 
-    __slots__ = ("_committed", "_current", "_read", "counters", "covered", "numbering", "pending", "start", "tip")
+    __slots__ = (
+        "_committed",
+        "_current",
+        "_read",
+        "counters",
+        "covered",
+        "format",
+        "numbering",
+        "pending",
+        "start",
+        "tip",
+    )
 
     def __init__(
         self,
@@ -49,6 +65,7 @@ class ScopeState:
         read: Callable[[str], Ledger],
         *,
         counters: Counters,
+        format: int,
         committed: Ledger | None = None,
         start: Ledger | None = None,
         current: Ledger | None = None,
@@ -56,6 +73,7 @@ class ScopeState:
     ) -> None:
         self.tip = tip
         self.counters = counters  # at the tip
+        self.format = format  # there as well
         self.covered = covered  # the newest change of this journal that the tip covers
         self.start = start
         self.pending: list[PendingChange] = []
@@ -96,6 +114,7 @@ class ScopeState:
     def move(self, tip: str, committed: Ledger, covered: int, pending: list[PendingChange]) -> None:
         """The pending changes were committed, except `pending`."""
         self.tip, self._committed, self.covered, self.counters = tip, committed, covered, committed.meta.counters
+        self.format = committed.meta.format
         self.start, self.pending = None, pending
 
     @property
@@ -186,6 +205,11 @@ class SessionState:
                     newest, number = commit, covers
         return newest
 
+    @property
+    def format(self) -> int:
+        """The newest format of what the session has: that of its journal."""
+        return max([self._format, *(state.format for state in self.scopes.values())])
+
     # --- looking
 
     def catch_up(self) -> None:
@@ -200,6 +224,7 @@ class SessionState:
     def reload(self) -> None:
         """Reads everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
         head, records, frames, self.tail = self.journal.read()
+        self._format = head.format if head else 1
         tips = self.store.tips(self.name)
         if not tips:
             raise NotFound(f"no session {self.name!r} in {self.store.path}", hint=Phrase("list-sessions"))
@@ -217,14 +242,16 @@ class SessionState:
         if head and head.moving:
             self.journal.close()
 
-    def rewrite(self, *, moving: bool = False) -> None:
-        """The journal is a new file, with the frames that are known; what is damaged of the old one is kept aside.
+    def rewrite(self, *, moving: bool = False, format: int = 1) -> None:
+        """The journal is a new file of at least this format, with the frames that are known; what is damaged of the old
+        one is kept aside.
 
         Whoever calls it holds the session's lock. Killed in between, it is done again, with the same files.
         """
         aside.keep(self.store, self.name, self.damage.values())
         journal = self.head.journal if self.head else self.store.new_id()
-        self.head = Head(FORMAT, journal, self.seq, self.block, self.group, moving)
+        self._format = max(self.format, format)
+        self.head = Head(self._format, journal, self.seq, self.block, self.group, moving)
         self.journal.rewrite(self.head, [data for _, _, data in self.frames])
         self.tail, self.damage = Tail(self.journal.size, 0), {}
 
@@ -242,6 +269,7 @@ class SessionState:
             elif number <= state.covered:
                 continue
             state.add(PendingChange(number, change))
+            self._format = max(self._format, format_of(change))
         if record.head and self.head and seq > self.head.base:
             self.moved_to = record.head
 
@@ -328,10 +356,12 @@ class SessionState:
     def _at_tip(self, tip: str, earlier: ScopeState | None) -> ScopeState:
         reader = self.store.reader
         same = earlier is not None and earlier.tip == tip
-        counters = earlier.counters if earlier and same else reader.meta(tip).counters
+        meta = earlier if earlier and same else reader.meta(tip)
         newest = covered(self.store.message(tip), self.head.journal if self.head else "")
         committed = earlier.loaded if earlier and same else None
-        return ScopeState(tip, reader.ledger, counters=counters, committed=committed, covered=newest)
+        return ScopeState(
+            tip, reader.ledger, counters=meta.counters, format=meta.format, committed=committed, covered=newest
+        )
 
     def _new_scope(self, change: Change) -> ScopeState:
         """The scope that `change` begins, before the change is applied."""
@@ -350,7 +380,13 @@ class SessionState:
         return self._starting(state.tip, state.committed, ledger)
 
     def _starting(self, tip: str, committed: Ledger, start: Ledger) -> ScopeState:
-        counters = committed.meta.counters
+        meta = committed.meta
         return ScopeState(
-            tip, self.store.reader.ledger, counters=counters, committed=committed, start=start, current=start
+            tip,
+            self.store.reader.ledger,
+            counters=meta.counters,
+            format=meta.format,
+            committed=committed,
+            start=start,
+            current=start,
         )

@@ -29,7 +29,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Damage, Record, encode_record
-from ctxvc.store.log.state import SessionState
+from ctxvc.store.log.state import SessionState, format_of
 from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
@@ -534,6 +534,8 @@ class StoredSession:
             return
         seq = self._state.seq + len(record.changes)
         data = encode_record(seq, record)
+        if (needed := max(map(format_of, record.changes))) > self._state.format:
+            self._state.rewrite(format=needed)  # a program that does not know it must not read on
         try:
             self._journal.append([data])
         except OSError as error:

@@ -1,8 +1,8 @@
-"""Makes the golden store of format 1: `python tests/stores/make_format_1.py`.
+"""Makes the golden store of the current format, n: `python tests/stores/make_golden.py`.
 
-It writes three files beside itself: `format-1.bundle` (the branches), `format-1.journal` (acknowledged and not
-committed), `format-1.json` (what both hold). They are made once. Every later version must read them; run this again
-only while format 1 is in no release.
+It writes three files beside itself: `format-<n>.bundle` (the branches), `format-<n>.journal` (acknowledged and not
+committed), `format-<n>.json` (what both hold). They are made once. Every later version must read them; run this again
+only while the format is in no release.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, Source
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.store import store as stores
-from ctxvc.store.format import message, ref_of
+from ctxvc.store.format import FORMAT, message, ref_of
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 HERE = Path(__file__).parent
+NAME = f"format-{FORMAT}"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -236,12 +237,12 @@ def _text(data: bytes) -> str:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = build(Path(folder) / ".ctxvc")
-        target = str(HERE / "format-1.bundle")
+        target = str(HERE / f"{NAME}.bundle")
         subprocess.run(
             ["git", f"--git-dir={store.path}", "bundle", "create", "--quiet", target, "--branches", "HEAD"], check=True
         )
-        (HERE / "format-1.journal").write_bytes(store.journal_path("golden").read_bytes())
-        (HERE / "format-1.json").write_text(json.dumps(described(store), indent=1, ensure_ascii=True) + "\n")
+        (HERE / f"{NAME}.journal").write_bytes(store.journal_path("golden").read_bytes())
+        (HERE / f"{NAME}.json").write_text(json.dumps(described(store), indent=1, ensure_ascii=True) + "\n")
         store.close()
 
 

@@ -1,4 +1,4 @@
-"""Format 1 on disk: what a store of it held is read for ever, and written the same way as long as it is current."""
+"""The formats on disk: what a store of one held is read for ever, and written the same way while it is current."""
 
 from __future__ import annotations
 
@@ -19,42 +19,58 @@ from tests.making.conversation import result, results
 from tests.making.store import complaints, git
 
 GOLDEN = Path(__file__).parent.parent / "stores"
-MAKER = runpy.run_path(str(GOLDEN / "make_format_1.py"))
-HELD: dict[str, Any] = json.loads((GOLDEN / "format-1.json").read_text())
+MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
+HELD: dict[int, dict[str, Any]] = {
+    number: json.loads((GOLDEN / f"format-{number}.json").read_text()) for number in (1, 2)
+}
+
+
+@pytest.fixture(params=HELD)
+def number(request: pytest.FixtureRequest) -> int:
+    """A format."""
+    value: int = request.param
+    return value
 
 
 @pytest.fixture
-def golden(tmp_path: Path) -> Store:
-    """The golden store as a new clone holds it, with the journal that was beside it."""
+def golden(number: int, tmp_path: Path) -> Store:
+    """The golden store of that format as a new clone holds it, with the journal that was beside it."""
     path = tmp_path / ".ctxvc"
     stores.create(path).close()
     subprocess.run(
-        ["git", f"--git-dir={path}", "fetch", "-q", str(GOLDEN / "format-1.bundle"), "refs/heads/*:refs/heads/*"],
+        [
+            "git",
+            f"--git-dir={path}",
+            "fetch",
+            "-q",
+            str(GOLDEN / f"format-{number}.bundle"),
+            "refs/heads/*:refs/heads/*",
+        ],
         check=True,
     )
-    (path / "ctxvc" / "journal" / "golden").write_bytes((GOLDEN / "format-1.journal").read_bytes())
+    (path / "ctxvc" / "journal" / "golden").write_bytes((GOLDEN / f"format-{number}.journal").read_bytes())
     opened = Store(path)
     opened.set_current_scope("golden", "main")
     return opened
 
 
-def test_the_golden_store_of_format_1_holds_what_it_held(golden: Store) -> None:
-    assert json.loads(json.dumps(MAKER["described"](golden))) == HELD
+def test_the_golden_store_holds_what_it_held(golden: Store, number: int) -> None:
+    assert json.loads(json.dumps(MAKER["described"](golden))) == HELD[number]
     assert complaints(golden.path) == ""
 
 
-def test_the_golden_store_has_every_kind_state_and_origin() -> None:
-    rows = [row for scope in HELD.values() for row in scope["rows"]]
+def test_the_golden_store_has_every_kind_state_and_origin(number: int) -> None:
+    rows = [row for scope in HELD[number].values() for row in scope["rows"]]
     assert {row["kind"] for row in rows} == set(get_args(Kind))
     assert {row.get("state", "visible") for row in rows} == set(get_args(State))
     assert {row["origin"] for row in rows} == set(get_args(Origin))
     assert {row.get("ext", "txt") for row in rows} >= {"txt", "json", "bin", "png", "pdf"}
 
 
-def test_the_golden_store_can_be_written_on(golden: Store) -> None:
+def test_the_golden_store_can_be_written_on(golden: Store, number: int) -> None:
     with StoredSession.open(golden, "golden", "main") as session:
-        assert session.waiting() == HELD["main"]["waiting"] > 0
-        newest = HELD["side"]["meta"]["counters"]["block"]
+        assert session.waiting() == HELD[number]["main"]["waiting"] > 0
+        newest = HELD[number]["side"]["meta"]["counters"]["block"]
         assert session.append(results(result("open", "slept"))) == [f"B{newest + 3}"]
         session.flush()
         assert session.waiting() == 0
@@ -62,6 +78,7 @@ def test_the_golden_store_can_be_written_on(golden: Store) -> None:
     assert complaints(golden.path) == ""
 
 
+@pytest.mark.parametrize("number", [fmt.FORMAT], indirect=True)
 def test_today_s_code_writes_the_golden_content_the_same_way(golden: Store, tmp_path: Path) -> None:
     made = MAKER["build"](tmp_path / "today" / ".ctxvc")
     for scope in ("main", "side"):
