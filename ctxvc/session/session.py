@@ -328,7 +328,7 @@ class Session:
         with_dashboard = self.shows_dashboard and newest.role == "user"
         if not with_dashboard:
             session_request.keep_below(self._context)
-        elif self.terms.shown == "off":
+        elif self.terms.visible_board == "off":
             session_request.keep_below(
                 self._context, self._dashboards.largest()
             )  # the room is the same with and without a dashboard
