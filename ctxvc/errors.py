@@ -144,7 +144,12 @@ PYTHON: dict[str, str] = {
     "list-changes": "`ctxvc log` lists what was done",
     "other-revisions": "`ctxvc log` lists the others",
     # the budget and the policy
-    "free-budget": "give a larger budget, unpin something, or remove human text yourself with `allow_user`",
+    "free-budget": (
+        "give a budget of {budget:,} tokens or more, unpin something, or remove human text yourself with `allow_user`"
+    ),
+    "overhead-budget": (
+        "give a budget of {budget:,} tokens or more, fewer tools or a shorter system prompt: they are in every call"
+    ),
     "list-knobs": "`ctxvc policies` lists the knobs and what they are",
     "name-policy": "name it again: Session.open(…, policy=…)",
     # parts read back: what a remark offers, and the call for the next part

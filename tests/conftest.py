@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,12 @@ from hypothesis import HealthCheck, settings
 from ctxvc.store.store import Store, create
 from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # noqa: F401 - pytest finds them here
 
-# The ordinary suite tries the same examples each time; `--hypothesis-profile=default` searches anew, as -m slow should.
-# How long an example takes to make depends on what else the machine does, and fails no test.
-settings.register_profile("same", derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# The ordinary suite tries the same few examples each time; `--hypothesis-profile=search` looks for new ones.
+# How long an example takes to make or to try depends on what else the machine does, and fails no test.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
+settings.register_profile("search", _PATIENT, max_examples=500)
 settings.load_profile("same")
-
 
 #: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
@@ -26,6 +29,13 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 def pytest_configure(config: pytest.Config) -> None:
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: to look through it again and again for garbage takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,16 +48,26 @@ def _no_home_of_a_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("home-of-all")
         patch.setenv("HOME", str(home))
-        patch.setenv("SSL_CERT_DIR", str(home))  # a client loads no certificates: providers here are on this machine
+        # A client loads no certificates: providers here are on this machine.
+        patch.setenv("SSL_CERT_DIR", str(home))
+        patch.delenv("SSL_CERT_FILE", raising=False)
         for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
         yield
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Paths of homes. They are counted here: `mktemp` would look through all that there are for the next number."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the settings, recordings or stores of whoever runs it."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(_homes)
+    home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     for name in list(os.environ):
         if name.startswith(("GIT_", "CLAUDE_", "CODEX_")) or name in ("CTXVC_STORE", "NO_COLOR", "FORCE_COLOR"):

@@ -94,7 +94,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "regex": frozenset({"core"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
-    "sqlite3": frozenset({"tokens", "importers"}),  # a host may keep its sessions in a database
+    "sqlite3": frozenset({"tokens", "importers", "replay"}),  # a host may keep its sessions in one; it ranks by BM25
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),
@@ -166,7 +166,7 @@ OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*"
 
 def imported(tree: ast.AST, module: str, *, package: bool = False) -> Iterator[str]:
     """The full names that a module imports, anywhere in it, by statement or by `import_module`."""
-    for node in ast.walk(tree):
+    for node in every_node(tree):
         match node:
             case ast.Import(names=names):
                 yield from (name.name for name in names)
@@ -187,6 +187,12 @@ def imported(tree: ast.AST, module: str, *, package: bool = False) -> Iterator[s
 def parsed(source: str) -> ast.Module:
     """The syntax tree of a source, to be looked at by many."""
     return ast.parse(source)
+
+
+@cache
+def every_node(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All of a tree, to be walked by many."""
+    return tuple(ast.walk(tree))
 
 
 def part_of(name: str) -> str:
@@ -217,7 +223,7 @@ def speaking(module: str, source: str) -> Iterator[str]:
     """Where a module reads the environment, prints or exits, if it is not of the command line."""
     if part_of(module) == "cli":
         return
-    for node in ast.walk(parsed(source)):
+    for node in every_node(parsed(source)):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if f"{owner}.{name}" in WORLD:
                 if not (name == "environ" and module in MAY_READ_THE_ENVIRONMENT):
@@ -246,9 +252,9 @@ def of_command_line() -> re.Pattern[str]:
 
 def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """The texts of several words in a source, with their lines, and a `…` for what is put in; no docstrings."""
-    inner = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    inner = {part for node in every_node(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    docstrings = {node.value for node in every_node(tree) if isinstance(node, ast.Expr)}
+    for node in every_node(tree):
         match node:
             case ast.JoinedStr(values=values):
                 text = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in values)
@@ -332,7 +338,7 @@ def place_in_the_store(name: str) -> int | None:
 def wrong_store_imports(module: str, source: str) -> Iterator[str]:
     """What a module of the store imports from a room or file that comes after its own."""
     own = place_in_the_store(module)
-    for name in imported(_without_type_checking(ast.parse(source)), module):
+    for name in imported(at_run_time(source), module):
         place = place_in_the_store(name)
         if own is not None and place is not None and place > own:
             yield f"{module} imports {name}"
@@ -374,7 +380,7 @@ def names_of_claude(module: str, source: str) -> Iterator[str]:
     local = module.removeprefix("ctxvc.")
     if any(local == room or local.startswith(room + ".") for room in CLAUDE_CODE_ROOMS):
         return
-    for node in ast.walk(tree := parsed(source)):
+    for node in every_node(tree := parsed(source)):
         match node:
             case ast.Constant(value=str(text)) if text not in _docstrings(tree):
                 words = [text]
@@ -394,7 +400,7 @@ def names_of_claude(module: str, source: str) -> Iterator[str]:
 @cache
 def _docstrings(tree: ast.Module) -> frozenset[str]:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+    nodes = [node for node in every_node(tree) if isinstance(node, documented)]
     return frozenset(text for node in nodes if (text := ast.get_docstring(node, clean=False)))
 
 
@@ -470,9 +476,7 @@ def imports() -> dict[str, set[str]]:
     return {
         name: {
             next(part for part in (target, target.rpartition(".")[0]) if part in known)
-            for target in imported(
-                _without_type_checking(ast.parse(path.read_text())), name, package=path.name == "__init__.py"
-            )
+            for target in imported(at_run_time(path.read_text()), name, package=path.name == "__init__.py")
             if target in known or target.rpartition(".")[0] in known
         }
         - {name}
@@ -480,7 +484,10 @@ def imports() -> dict[str, set[str]]:
     }
 
 
-def _without_type_checking(tree: ast.Module) -> ast.Module:
+@cache
+def at_run_time(source: str) -> ast.Module:
+    """The syntax tree of a source without what is for type checkers."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = [ast.Pass()]

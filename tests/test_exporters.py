@@ -114,7 +114,7 @@ anthropic_messages_lists = st.lists(
 ).map(lambda messages: [*messages, {"role": "user", "content": "the end"}])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(anthropic_messages_lists)
 def test_any_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))  # two lone surrogates may be one character in JSON
@@ -124,7 +124,6 @@ def test_any_messages_come_back_in_their_normal_form(messages: list[dict[str, An
     assert written["messages"] == formats.normalise_anthropic(messages)
 
 
-@settings(max_examples=40, deadline=None)
 @given(anthropic_messages_lists)
 def test_the_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
     once = formats.normalise_anthropic(messages)
@@ -191,7 +190,7 @@ openai_messages_lists = st.lists(single_messages.map(lambda one: [one]) | functi
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(openai_messages_lists)
 def test_any_openai_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))
@@ -201,7 +200,6 @@ def test_any_openai_messages_come_back_in_their_normal_form(messages: list[dict[
     assert written["messages"] == formats.normalise_openai(messages)
 
 
-@settings(max_examples=40, deadline=None)
 @given(openai_messages_lists)
 def test_the_openai_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
     once = formats.normalise_openai(messages)
@@ -209,7 +207,6 @@ def test_the_openai_normal_form_is_its_own_normal_form(messages: list[dict[str, 
     assert formats.normalise_openai(once) == once
 
 
-@settings(max_examples=40, deadline=None)
 @given(anthropic_messages_lists, openai_messages_lists)
 def test_either_form_can_be_written_as_the_other(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]):
     chat = formats.openai_chat(imported(anthropic_messages, {"messages": ours}))

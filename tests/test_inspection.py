@@ -123,7 +123,6 @@ def test_bytes_that_are_no_text_are_searched_too_and_images_are_not(session: Sto
     assert found(session, "needle") == [("demo/main:B1", 1, "\0\ufffd needle \ufffd")]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text('ab\\"\nX', max_size=8), min_size=1, max_size=5), st.text('ab\\"X', min_size=1, max_size=3))
 def test_a_fixed_text_is_found_where_it_is_and_nowhere_else(texts: list[str], wanted: str) -> None:
     class Held(msgspec.Struct):
@@ -301,13 +300,13 @@ def test_what_was_done_after_coming_back_is_found_too(session: StoredSession) ->
 
 
 def test_a_text_in_many_blocks_is_followed_in_all_of_them(session: StoredSession) -> None:
-    session.append(*(each(f"needle {number}") for number in range(4_000) for each in (injected, reply)))
-    archive(session, "B1", "B5000")
+    session.append(*(each(f"needle {number}") for number in range(1_000) for each in (injected, reply)))
+    archive(session, "B1", "B1500")
 
     told = moves(session, "needle")
 
-    assert len(told) == 8_002
-    assert told[-2:] == [("left", "B1", "archive B1 B5000"), ("left", "B5000", "archive B1 B5000")]
+    assert len(told) == 2_002
+    assert told[-2:] == [("left", "B1", "archive B1 B1500"), ("left", "B1500", "archive B1 B1500")]
 
 
 # --- bisect by cost, and by judgement

@@ -291,7 +291,7 @@ def test_the_command_serves_the_store_of_the_folder_it_is_started_in(project: Pa
 
 
 def test_several_servers_at_once_lose_no_note(live: Path) -> None:
-    each, many = 6, 3
+    each, many = 6, 2
 
     async def write(client: Client, number: int) -> None:
         for at in range(each):

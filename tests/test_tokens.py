@@ -148,7 +148,7 @@ BLANKS = [" ", "  ", "\t", "\n", "\r\n", "\n\n", "\x1c", "\x85", "\u3000"]
 
 
 @given(choices(61).map(lambda choose: "".join(choose.some(CHARACTERS + BLANKS, 0, 60))), st.integers(1, 30))
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_an_exact_cut_never_changes_the_tokens(reference: tiktoken.Encoding, text: str, size: int) -> None:
     cut = tokens._LAST_CUT.match(text, 0, size)
     if cut is None:
@@ -180,7 +180,7 @@ def test_pieces_are_the_text_in_order_and_never_too_long(text: str, size: int) -
 
 @pytest.mark.parametrize("make", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
 def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int], str]) -> None:
-    small, large = make(250_000), make(1_000_000)
+    small, large = make(80_000), make(320_000)
 
     def seconds(text: str) -> float:
         start = time.process_time()  # not of the clock on the wall: other work on the machine counts for nothing
@@ -654,7 +654,6 @@ def test_a_fifth_of_wild_samples_does_not_move_the_line(seed: int, wild: int) ->
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
 def test_the_order_of_the_samples_does_not_matter(rng: random.Random) -> None:
     shuffled = samples(40, 1.3, 1000)
     rng.shuffle(shuffled)

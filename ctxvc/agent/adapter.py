@@ -19,7 +19,6 @@ from ctxvc.agent.tools.tools import FREEING, Tools, failed
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.core.plan.guard import guard
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
@@ -29,7 +28,7 @@ __all__ = ["Adapter", "Reply", "Stop"]
 #: Steps whose calls overflow mode refuses before one that is the last straw.
 DEFIANCE = 2
 
-#: The share of the budget that the guard leaves in use then.
+#: The share of the budget that the guard leaves in use where it makes room.
 RELIEVED = 0.75
 _BROKEN = "[not run: your reply was cut off before it was complete; say it again, in smaller parts]"
 _FINAL = (
@@ -76,15 +75,13 @@ class Adapter:
             if model := more.get("model"):
                 self.session.set(model=model)
             if self._defied:
-                self._defied, self._final = False, self.session.overflow
-                if self._final:
-                    self.relieve()
+                self._defied, self._final = False, self.session.overflow and not self._relieved()
             request = self.session.request()
             if request.written[: len(self._sent)] != self._sent:
                 self._unbound = self.session.ledger().meta.counters.block
             self._sent = request.written
             return calls.arguments(
-                request, more, reserve=self.session.budget.reserve, final=self._final, unbound=self._has_unbound()
+                request, more, reserve=calls.room(self.session.budget), final=self._final, unbound=self._has_unbound()
             )
 
     def record(self, response: object) -> Reply:
@@ -120,7 +117,8 @@ class Adapter:
     def handle(self, call: object) -> dict[str, Any] | None:
         """The result of a call of a context tool; None for a tool of the agent's own, which is to be run.
 
-        While the context is too full to go on, calls of other tools are answered as well: they are not to be run.
+        While the context is full and nothing may leave, calls of other tools are answered as well: they are not to be
+        run.
         The same call once more, before its result is taken in, acts no second time: it gets the same answer.
         Raises: BadInput for a call of a context tool that no reply made, or that has its result already.
         """
@@ -179,12 +177,20 @@ class Adapter:
         return self._final
 
     def relieve(self) -> int:
-        """The guard takes out what is largest, a quarter of the budget or of what is used; gives what it freed."""
+        """The guard takes out a quarter of the budget or of what is used; gives what it freed."""
         with self._lock:
-            view = self.session.view()
-            spare = view.budget.guard - int(min(view.budget.effective, self.session.used()) * RELIEVED)
-            rehearsal = guard(view, max(0, spare))
-            return self.session.commit(rehearsal.plan, roll_up=True).freed if rehearsal else 0
+            return self.session.relieve(RELIEVED)
+
+    def too_long(self, tokens: int = 0, window: int = 0) -> bool:
+        """Takes in that the provider found the newest request too long; gives whether the next one is smaller.
+
+        `tokens` is the size of its prompt and `window` what the model takes, where the provider says so: a session
+        learns from both how this model counts.
+        """
+        with self._lock:
+            reserve = self.session.budget.reserve
+            self.session.too_long(tokens, window)
+            return self.relieve() > 0 or self.session.budget.reserve < reserve
 
     def _has_unbound(self) -> bool:
         """Whether thinking is sent that may stand behind something else than when it was made."""
@@ -194,11 +200,13 @@ class Adapter:
         return any(first < row.number <= self._unbound for row in thinking)
 
     def _relieved(self) -> bool:
-        """Whether the guard made the room that the model has no tool to make."""
-        return not self._tools.terms.freeing and self.relieve() > 0
+        """Whether there is room after the guard acted; then nothing is refused any more."""
+        self.relieve()
+        return not self.session.overflow
 
     def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """Overflow mode's answer. Who goes on all the same has one more turn, without tools, after the guard acted."""
+        """Overflow mode's answer, where the guard has nothing left to take. Who goes on all the same has one more turn,
+        without tools."""
         if self._refused > DEFIANCE:
             self._defied = True
             return result(call, _FINAL, error=True)
@@ -267,6 +275,10 @@ class AsyncAdapter:
     async def relieve(self) -> int:
         """As `Adapter.relieve`."""
         return await self._run(self._adapter.relieve)
+
+    async def too_long(self, tokens: int = 0, window: int = 0) -> bool:
+        """As `Adapter.too_long`."""
+        return await self._run(lambda: self._adapter.too_long(tokens, window))
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         async with self._turn:

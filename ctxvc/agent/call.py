@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ctxvc.core.prompt.request import Request
+from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
 from ctxvc.tokens import models
 
@@ -66,6 +67,7 @@ def arguments(
 ) -> dict[str, Any]:
     """Arguments of `client.messages.create` and `.stream`: the prompt with its breakpoints, and the caller's `more`.
 
+    Unless `more` says otherwise, the reply may have `reserve` tokens.
     Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
     it may call nothing. Raises: BadInput where `more` has what the session has.
@@ -76,7 +78,7 @@ def arguments(
         )
     call_arguments: dict[str, Any] = {
         "model": request.model,
-        "max_tokens": min(reserve or MAX_TOKENS, MOST_WHOLE),
+        "max_tokens": min(reserve, MOST_WHOLE),
         **request.body(marked="cache_control" not in more),
         **more,
     }
@@ -87,6 +89,11 @@ def arguments(
     if final and request.tools:
         call_arguments["tool_choice"] = {"type": "none"}
     return call_arguments
+
+
+def room(budget: Budget) -> int:
+    """The tokens that a reply may have where its caller does not say: the reserve, else at most half the window."""
+    return budget.reserve or min(MAX_TOKENS, budget.window // 2)
 
 
 def check(more: Mapping[str, Any]) -> None:

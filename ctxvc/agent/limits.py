@@ -14,15 +14,20 @@ from ctxvc.tokens import models
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends by itself: after so many replies, or so many dollars (0: no such limit), helpers' included.
+    """When a run ends by itself: after so many replies, tokens or dollars (0: no such limit), helpers' included.
 
-    Raises: BadInput for dollars that are no amount.
+    `tokens` are those of all prompts and replies together, as the provider counts. Each call counts its whole prompt,
+    cached or not. The reply that reaches a limit is recorded, and its calls are run.
+    Raises: BadInput for tokens or dollars that are no amount.
     """
 
     steps: int = 100
     dollars: float = 0.0
+    tokens: int = 0
 
     def __post_init__(self) -> None:
+        if self.tokens < 0:
+            raise BadInput(f"{self.tokens} is no number of tokens", hint="give 0 for no limit, or more")
         if not (math.isfinite(self.dollars) and self.dollars >= 0):
             raise BadInput(f"{self.dollars} is no amount of dollars", hint="give 0 for no limit, or more")
 
@@ -44,6 +49,7 @@ class Spending:
         self._limits = limits
         self._asked = 0
         self._dollars = 0.0
+        self._tokens = 0
         self._priced = True
         self._lock = threading.Lock()
 
@@ -52,20 +58,23 @@ class Spending:
         """What it cost; None where a model without a price replied."""
         return self._dollars if self._priced else None
 
-    def begin(self) -> Literal["steps", "cost"] | None:
+    def begin(self) -> Literal["steps", "tokens", "cost"] | None:
         """Counts a reply that is about to be asked for. Gives the limit that is reached instead, if one is."""
         with self._lock:
             if self._asked >= self._limits.steps:
                 return "steps"
+            if self._limits.tokens and self._tokens >= self._limits.tokens:
+                return "tokens"
             if self._limits.dollars and self._dollars >= self._limits.dollars:
                 return "cost"
             self._asked += 1
         return None
 
-    def add(self, message: Mapping[str, Any], model: str, *, aside: bool = False) -> None:
+    def add(self, message: Mapping[str, Any], model: str, *, prompt: int = 0, aside: bool = False) -> None:
         """Adds what a message took. `model` is whose price counts where the one that replied has none.
 
-        What was asked `aside`, by a policy, costs the same and is no reply of the conversation.
+        What was asked `aside`, by a policy, costs the same and is no reply of the conversation. Where no usage is
+        reported, as by some local models, the limit of tokens counts our own estimate of the `prompt`.
         """
         reported = message.get("usage")
         counted = reported.items() if isinstance(reported, Mapping) else ()
@@ -76,5 +85,6 @@ class Spending:
         with self._lock:
             self.replies += not aside
             self.usage += used
+            self._tokens += used.prompt + used.reply or prompt
             self._dollars += cost or 0.0
             self._priced = self._priced and cost is not None

@@ -39,11 +39,14 @@ __all__ = [
 ]
 
 #: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
-#: `cut`: its replies were cut short too often; `steps`, `cost`: a limit was reached; `refused`: the provider would not
-#: go on; `stopped`: the person stopped it.
-StopReason = Literal["said", "full", "cut", "steps", "cost", "refused", "stopped"]
+#: `cut`: its replies were cut short too often; `steps`, `tokens`, `cost`: a limit was reached; `refused`: the provider
+#: would not go on; `stopped`: the person stopped it.
+StopReason = Literal["said", "full", "cut", "steps", "tokens", "cost", "refused", "stopped"]
 #: The former name of `StopReason`, kept for one version.
 Why = StopReason
+
+#: Times that a prompt is made smaller which the provider finds too long.
+_SHRINKS = 3
 
 #: Sub-agents that work at the same time at most, and the seconds that they have to leave when a person stops the run.
 _TOGETHER = 4
@@ -181,7 +184,7 @@ def run(
             return ended(reached)
         message = _reply(adapter, model, watcher, options)
         last = adapter.final
-        account.add(message, adapter.session.ledger().meta.model)
+        account.add(message, adapter.session.ledger().meta.model, prompt=adapter.session.used())
         reply = adapter.record(message)
         if reply.stop == "window":
             adapter.relieve()
@@ -217,16 +220,23 @@ def interrupted(adapter: Adapter) -> list[str]:
 
 
 def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model's reply; where the provider finds the prompt too long, the guard acts and it is asked once more."""
-    try:
-        return model.reply(adapter.request(**options), watcher.said)
-    except TooLong as error:
-        if not adapter.relieve():
-            raise _too_long(error) from error
-    try:
-        return model.reply(adapter.request(**options), watcher.said)
-    except TooLong as error:
-        raise _too_long(error) from error
+    """The model's reply; where the provider finds the prompt too long, it is made smaller, and asked again."""
+    for attempt in range(_SHRINKS + 1):
+        try:
+            return model.reply(adapter.request(**_bounded(options, adapter)), watcher.said)
+        except TooLong as error:
+            if attempt == _SHRINKS or not adapter.too_long(error.tokens, error.window):
+                raise _too_long(error) from error
+    raise AssertionError("unreachable")
+
+
+def _bounded(options: Mapping[str, Any], adapter: Adapter) -> Mapping[str, Any]:
+    """The options, where the reply may have no more tokens than the session keeps free for it.
+
+    A smaller window, of which the provider told on the way, has a smaller reserve.
+    """
+    reply, reserve = options.get("max_tokens"), adapter.session.budget.reserve
+    return {**options, "max_tokens": min(reply, reserve)} if isinstance(reply, int) and reserve else options
 
 
 def _too_long(error: TooLong) -> OverBudget:

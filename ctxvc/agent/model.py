@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
-from ctxvc.errors import BadInput, CtxvcError
+from ctxvc.errors import BadInput, CtxvcError, Phrase
 
 
 class ModelFailed(CtxvcError):
@@ -16,8 +17,34 @@ class ModelFailed(CtxvcError):
     code = "model_failed"
 
 
+#: The size of the prompt and what the model takes, in the words of the Messages API, OpenAI's, vLLM and llama.cpp.
+_SIZE = re.compile(
+    r"(\d{1,9}) tokens > |(\d{1,9}) \+ \d{1,9} > |(\d{1,9}) in the messages|resulted in (\d{1,9}) tokens"
+    r"|request \((\d{1,9}) tokens\)"
+)
+_WINDOW = re.compile(
+    r"> (\d{1,9})|maximum context length is (\d{1,9})|configured limit of (\d{1,9})|context size \((\d{1,9}) tokens"
+)
+#: No model takes fewer tokens.
+_LEAST_WINDOW = 1_000
+
+
 class TooLong(ModelFailed):
-    """The provider refused the prompt as longer than the model's window."""
+    """The provider refused the prompt as longer than the model's window.
+
+    `tokens` is its size and `window` what the model takes, as the provider counts; 0 where it does not say.
+    """
+
+    def __init__(self, message: str | Phrase, *, hint: str | Phrase = "") -> None:
+        super().__init__(message, hint=hint)
+        self.tokens = _number(_SIZE, str(message))
+        window = _number(_WINDOW, str(message))
+        self.window = window if window >= _LEAST_WINDOW else 0
+
+
+def _number(pattern: re.Pattern[str], message: str) -> int:
+    match = pattern.search(message.replace(",", ""))
+    return int(next(filter(None, match.groups()))) if match else 0
 
 
 class Model(Protocol):

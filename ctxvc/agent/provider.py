@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     import anthropic
 
 
-#: How an answer of the provider says that the prompt is too long (its words, without the numbers).
-_TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
+#: How a provider, or the server of a local model, says that the prompt is too long, in small letters.
+_TOO_LONG = (
+    "prompt is too long", "input is too long", "context limit", "context window", "context length", "context_length",
+    "context size", "exceed the configured limit",
+)  # fmt: skip
 
 #: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
 WAITS = (1.0, 2.0, 4.0, 8.0)
@@ -172,7 +175,7 @@ def _failed(error: Exception) -> ModelFailed:
             return ModelFailed(f"the provider cannot be reached: {message}", hint="look at the network")
         case anthropic.NotFoundError():
             return ModelFailed(f"the provider has no such model: {message}", hint=Phrase("other-model"))
-        case anthropic.APIStatusError(status_code=400) if any(phrase in message for phrase in _TOO_LONG):
+        case anthropic.APIStatusError(status_code=400 | 422) if any(phrase in message.lower() for phrase in _TOO_LONG):
             return TooLong(message)
         case anthropic.APIStatusError(status_code=413):
             return TooLong(message)

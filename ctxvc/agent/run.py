@@ -12,7 +12,7 @@ import msgspec
 from ctxvc import policies
 from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.call import arguments
+from ctxvc.agent.call import MAX_TOKENS, arguments, room
 from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Hands, Limits, Report, Watcher
 from ctxvc.agent.model import Model, ModelFailed
@@ -94,10 +94,10 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
     """
 
     def live(_: View) -> dict[str, Any]:
-        return arguments(session.prompt(), {}, reserve=session.budget.reserve, final=True)
+        return arguments(session.prompt(), {}, reserve=room(session.budget), final=True)
 
     def ask(view: View, question: str) -> Answer:
-        if session.used() + view.calibrated(view.price.text(question)) > view.budget.guard:
+        if session.used() + view.part(view.price.text(question)) > view.budget.guard:
             return Answer("")
         name = session.ledger().meta.model
 
@@ -106,7 +106,7 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
             session.asked(message, model=name, actor=actor)
 
         try:
-            return model.ask(name, live, heard=heard)(view, question)
+            return model.ask(name, live, min(MAX_TOKENS, room(session.budget)), heard=heard)(view, question)
         except ModelFailed as error:
             watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")

@@ -134,7 +134,7 @@ def model_answers(
             f"asks {safe(model)} up to {counted(limit, 'question')} about {about}, each with a prompt of up to "
             f"{budgets[-1]:,} tokens and more; answers are kept in {file.path}"
         )
-        tasks.append(inquiry.Inquiry(_ask(app, model), model, file, limit))
+        tasks.append(inquiry.Inquiry(asker(app, model), model, file, limit))
         return tasks[-1]
 
     if judge:
@@ -178,7 +178,8 @@ def lines(output: Output, answer: ModelAnswers) -> Iterator[str]:
         yield "no cut to ask about: no prompt passes the budget, or no plan frees 30 % there"
 
 
-def _ask(app: App, model: str) -> Ask:
+def asker(app: App, model: str) -> Ask:
+    """The provider's model as a function of a question, without a conversation."""
     from ctxvc.agent import model as agent
     from ctxvc.replay.judge.inquiry import TooLong
 
@@ -235,7 +236,7 @@ def _judged(one: Judged) -> JudgedItem:
 
 def _preferred(one: Preferred) -> PreferredItem:
     figures = _rounded_figures(one)
-    shares = {
+    shares: dict[str, Any] = {
         f"{name}_{place}": _item(share)
         for name in ("raw", "calibrated")
         for place, share in zip(("first", "second"), figures.pop(name), strict=True)

@@ -60,7 +60,8 @@ COMMAND_LINE: dict[str, str] = {
     "list-changes": "`ctxvc log` lists what was done",
     "other-revisions": "`ctxvc log` lists the others",
     # the budget and the policy
-    "free-budget": "give a larger budget, unpin something, or remove human text yourself with --allow-user",
+    "free-budget": ("give --budget {budget} or more, unpin something, or remove human text yourself with --allow-user"),
+    "overhead-budget": "give --budget {budget} or more: system prompt and tools are in every call",
     "list-knobs": "`ctxvc policies` lists the knobs and what they are",
     "name-policy": "name it again: --policy FILE.py:CLASS, in Python Session.open(…, policy=…)",
     # parts read back: the offer of a remark, and the call for the next part

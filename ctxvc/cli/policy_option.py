@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,13 +60,13 @@ def unasked(view: View) -> View:
 
 def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:
     """Sends the session's live prompt unchanged, with one more block after it. Raises: ModelFailed, BadInput."""
-    from ctxvc.agent.call import arguments
+    from ctxvc.agent.call import arguments, room
     from ctxvc.core.policy import Answer
 
     if script is None:
 
         def live(_: View) -> dict[str, Any]:
-            return arguments(session.prompt(), {"model": name}, reserve=session.budget.reserve, final=True)
+            return arguments(session.prompt(), {"model": name}, reserve=room(session.budget), final=True)
 
         return _provider(app).ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
 
@@ -88,12 +89,14 @@ def model_of(app: App, script: Path | None) -> Model:
 
 def _provider(app: App) -> Anthropic:
     """The provider's model; its connections are closed when the command ends. Raises: ModelFailed."""
+    return click.get_current_context().with_resource(provider(app.env.get("ANTHROPIC_BASE_URL")))
+
+
+def provider(url: str | None) -> AbstractContextManager[Anthropic]:
+    """The provider's model, for a `with` block, also in another process. Raises: ModelFailed."""
     from ctxvc.agent.provider import Anthropic
 
-    url = app.env.get("ANTHROPIC_BASE_URL")
-    provider = Anthropic(base_url=url) if url else Anthropic()
-    click.get_current_context().call_on_close(provider.close)
-    return provider
+    return closing(Anthropic(base_url=url) if url else Anthropic())
 
 
 def _scripted(app: App, script: Path) -> Scripted:

@@ -42,7 +42,8 @@ class ReplayItem(Item, frozen=True, kw_only=True):
     part: Annotated[str, described("`all`, `aside` or `rest`")]
     policy: str
     budget: TokenCount
-    stand_in: Annotated[str, described("the stand-in that acted for the agent; empty for none")]
+    stand_in: Annotated[str, described("the stand-ins that acted for the agent and for a model; empty for none")]
+    model: Annotated[str, described("the model that the policy asked; empty for none")]
     conversations: int
     calls: int
     failed: Annotated[int, described("calls for which no prompt could be made")]
@@ -227,6 +228,7 @@ def _item(part: str, total: Totals) -> ReplayItem:
         policy=total.policy,
         budget=total.budget,
         stand_in=total.stand_in,
+        model=total.model,
         conversations=total.conversations,
         calls=total.calls,
         failed=total.failed,

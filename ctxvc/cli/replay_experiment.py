@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import click
 
 from ctxvc.cli.app import App
+from ctxvc.cli.judge_model import asker
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, NotFound
 
 EXPERIMENT = "experiment"
 
 
-def experiment(app: App, arguments: Sequence[str], form: str) -> None:
+def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: Path | None) -> None:
     """Runs the experiment that the first argument names on the files and folders that follow, and prints its tables.
 
-    Without arguments it lists what there is. Raises: BadInput, NotFound.
+    Without arguments it lists what there is. `model` answers questions, and `out` keeps what is done, for the
+    experiments that take one. Raises: BadInput, NotFound, Conflict, ModelFailed.
     """
     from ctxvc.replay.conversation import conversations_in
     from ctxvc.replay.experiments import EXPERIMENTS
+    from ctxvc.replay.results.file import alone
 
     if app.output.json:
         raise BadInput(
@@ -31,13 +37,24 @@ def experiment(app: App, arguments: Sequence[str], form: str) -> None:
     name, *files = arguments
     if name not in EXPERIMENTS:
         raise BadInput(f"no experiment {name[:40]!r}", hint=f"there are: {', '.join(EXPERIMENTS)}")
+    own = EXPERIMENTS[name]
+    options: dict[str, Any] = {"model": model, "out": out}
+    if wrong := [f"--{option}" for option, value in options.items() if value and option not in own.options]:
+        takers = [row.name for row in EXPERIMENTS.values() if wrong[0][2:] in row.options]
+        raise BadInput(f"{name} takes no {wrong[0]}", hint=f"{', '.join(takers)} does")
     paths = [app.path(Path(file)) for file in files]
     for path in paths:
         if not path.exists():
             raise NotFound(f"there is no file or folder {path}", hint="name recordings, or folders of them")
     if not paths and name != "proposition":
         raise BadInput(f"{name} needs recordings", hint=f"as in `ctxvc replay experiment {name} FOLDER`")
-    result = EXPERIMENTS[name].run(conversations_in(paths, form))
+    arguments_taken: dict[str, Any] = {}
+    if model:
+        arguments_taken["ask"] = asker(app, model)
+    if out:
+        click.get_current_context().with_resource(alone(app.path(out)))
+        arguments_taken["out"] = app.path(out)
+    result = own.run(conversations_in(paths, form), **arguments_taken)
     app.output.lines(_lines(table.markdown for table in result.tables))
 
 

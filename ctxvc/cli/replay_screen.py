@@ -32,7 +32,13 @@ def show(output: Output, answer: Replay) -> None:
     stand_ins = sorted({item.stand_in for item in answer.items if item.stand_in})
     if stand_ins:
         names = ", ".join(sorted({item.policy for item in answer.items if item.stand_in}))
-        output.note(f"a stand-in acted for the agent ({', '.join(stand_ins)}): {safe(names)}")
+        output.note(f"fixed rules stood in for an agent or a model ({', '.join(stand_ins)}): {safe(names)}")
+    for item in answer.items:
+        if item.model and item.part == "all":
+            output.note(
+                f"{safe(item.policy)} at {_tokens(item.budget)} asked {safe(item.model)}: of its cost "
+                f"{item.planner:.3f} is planning and {item.summariser:.3f} writing summaries"
+            )
     for failure in answer.failures[:_MOST_ERRORS]:
         hint = f" (hint: {safe(failure.hint)})" if failure.hint else ""
         output.note(f"failed: {safe(failure.source)}: {safe(failure.error)}{hint}")

@@ -6,14 +6,15 @@ the view. Its fields are its knobs; its class says where it comes from and what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from ctxvc.core.plan import timing
-from ctxvc.core.plan.plan import Plan, Rehearsal
+from ctxvc.core.plan import guard, timing
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.timing import CommitDecision, Timing
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
 
@@ -43,6 +44,8 @@ Bytes = Annotated[int, msgspec.Meta(description="bytes")]
 Characters = Annotated[int, msgspec.Meta(description="characters")]
 Blocks = Annotated[int, msgspec.Meta(description="blocks")]
 Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, separated by |")]
+Globs = Annotated[tuple[str, ...], msgspec.Meta(description="patterns of paths, separated by |")]
+Weights = Annotated[tuple[str, ...], msgspec.Meta(description="CLASS=NUMBER, separated by |")]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -152,6 +155,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """Whether its rehearsed plan is made true now, or waits, and why."""
         return timing.moment(view, rehearsal, self.timing)
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        """What the guard takes first where the prompt is to come down to `target` tokens, whatever the plans leave.
+
+        The guard takes as many of the actions as it needs, in this order, and others where they are not enough.
+        """
+        return guard.oldest_steps(view, target)
+
+    def high(self, budget: Budget) -> int:
+        """The usage in tokens above which the policy takes something away: what comes back by itself stays below."""
+        return int(budget.effective * guard.LOW_WATER)
 
     @property
     def timing(self) -> Timing:

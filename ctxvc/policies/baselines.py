@@ -11,10 +11,12 @@ from typing import ClassVar
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
 from ctxvc.core.prompt import stub
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import (
     TURN,
@@ -30,7 +32,7 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
-_HEADER = "[archived G99999@000000: 99,999 blocks, 99,999,999 tokens, level 9; recover G99999]"
+_HEADER = "[archived G99999@000000, steps 99,999–99,999: 99,999 blocks, 99.9M]"
 
 
 class Keep(Policy, frozen=True, kw_only=True):
@@ -44,6 +46,9 @@ class Keep(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "linear baseline of explicit scopes, section 1.1"
     decides: ClassVar[str] = "nobody"
     sees: ClassVar[str] = "everything"
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return largest_results(view, target)
 
     def propose(self, view: View) -> Plan:
         before, effective = view.used, view.budget.effective
@@ -111,6 +116,9 @@ class Clear(Policy, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         shares(self, "trigger", "least")
         numbers(self, 0, "keep")
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective
@@ -197,6 +205,9 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         numbers(self, 0, "keep")
         numbers(self, 1, "chunk")
 
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
+
     def propose(self, view: View) -> Plan:
         before, effective = view.used, view.budget.effective
         mark = int(effective * self.trigger)
@@ -244,14 +255,17 @@ class Summary(Policy, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         shares(self, "trigger", "keep", "room", "least")
 
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
+
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective
         before, mark = view.calibrated(total), int(effective * self.trigger)
         if before <= mark:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, mark, "the threshold"))
         span = self._span(view)
-        if span is None or view.calibrated(span.shown) < int(effective * self.least):
-            freeable = view.calibrated(span.shown) if span else 0
+        if span is None or view.part(span.shown) < int(effective * self.least):
+            freeable = view.part(span.shown) if span else 0
             reason = leaving(view, before, before, f"only {freeable:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
@@ -275,7 +289,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         held_back, newest = 0, 0
         for row in view.ledger.backwards():
             held_back += cost_in_prompt(view, row) if row.present else 0
-            if view.calibrated(held_back) > view.budget.effective * self.keep:
+            if view.part(held_back) > view.budget.effective * self.keep:
                 break
             newest = row.step
         old = [row for row in removable(view, alone=True) if not newest or row.step < newest]

@@ -12,6 +12,7 @@ from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import DASHBOARD, Policy, Terms
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
@@ -68,6 +69,9 @@ class Composed(Policy, frozen=True, kw_only=True):
         if len(decisions) == 1:
             return msgspec.structs.replace(decides, why=why)
         return timing.reckon(view, rehearsal).moment(f"{why}; with all the others", now=decides.now)
+
+    def high(self, budget: Budget) -> int:
+        return min(part.high(budget) for part in self.parts)
 
     def terms(self) -> Terms:
         return joined([part.terms() for part in self.parts])

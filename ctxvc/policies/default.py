@@ -1,65 +1,218 @@
-"""The default policy: rules that need no model, and the agent's own tools beside them."""
+"""The default policy: what stands nowhere else and was used last stays; and the agent's own tools beside it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import translate
 from typing import ClassVar
 
+import msgspec
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Names, Policy, Results, Share, Terms
+from ctxvc.core.plan.value import CLASSES, WEIGHTS, Class, Departure, class_of, departures
+from ctxvc.core.policy import Globs, Policy, Share, Terms, Tokens, Weights
+from ctxvc.core.prompt import cut
+from ctxvc.core.prompt.outline import calls_and_results, results_of
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
-from ctxvc.policies.candidates import cost_in_prompt, leaving, old_results, standing
-from ctxvc.policies.knobs import numbers, shares
+from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
+from ctxvc.policies.knobs import numbers, ordered, shares
+
+#: The tool whose arguments are a plan that the user agreed to, if the call did not fail.
+_PLAN = "exitplanmode"
+#: The most that plan, task list and files that the user named may keep of the budget; beyond it they leave like others.
+_KEPT = 0.2
+_PATH = re.compile(r"[^\s\"'`,;:()\[\]{}<>|=]+")
 
 
 class Default(Policy, frozen=True, kw_only=True):
-    """Admission and guard, batch clearing, the agent's own tools, and scopes; no planner.
+    """Admission and guard, a rule over blocks of every kind, the agent's own tools, and scopes; no planner.
 
-    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and the clearing of the
-    layered system ("Growth and its limits", layer 2). Admission and the guard are the session's, whatever the policy;
-    `propose` is the clearing: above the budget's `clear`, old tool results are archived, oldest first. Knobs:
+    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and a rule of our own, found
+    by replaying recorded sessions (`core.plan.value`, docs/policies.md). Admission and the guard are the session's,
+    whatever the policy; the rule is `propose`: above `trigger`, the blocks whose words mostly stand elsewhere, and that
+    were not used for long, leave in one batch. A result leaves a short stub while its call stays; what else leaves in a
+    turn becomes one group. Knobs:
 
-    - `keep`: newest results that stay; 0 is 6, and 3 in a window under 100,000 tokens.
-    - `low_water`: share of the budget that a batch goes down to.
-    - `least`: share of the budget that a batch has to free where it does not come down to that, so that it is not one
-      result a call.
-    - `exclude`: tools whose results stay. Results of calls that failed always stay.
+    - `trigger`, `low_water`: shares of the budget above which a batch leaves, and that it goes down to.
+    - `ceiling`: a prompt of more tokens is not wanted in a larger window either; the shares are then of it (0: none).
+    - `weights`: what a block's words are worth by the kind of work it is, where that differs, as in `read=1|test=0.1`.
+    - `protect`: files that stay in the prompt, as patterns of their paths, as in `docs/*.md|SPEC.txt`.
 
-    Differs from the layered system: each result leaves a stub with its address, and it stops at the low-water mark.
+    What a human wrote, pins, notes, instruction files and the newest step stay under every policy. Here also the plan
+    that the user agreed to, the newest task list, and the files of `protect`, as far as they are a fifth of the budget.
     """
 
     name: ClassVar[str] = "default"
-    source: ClassVar[str] = "VISTA, explicit scopes, and the layered system's clearing"
+    source: ClassVar[str] = "VISTA, explicit scopes, and a rule of our own"
     decides: ClassVar[str] = "agent, then rule"
     sees: ClassVar[str] = "dashboard and stubs"
 
-    keep: Results = 0
-    low_water: Share = 0.4
-    least: Share = 0.05
-    exclude: Names = ()
+    trigger: Share = 0.95
+    low_water: Share = 0.6
+    ceiling: Tokens = 0
+    weights: Weights = ()
+    protect: Globs = ()
 
     def __post_init__(self) -> None:
-        shares(self, "low_water", "least")
-        numbers(self, 0, "keep")
+        shares(self, "trigger", "low_water")
+        ordered(self, "low_water", "trigger")
+        numbers(self, 0, "ceiling")
+        _weights(self.weights)
 
     def propose(self, view: View) -> Plan:
-        before, budget = view.used, view.budget
-        if before <= budget.clear:
-            return Plan(actions=(), actor=self.actor, reason=standing(view, before, budget.clear, "clear"))
-        old = old_results(view, self.keep or budget.kept_results, tools=self.exclude)
-        archives = tuple(Action(verb="archive", targets=(row.id,)) for row in old)
-        plan = Plan(actions=archives, actor=self.actor)
-        mark = min(int(budget.effective * self.low_water), budget.clear)
-        least = int(budget.effective * self.least)
-        all_gone = view.calibrated(view.counted - sum(cost_in_prompt(view, row) for row in old))
-        actions, after = fewest_actions(view, plan, mark) if all_gone <= max(mark, before - least) else ((), all_gone)
-        if after > mark and before - after < least:
-            reason = leaving(view, before, before, f"clearing would free at most {before - after:,}, too little")
-            return Plan(actions=(), actor=self.actor, reason=reason)
-        reason = leaving(view, before, after, f"oldest results cleared: {len(actions)}")
-        return Plan(actions=actions, actor=self.actor, reason=reason)
+        before, high = view.used, self.high(view.budget)
+        if before <= high:
+            return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
+        actions, after = self._batch(view, int(self._most(view.budget) * self.low_water))
+        what = (
+            f"{sum(len(action.targets) for action in actions)} blocks leave whose words stand elsewhere or are unused"
+        )
+        return Plan(
+            actions=actions, actor=self.actor, reason=leaving(view, before, after, what), pressure=bool(actions)
+        )
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return self._batch(view, target)[0]
+
+    def high(self, budget: Budget) -> int:
+        return int(self._most(budget) * self.trigger)
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         return Terms(tools=tools, protocol=protocol.text(tools))
+
+    def _most(self, budget: Budget) -> int:
+        """The tokens that the shares are of."""
+        return min(budget.effective, self.ceiling) if self.ceiling else budget.effective
+
+    def _batch(self, view: View, target: int) -> tuple[tuple[Action, ...], int]:
+        """The actions that bring the prompt down to `target` tokens, and its tokens after them, as far as foreseen."""
+        # A batch comes with a cut, so what that takes need not be freed.
+        meta = msgspec.structs.replace(view.ledger.meta, cuts=cut.before_reply(view.ledger))
+        ahead = replace(view, ledger=view.ledger.with_meta(meta))
+        used, freed = ahead.used, 0
+        stays = _stays(view, self.protect)
+        free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
+        batch: list[Departure] = []
+        for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(_answers)):
+            if used - view.calibrated(freed) <= target:
+                break
+            batch.append(departure)
+            freed += departure.freed
+        batch, freed = _without_excess(batch, freed, lambda tokens: used - view.calibrated(tokens) <= target)
+        return _actions(view, batch), used - view.calibrated(freed)
+
+
+def _without_excess(
+    batch: Sequence[Departure], freed: int, enough: Callable[[int], bool]
+) -> tuple[list[Departure], int]:
+    """The batch without what need not leave, as others that came later freed more; and the tokens that it frees.
+
+    The last that was taken stays first: it is worth most. A result stays with its call only.
+    """
+    remaining: list[Departure] = []
+    folded: set[str] = set()
+    for departure in reversed(batch):
+        bound = departure.stubbed and departure.rows[0].parent in folded
+        if not bound and enough(freed - departure.freed):
+            freed -= departure.freed
+            continue
+        remaining.append(departure)
+        folded |= {row.id for row in departure.rows}
+    return remaining[::-1], freed
+
+
+def _weights(words: Iterable[str]) -> Mapping[Class, float]:
+    """The weights of all classes, with those that `words` give. Raises: ValueError."""
+    weights = dict(WEIGHTS)
+    for word in words:
+        name, _, value = word.partition("=")
+        kind = next((own for own in CLASSES if own == name), None)
+        try:
+            weight = float(value)
+        except ValueError:
+            weight = -1.0
+        if kind is None or not 0 <= weight <= 1_000:
+            raise ValueError(f"{word[:40]!r} is no weight: write CLASS=NUMBER, of {', '.join(CLASSES)}")
+        weights[kind] = weight
+    return weights
+
+
+def _actions(view: View, batch: Iterable[Departure]) -> tuple[Action, ...]:
+    """A result whose call stays leaves by itself; all else that leaves between two texts that stay is one group."""
+    why: dict[str, str] = {}
+    folded: set[str] = set()
+    alone: dict[str, Row] = {}
+    for departure in batch:
+        reason = f"value {departure.value:.3g}, unused {departure.idle}r, words nowhere else {departure.unique}"
+        why.update({row.id: reason for row in departure.rows})
+        if departure.stubbed:
+            alone[departure.rows[0].id] = departure.rows[0]
+        else:
+            folded |= {row.id for row in departure.rows}
+    folded |= {block for block, row in alone.items() if row.parent in folded}
+    runs: list[list[str]] = [[]]
+    turn = 0
+    for row in view.ledger.rows():
+        fence = row.present and (is_human(row.role, row.origin) or row.kind == "note" or row.state == "pinned")
+        if runs[-1] and (fence or row.turn != turn):
+            runs.append([])
+        if row.id in folded:
+            runs[-1].append(row.id)
+        turn = row.turn
+    targets = [*((block,) for block in alone if block not in folded), *(tuple(run) for run in runs if run)]
+    return tuple(
+        Action(verb="archive", targets=blocks, why={block: why[block] for block in blocks if block in why})
+        for blocks in targets
+    )
+
+
+def _answers(ledger: Ledger) -> frozenset[str]:
+    """The last text of each turn, where no call follows it: what came of the turn."""
+    answers: dict[int, str] = {}
+    for row in ledger.rows():
+        if row.kind == "assistant":
+            answers[row.turn] = row.id
+        elif row.kind == "tool_use":
+            answers.pop(row.turn, None)
+    return frozenset(answers.values())
+
+
+def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
+    """The plan that the user agreed to, the newest task list, and calls on files of these patterns, with results.
+
+    The newest first, as long as they are together no more than `_KEPT` of the budget.
+    """
+    ledger = view.ledger
+    matches = re.compile("|".join(translate(glob) for glob in globs)).match if globs else None
+    calls = [row for row in removable(view) if row.kind == "tool_use"]
+    results = results_of(calls_and_results(ledger, {call.call for call in calls}))
+    stays: set[str] = set()
+    room = int(view.budget.effective * _KEPT)
+    taken: set[str] = set()  # the kinds of state of which the newest is enough
+    for call in reversed(calls):
+        result = results.get(call.id)
+        state = _PLAN if call.tool.lower() == _PLAN else class_of(call, None)
+        newest = state in (_PLAN, "todo") and state not in taken and not (result and result.error)
+        if newest or (matches and any(map(matches, _paths(call.label)))):
+            rows = [call, *([result] if result else [])]
+            taken |= {state}
+            room -= (cost := view.calibrated(sum(cost_in_prompt(view, row) for row in rows)))
+            if room >= 0:
+                stays |= {row.id for row in rows}
+            else:
+                room += cost
+    return frozenset(stays)
+
+
+def _paths(label: str) -> Iterable[str]:
+    """The words of a call's label that may be paths, with the last part of each."""
+    for word in _PATH.findall(label):
+        yield word
+        yield word.rpartition("/")[2]

@@ -16,6 +16,7 @@ import msgspec
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned.objects import MovableObject, movable, objects, results
@@ -43,6 +44,9 @@ class Heuristic(Policy, frozen=True, kw_only=True):
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
         shares(self, "tight")
         ordered(self, "trigger", "tight")
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
@@ -131,7 +135,7 @@ def _folds(candidates: Iterable[MovableObject]) -> list[Action]:
         if one.object.family == "conversation":
             batches = groupby(one.rows, key=lambda row: row.step // STEPS) if one.latest else [(0, iter(one.rows))]
             blocks = (tuple(row.id for row in rows) for _, rows in batches)
-            folds += (Action(verb="archive", targets=targets, index=one.object.label) for targets in blocks)
+            folds += (Action(verb="archive", targets=targets) for targets in blocks)
     return folds
 
 

@@ -99,8 +99,11 @@ class Layered(Policy, frozen=True, kw_only=True):
             cost=stand.cost,
         )
 
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.clear) if self.clear else budget.clear
+
     def _marks(self, budget: Budget, tokens: int) -> _Marks:
-        clear = int(budget.effective * self.clear) if self.clear else budget.clear
+        clear = self.high(budget)
         low = min(int(budget.effective * self.low_water), clear)
         summarise = int(budget.effective * self.summarise) if self.summarise else budget.summarise
         least = 0 if tokens > budget.guard else (clear - low) // 2  # whatever helps, before the guard acts
@@ -117,7 +120,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             Action(verb="archive", targets=(row.id,), preview=True)
             for row in view.ledger.rows()
             if row.kind == "tool_result" and row.state == "visible" and row.id not in stand.protect
-            if view.calibrated(view.price.body(row)) > most
+            if view.part(view.price.body(row)) > most
         )
         if not large:
             return stand
@@ -282,7 +285,7 @@ def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:
     spent = 0
     for step, step_rows in groupby(reversed(rows), key=attrgetter("step")):
         spent += sum(costs.get(row.id, 0) for row in step_rows)
-        if view.calibrated(spent) > verbatim:
+        if view.part(spent) > verbatim:
             break
         end = min(end, step)
     return end

@@ -5,12 +5,12 @@ A policy may be a person's own file, which may do what it must not, and may fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from ctxvc.core.plan.plan import Plan, Rehearsal
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
@@ -37,6 +37,17 @@ def ask_plan(policy: Policy, view: View) -> Plan:
 def ask_timing(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
     """Whether the policy would commit now. Raises: BadPolicy if a person's own policy fails."""
     return guard_errors(type(policy), lambda: _moment(policy.moment(view, rehearsal)))
+
+
+def ask_relief(policy: Policy, view: View, target: int) -> Sequence[Action]:
+    """What the guard takes first under this policy. Raises: BadPolicy if a person's own policy fails."""
+    return guard_errors(type(policy), lambda: msgspec.convert(tuple(policy.relief(view, target)), tuple[Action, ...]))
+
+
+def has_model(policy: Policy) -> bool:
+    """Whether the policy, or one that it is made of, asks a model for its plans."""
+    parts = getattr(policy, "parts", None) or [getattr(policy, "inner", None)]
+    return getattr(policy, "ask", None) is not None or any(part and has_model(part) for part in parts)
 
 
 def actor_name(policy: Policy) -> str:

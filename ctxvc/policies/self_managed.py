@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import READING, Blocks, Policy, Share, Terms, Tokens
@@ -85,6 +87,9 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         what = "largest results" if self.agent else "oldest steps"
         reason = leaving(view, before, after, f"over the guard, {what} that leave: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return largest_results(view, target)
 
     def terms(self) -> Terms:
         board: Board = self.board if self.dashboard else "off"

@@ -63,7 +63,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 def since_asked(view: View) -> int:
     """The tokens of what stands in the prompt and came since a policy last asked a model; dashboards do not count."""
     new = takewhile(lambda row: row.number > view.ledger.meta.asked, view.ledger.backwards())
-    return view.calibrated(sum(view.price.body(row) for row in new if row.present and row.kind != "dashboard"))
+    return view.part(sum(view.price.body(row) for row in new if row.present and row.kind != "dashboard"))
 
 
 def contract(spans: Sequence[Span]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
-from ctxvc.core.plan.plan import Plan, Rehearsal
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 
 
@@ -29,6 +31,12 @@ class Bare(Policy, frozen=True, kw_only=True):
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         return self.inner.moment(view, rehearsal)
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return self.inner.relief(view, target)
+
+    def high(self, budget: Budget) -> int:
+        return self.inner.high(budget)
 
     @property
     def actor(self) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from ctxvc import policies
+from ctxvc.agent.model import Model
 from ctxvc.core.policy import Policy
 from ctxvc.policies import Composed
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
+from ctxvc.replay.beside import ModelBeside, Provider, can_ask
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures import oracle
@@ -83,20 +86,30 @@ def prepare(conversation: Conversation) -> Prepared:
 
 
 def replay(
-    conversation: Conversation, setups: Sequence[Setup], *, parse: Callable[[str], Policy] = policies.parse
+    conversation: Conversation,
+    setups: Sequence[Setup],
+    *,
+    parse: Callable[[str], Policy] = policies.parse,
+    provider: Provider | None = None,
 ) -> Iterator[Result]:
     """The result of each setup on a conversation, in order; `parse` makes a setup's policy of its words.
 
-    Raises: BadInput for a policy that does not exist.
+    The models that setups name are of the `provider`.
+    Raises: BadInput for a policy that does not exist, ModelFailed.
     """
     prepared = _prepared_once(conversation)
-    for setup in setups:
-        policy = parse(setup.policy)
-        if not setup.options.store:
-            yield run(prepared, setup, policy)
-            continue
-        with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder, create(Path(folder) / ".ctxvc") as store:
-            yield run(prepared, setup, policy, store)
+    with ExitStack() as stack:
+        asks = any(setup.options.model for setup in setups)
+        model = stack.enter_context(provider()) if provider and asks else None
+        for setup in setups:
+            policy = parse(setup.policy)
+            if not setup.options.store:
+                yield run(prepared, setup, policy, model=model)
+                continue
+            with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder:
+                with create(Path(folder) / ".ctxvc") as store:
+                    result = run(prepared, setup, policy, store, model=model)
+                yield result
 
 
 #: What was prepared of the conversations of the newest file.
@@ -113,8 +126,13 @@ def _prepared_once(conversation: Conversation) -> Prepared:
     return prepared
 
 
-def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = None) -> Result:
-    """One replay under `inner`, the policy of the setup; with a `store` also through that. Raises: BadInput."""
+def run(
+    prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = None, *, model: Model | None = None
+) -> Result:
+    """One replay under `inner`, the policy of the setup; with a `store` also through that.
+
+    Where the setup names a model, `model` answers under that name what the policy asks. Raises: BadInput, ModelFailed.
+    """
     conversation, lookup, options = prepared.conversation, prepared.lookup, setup.options
     policy: Policy = Bare(inner=inner) if options.bare else inner
     managed = _is_managed(inner) and not options.bare
@@ -123,12 +141,20 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
     terms = policy.terms()
     gauge = Gauge(lookup, archive=terms.handles, search="search" in terms.tools)
     cache, demand = CacheSimulation(), DemandRecovery(lookup.uses, prepared.tokens)
+    adviser: ModelBeside | None = None
+    if options.model:
+        assert model, "a setup with a model needs a provider"
+        adviser = ModelBeside(model, options.model, session, prompts, cache, prepared.times)
+        with_model = adviser.given_to(inner)
+        session.policy = Bare(inner=with_model) if options.bare else with_model
     dropped: Counter[str] = Counter()
     totals: list[int] = []
     milliseconds: list[float] = []
     failed = over = invalid = 0
     calls = drive(conversation, session, prompts, managed=managed)
     for number, (driven, time) in enumerate(zip(calls, prepared.times, strict=True)):
+        if adviser:
+            adviser.call = number + 1
         dropped.update(driven.dropped)
         milliseconds.append(driven.seconds * 1000)
         if driven.extra:
@@ -156,7 +182,7 @@ def run(prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = N
         policy=setup.policy,
         budget=setup.budget,
         options=options,
-        stand_in=standin.MANAGER if managed else "",
+        stand_in=", ".join(_stand_ins(inner, managed=managed, model=options.model)),
         calls=len(conversation.calls),
         failed=failed,
         over=over,
@@ -208,6 +234,13 @@ def _is_managed(policy: Policy) -> bool:
     if isinstance(policy, Composed):
         return any(map(_is_managed, policy.parts))
     return isinstance(policy, SelfManaged) and policy.agent and policy.archive
+
+
+def _stand_ins(policy: Policy, *, managed: bool, model: str) -> list[str]:
+    """The stand-ins that act under a policy, for the agent and for a model."""
+    rules = {"planner": standin.PLANNER, "summariser": standin.SUMMARISER}
+    unasked = [] if model else can_ask(policy)
+    return [*([standin.MANAGER] if managed else []), *dict.fromkeys(rules[extra] for extra in unasked)]
 
 
 def _events(session: Session) -> Mapping[str, Mapping[str, int]]:

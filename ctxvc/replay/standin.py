@@ -16,6 +16,9 @@ import msgspec
 #: Named in each result that a stand-in took part in.
 MANAGER = "manager/1"
 FOLDER = "folder/1"
+#: The same of the fixed rules of a policy that could ask a model and has none.
+PLANNER = "planner's rules/1"
+SUMMARISER = "extract/1"
 
 #: The shares of the budget at which it makes room, and down to which.
 HIGH, LOW = 85, 60
@@ -26,7 +29,7 @@ SHORTEST = 8
 
 _BOARD = re.compile(r"\[dashboard [^\n]*? (\d+) %, [\d,]+ / ([\d,]+) tokens")
 _ROW = re.compile(r"^((?:B|G)\d+(?:[–-]B\d+)?) ([\d→]+) (\d+)r (\S+) \S+ \S+ (\S+) \d+ ?(.*)$", re.MULTILINE)
-_STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+: [^\n]*", re.MULTILINE)
+_STUB = re.compile(r"^\[archived (B\d+)@[0-9a-f]+, [^\n]*", re.MULTILINE)
 _WORD = re.compile(r"[\w./-]+")
 _PARTS = re.compile(r"\w[./_]\w")
 #: Characters of a block of knowledge: of the names in it, and of the newest words of the model.

@@ -111,9 +111,14 @@ def remaining(
 def units(work: Sequence[tuple[Source, tuple[Setup, ...]]], jobs: int) -> list[Unit]:
     """The units of so much work; where there are few sources, their setups are spread over the processes."""
     parts = -(-_PARTS * jobs // max(1, len(work)))
-    return [
-        Unit(source, chunk) for source, setups in work for at in range(parts) if (chunk := tuple(setups[at::parts]))
-    ]
+    chunked = []
+    for source, setups in work:
+        # What a model was paid for is a unit of its own: another that fails does not take it along.
+        paid = tuple(setup for setup in setups if setup.options.model)
+        free = tuple(setup for setup in setups if not setup.options.model)
+        chunks = (*((setup,) for setup in paid), *(free[at::parts] for at in range(parts)))
+        chunked += [Unit(source, chunk) for chunk in chunks if chunk]
+    return chunked
 
 
 def in_order(results: Iterable[Result], sources: Sequence[Source], setups: Sequence[Setup]) -> list[Result]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,13 +11,14 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, is_human, speaks
-from ctxvc.core.plan import admission
+from ctxvc.core.plan import admission, timing
 from ctxvc.core.prompt import cut, tag
 from ctxvc.core.prompt.stub import arguments
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.session.context import Context, newest_rendering
-from ctxvc.session.proof import TRAILER
+from ctxvc.session.proof import TRAILER, Sent
+from ctxvc.store.log.stored_session import RedactedMessages
 from ctxvc.store.log.transaction import AdmittedEntry
 
 #: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
@@ -84,45 +85,98 @@ def _part(block: Any, role: Role, maker: Origin) -> Part:
             return wire.part(block, role, maker)
 
 
-def append(context: Context, messages: Sequence[Message], previews: Mapping[str, str]) -> list[str]:
+def append(
+    context: Context,
+    messages: Sequence[Message],
+    previews: Mapping[str, str],
+    *,
+    spare: int = 0,
+    make_room: Callable[[int], object] | None = None,
+) -> list[str]:
     """Numbers the messages, admits their entries, and appends these, as one record; gives the new blocks' ids.
 
-    `previews` gives, by call, the text that the model sees of a result. All is done under the session's lock, so that
-    an entry is weighed against the very ledger that it joins. Raises: CtxvcError; then nothing was added.
+    `previews` gives, by call, the text that the model sees of a result; `spare` tokens stay free beside the results.
+    All is done under the session's lock, so that an entry is weighed against the very ledger that it joins. Where
+    results would be withheld for lack of room, nothing is added at first: `make_room` gets the counted tokens that come
+    in, and then they are admitted as the prompt is. Raises: CtxvcError; then nothing was added.
     """
-    stored, ids = context.stored, []
+    stored = context.stored
     messages, previews = stored.redacted_messages(messages), stored.redacted(previews)
+    if make_room:
+        # A removal is a record of its own, which another writer may precede and a crash may leave behind alone. Either
+        # way the session is valid, and what did not fit comes back by itself.
+        ids, incoming = _appended(context, messages, previews, spare, all_or_none=True)
+        if not incoming:
+            return ids
+        make_room(incoming)
+    ids, _ = _appended(context, messages, previews, spare)
+    return ids
+
+
+def _appended(
+    context: Context, messages: RedactedMessages, previews: Mapping[str, str], spare: int, *, all_or_none: bool = False
+) -> tuple[list[str], int]:
+    """The new blocks' ids, and 0.
+
+    With `all_or_none`, nothing is added where something would be withheld for lack of room: then no ids, and the counted
+    tokens of what comes in.
+    """
+    stored, sent = context.stored, dict(context.sent)
+    ids: list[str] = []
+    total = lacking = 0
     with stored.writing() as transaction:
         for scope, entry in stored.number(transaction, messages):
             ledger = transaction.ledger(scope)
             texts = _texts(entry)
             view = context.view(ledger, entry.rows, transaction.bodies) if texts else None
-            admitted = admit(ledger, entry, texts, view, previews, context.terms.batch)
-            admitted = _with_tags(context, admitted, ledger, view, transaction.bodies)
-            transaction.append(scope, _with_proof(context, scope, admitted))
+            admitted = admit(ledger, entry, texts, view, previews, context.terms.batch, spare)
+            if scope == context.scope and admitted.total:
+                total, lacking = admitted.total, lacking + admitted.lacking
+            tagged = _with_tags(context, admitted.entry, ledger, view, transaction.bodies)
+            transaction.append(scope, _with_proof(sent, scope, tagged))
             ids += [row.id for row in entry.rows]
-        stored.acknowledge(transaction)
-    return ids
+        if not (all_or_none and lacking):
+            stored.acknowledge(transaction)
+            context.sent = sent
+            return ids, 0
+    return [], total + lacking - context.view().counted
+
+
+class _Admitted(NamedTuple):
+    """An entry as it is recorded, and what `admission.Admitted` says of its tokens."""
+
+    entry: AdmittedEntry
+    total: int = 0
+    lacking: int = 0
 
 
 def admit(
-    ledger: Ledger, entry: Entry, texts: Mapping[str, str], view: View | None, previews: Mapping[str, str], batch: int
-) -> AdmittedEntry:
+    ledger: Ledger,
+    entry: Entry,
+    texts: Mapping[str, str],
+    view: View | None,
+    previews: Mapping[str, str],
+    batch: int,
+    spare: int = 0,
+) -> _Admitted:
     """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
 
     The first message of a human is pinned, a turn begins with a cut, and `texts` are admitted or blocked by their cost
-    in `view` (None if the entry has no texts). `previews` replaces a result's preview, by its call; if all results
-    together cost more than `batch` tokens, the largest are previewed.
+    in `view` (None if the entry has no texts), with `spare` tokens beside them. `previews` replaces a result's preview,
+    by its call; if all results together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
     rows = entry.rows
+    total = lacking = 0
     if any(speaks(row.kind, row.role, row.origin) for row in rows):
         if not any(speaks(row.kind, row.role, row.origin) for row in ledger.rows()):
             rows = tuple(_pinned(row) for row in rows)
         if rows[0].turn > ledger.meta.counters.turn:
             newest = newest_rendering(ledger.meta)
-            first = ledger.meta.source is not None and not tag.begun(ledger)  # the first turn under our hand
-            meta |= {"cuts": cut.at_turn(ledger, due=bool(newest) or first), **newest}
+            first = ledger.meta.source is not None and not tag.any_tag(ledger)  # the first turn under our hand
+            due = bool(newest) or first
+            cuts = timing.cuts_at_turn(view) if view and not due else cut.at_turn(ledger, due=due)
+            meta |= {"cuts": cuts, **newest}
     if view is not None:
         admitted = admission.admit(
             view,
@@ -134,12 +188,13 @@ def admit(
                 row.id: previews[row.call] for row in rows if row.kind == "tool_result" and row.call in previews
             },
             batch=batch,
+            spare=spare,
         )
-        rows = admitted.rows
-        if admitted.blocked:
+        rows, total, lacking = admitted.rows, admitted.total, admitted.lacking
+        if admitted.overflow:
             meta["refused"] = max(1, ledger.meta.refused)
     meta = {name: value for name, value in meta.items() if value != getattr(ledger.meta, name)}
-    return AdmittedEntry(msgspec.structs.replace(entry, rows=rows), meta)
+    return _Admitted(AdmittedEntry(msgspec.structs.replace(entry, rows=rows), meta), total, lacking)
 
 
 def _with_tags(
@@ -165,10 +220,10 @@ def _texts(entry: Entry) -> dict[str, str]:
     return admission.texts(entry.rows, {block: body for block, suffix, body in entry.bodies if not suffix})
 
 
-def _with_proof(context: Context, scope: str, admitted: AdmittedEntry) -> AdmittedEntry:
-    """The entry; a reply's with a trailer on the prompt that it saw."""
+def _with_proof(requests: dict[str, Sent], scope: str, admitted: AdmittedEntry) -> AdmittedEntry:
+    """The entry; a reply's with a trailer on the prompt that it saw, which is taken from `requests`."""
     is_reply = any(row.role == "assistant" for row in admitted.entry.rows)
-    sent = context.sent.pop(scope, None) if is_reply else None
+    sent = requests.pop(scope, None) if is_reply else None
     return admitted._replace(trailers={TRAILER: str(sent)}) if sent else admitted
 
 

@@ -36,6 +36,8 @@ _MOST_VERBS = 4
 _NO_EDIT = frozenset({"pin", "unpin"})
 #: Blocks that a commit's trailer names at most.
 _MOST_TOUCHED = 200
+#: Characters of the reason for which a block left.
+_WHY = 120
 #: Bytes of bodies that are cached in memory.
 _HELD = 64 << 20
 
@@ -60,6 +62,8 @@ class Context:
         self.changed = False
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
+        #: scope → its ledger when the last request was made: the prefix that the provider has cached.
+        self.requested: dict[str, Ledger] = {}
         self.now = now
         #: The terms of the session's policy.
         self.terms = Terms(board="full")
@@ -222,6 +226,7 @@ class Context:
             trailers={
                 "Ctxvc-Blocks": touched(rehearsal),
                 "Ctxvc-Reason": rehearsal.plan.reason,
+                **_why(rehearsal),
                 "Ctxvc-Freed": f"{rehearsal.freed} tokens",
                 **(trailers or {}),
             },
@@ -231,9 +236,14 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once, and results get their tags.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once, with the newest reply its thinking,
+        # and results get their tags.
         fields = {
-            "cuts": cuts.before_reply(self.ledger(), due=bool(tags.without(rehearsal.after))),
+            "cuts": max(
+                cuts.before_reply(self.ledger(), due=bool(tags.without(rehearsal.after))),
+                rehearsal.after.meta.cuts,
+                key=_last,
+            ),
             **newest_rendering(meta),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
@@ -267,6 +277,17 @@ class Context:
             fields = {"cuts": new_cuts, **newest_rendering(ledger.meta)} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
+    @property
+    def guesses(self) -> bool:
+        """Whether the provider's counts are assumed to be the worst, as nothing was reported of this model yet."""
+        return self.ledger().meta.calibration == calibration.UNKNOWN
+
+    def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
+        """The calibration before anything was reported: by the model and window of now, or of `ledger`."""
+        ledger = self.ledger() if ledger is None else ledger
+        a_milli, b = calibration.initial(ledger.meta.model, budget_of(ledger).window)
+        return a_milli, b
+
     def tag(self) -> bool:
         """Gives the results their tags that are due one before the next call; whether there were any."""
         rows = list(self.tagged(tags.due(self.ledger()), self.view(), self.bodies().body))
@@ -283,17 +304,20 @@ class Context:
         """Those of `rows` that get a tag in a prompt of this view, with it."""
         if view.ledger.meta.render < tags.SINCE:
             return iter(())
-        return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.estimated, body=body)
+        return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.part, body=body)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
 
-        Another model has its own window, counts in its own way, and cannot read this one's thinking.
+        Another model has its own window, counts in its own way, and cannot read this one's thinking. As long as the
+        calibration is a guess, it goes with the window.
         """
         ledger = self.ledger()
-        model = fields.get("model", ledger.meta.model)
-        another = not models.is_same(model, ledger.meta.model)
-        settings = {"window": 0, "calibration": tuple(calibration.initial(model)), **fields} if another else fields
+        another = not models.is_same(fields.get("model", ledger.meta.model), ledger.meta.model)
+        settings = {**({"window": 0} if another else {}), **fields}
+        if another or ledger.meta.calibration == self.start():
+            after = ledger.with_meta(msgspec.structs.replace(ledger.meta, **settings))
+            settings = {"calibration": self.start(after), **settings}
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
         if not new:
             return
@@ -325,6 +349,10 @@ def with_cut(ledger: Ledger) -> Ledger:
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
+def _last(places: tuple[int, ...]) -> int:
+    return places[-1] if places else 0
+
+
 def _op(rehearsal: Rehearsal) -> str:
     verbs = {action.verb for action in rehearsal.done}
     return verbs.pop() if len(verbs) == 1 else _MIXED
@@ -341,6 +369,12 @@ def _subject(rehearsal: Rehearsal) -> str:
     groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
     grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)
     return "; ".join([*phrases[:_MOST_VERBS], *more]) + (f" as {', '.join(groups)}" if groups and grouping else "")
+
+
+def _why(rehearsal: Rehearsal) -> dict[str, str]:
+    """Why each block left, as the trailer of a commit has it; empty where the plan does not say."""
+    why = [f"{block} {display.one_line(text, _WHY)}" for action in rehearsal.done for block, text in action.why.items()]
+    return {"Ctxvc-Why": "; ".join(why[:_MOST_TOUCHED])} if why else {}
 
 
 def touched(rehearsal: Rehearsal) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from ctxvc.core.ledger import wire
@@ -19,16 +21,17 @@ from ctxvc.session.context import Context
 from ctxvc.store.pending_plans import PendingPlan
 
 
-def govern(context: Context, policy: Policy, *, cut: bool) -> Rehearsal | None:
+def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) -> Rehearsal | None:
     """Asks the policy, and commits its plan or lets it wait; gives its rehearsal, or None if it proposed nothing.
 
     While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. `cut`
-    means that the prefix breaks here anyway, so that no plan needs to wait. Raises: BadInput if a person's own policy
-    fails.
+    means that the prefix breaks here anyway, so that no plan needs to wait. `incoming` are counted tokens that are
+    about to come in: the policy sees them as a part of the overhead. Raises: BadInput if a person's own policy fails.
     """
     context.stored.refresh()
     own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
     view = context.view()
+    view = replace(view, overhead=view.overhead + incoming)
     plan = own_plan.plan if own_plan else ask_plan(policy, view)
     if plan.asked and not own_plan:
         context.record_ask(actor_name(policy))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -21,6 +23,8 @@ from ctxvc.tokens.meter import Prices
 
 #: The most tokens of a part that a person reads.
 _UNBOUNDED = 1 << 40
+#: Tokens by which a heading in another surface's words, and the place of a result in the request, may be larger.
+_HEADING = 32
 
 
 def part(
@@ -33,21 +37,51 @@ def part(
     most: int = 0,
     bounded: bool = True,
     seconds: float = patterns.TOOL_SECONDS,
+    spare: int = 0,
+    reserved: int = 0,
+    make_room: Callable[[int], object] | None = None,
 ) -> Recovered:
-    """A part of a block, or the list of a group's members; see `Session.recover`."""
+    """A part of a block, or the list of a group's members; see `Session.recover`.
+
+    `make_room` gets the counted tokens of what is read where it does not fit, `reserved` counted and `spare` provider's
+    tokens beside it.
+    """
     context.stored.refresh()
+    reading = partial(_reading, context, address, lines=lines, chars=chars, grep=grep, seconds=seconds)
+    if not bounded:
+        tokens = most or _UNBOUNDED
+    else:
+        tokens = min(_most(context), most or _UNBOUNDED)
+        if make_room:
+            tokens -= _HEADING
+            needed = reading(tokens)[0].tokens
+            if needed > _free(context, spare) - reserved:
+                make_room(needed + _HEADING)
+            reserved += _HEADING
+        tokens = min(tokens, _free(context, spare) - reserved)
+    recovered, resolved = reading(max(0, tokens))
+    if resolved and resolved.row:
+        which = f", {recovered.unit} {recovered.first}-{recovered.last} of {recovered.total}" if recovered.total else ""
+        _accessed(context, resolved, resolved.row, which)
+    return recovered
+
+
+def _reading(
+    context: Context, address: str, tokens: int, *, lines: str, chars: str, grep: str | None, seconds: float
+) -> tuple[Recovered, Resolved | None]:
+    """At most so many tokens of what is addressed, and what that is."""
     resolved = addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
-    room = max(0, _room(context, most) if bounded else most or _UNBOUNDED)
     if resolved and resolved.group:
-        return recover.members(
+        listing = recover.members(
             resolved.group,
             resolved.snapshot.ledger,
             tokens=Prices(context.meter, resolved.snapshot.bodies).body,
-            most=room,
+            most=tokens,
             count=context.meter.count,
             lines=line_span,
         )
+        return listing, resolved
     ((row, body),) = _pieces(context, resolved, address)
     recovered = recover.recovered(
         row,
@@ -56,17 +90,14 @@ def part(
         chars=recover.span(chars) if chars else None,
         grep=grep,
         until=lambda pattern: pattern.until(seconds, time.monotonic),
-        most=room,
+        most=tokens,
         count=context.meter.count,
         # A file that is not text is shown and written with its block.
         address=resolved.row.id
         if resolved and resolved.row and resolved.file and row.kind != resolved.row.kind
         else address,
     )
-    if resolved and resolved.row:
-        which = f", {recovered.unit} {recovered.first}-{recovered.last} of {recovered.total}" if recovered.total else ""
-        _accessed(context, resolved, resolved.row, which)
-    return recovered
+    return recovered, resolved
 
 
 def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
@@ -125,12 +156,17 @@ def _measured(row: Row, data: bytes) -> Row:
     return msgspec.structs.replace(row, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def _room(context: Context, limit: int) -> int:
-    """The most tokens, as we count, of a reading: it must neither be offloaded nor make anything else leave."""
+def _most(context: Context) -> int:
+    """The most counted tokens of a reading: it must not be offloaded itself."""
     view = context.view()
-    free = view.budget.guard - view.used
-    room = min(view.budget.offload, free) * 1000 // max(1, view.calibration[0])
-    return min(room, limit or room)
+    a, b = view.calibration
+    return (view.budget.offload - b) * 1000 // max(1, a)
+
+
+def _free(context: Context, spare: int) -> int:
+    """The counted tokens that are free below the guard, beside `spare` of the provider's."""
+    view = context.view()
+    return (view.budget.guard - spare - view.used) * 1000 // max(1, view.calibration[0])
 
 
 def _readable(context: Context, row: Row) -> None:

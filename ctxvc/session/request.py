@@ -13,7 +13,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan.candidates import candidates
-from ctxvc.core.plan.guard import guard
+from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import is_cut
@@ -22,9 +22,11 @@ from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
+from ctxvc.errors import BadInput, Conflict
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut
+from ctxvc.session.overfull import overfull
+from ctxvc.store import revision
 
 #: Results that a refusal names.
 _NAMED = 5
@@ -48,20 +50,20 @@ def newest(context: Context) -> Slot:
     return last
 
 
-def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
+def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Relief | None = None) -> None:
     """Lets the guard act if the prompt with `spare` more tokens would exceed the budget, as the provider counts.
 
-    It then leaves room for `following` tokens, which its own action brings along. Raises: OverBudget if that is not
-    enough.
+    It then leaves room for `following` tokens, which its own action brings along; `relief` says what leaves first.
+    Raises: OverBudget if that is not enough.
     """
     for attempt in (1, 2):
         view = context.view()
-        mine = spare + view.calibrated(_own_words(view))
+        mine = spare + view.part(_own_words(view))
         if view.used + mine <= view.budget.guard:
             return
         # The guard's action comes with a cut, and it need not remove the tokens that the cut removes.
         ahead = replace(view, ledger=with_cut(view.ledger))
-        rehearsal = guard(ahead, max(mine, following))
+        rehearsal = guard(ahead, max(mine, following), relief)
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)
@@ -73,14 +75,12 @@ def keep_below(context: Context, spare: int = 0, following: int = 0) -> None:
             context.stored.refresh()
             continue
         after = replace(ahead, ledger=rehearsal.after) if rehearsal else ahead
-        needed = view.calibrated(after.counted + _own_words(after))
+        ours = after.counted + _own_words(after)
+        # A guess makes room as far as there is any, and refuses nothing that may fit: the provider is the judge.
+        needed = ours if context.guesses else view.calibrated(ours)
         if needed <= view.budget.effective:
             return
-        raise OverBudget(
-            f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: "
-            f"{_largest(rehearsal.after if rehearsal else ahead.ledger, view)}",
-            hint=Phrase("free-budget"),
-        )
+        raise overfull(after, *context.meter.overheads(revision.now(context.stored)), needed=needed)
 
 
 def _own_words(view: View) -> int:
@@ -192,7 +192,7 @@ class DashboardFeed:
         nudge = self._context.terms.nudge(dashboard_text.crossed(last, totals, thresholds), unnoted)
         text = self._dashboard_text(view, form, last, room, nudge)
         # Its own size may cross one more threshold.
-        own = view.calibrated(self._context.meter.count(text))
+        own = view.part(self._context.meter.count(text))
         updated = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
         more = self._context.terms.nudge(dashboard_text.crossed(last, updated, thresholds), unnoted)
         return text if more == nudge else self._dashboard_text(view, form, last, room, more)
@@ -272,10 +272,3 @@ def turn_began(ledger: Ledger) -> bool:
         if row.role == "assistant" or row.kind == "dashboard":
             return False
     return True
-
-
-def _largest(ledger: Ledger, view: View) -> str:
-    rows = [(view.price.body(row), row) for row in ledger.rows() if row.present and not is_cut(row, ledger.meta)]
-    rows.sort(key=lambda item: (-item[0], item[1].number))
-    blocks = ", ".join(f"{row.id} {row.origin} {row.kind} {tokens:,}" for tokens, row in rows[:5])
-    return f"what may not leave is {blocks or 'the system prompt and the tools'}"

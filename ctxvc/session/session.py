@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,7 +30,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict, NotFound, Phrase
-from ctxvc.session import append, recover, undo
+from ctxvc.session import append, recover, room, undo
 from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
 from ctxvc.session.context import Context, budget_fields, touched
@@ -40,7 +41,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
-from ctxvc.tokens.calibration import Calibrating
+from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
 __all__ = ["Note", "Noted", "Session"]
@@ -123,8 +124,9 @@ class Session:
             chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
             session = Session(stored, actor=actor, policy=chosen)
             requested = budget if isinstance(budget, Budget) else Budget(budget)
+            window = requested.window if budget else session.budget.window
             session.set(
-                **({"calibration": tuple(calibration.initial(model))} if is_new else {}),
+                **({"calibration": tuple(calibration.initial(model, window))} if is_new else {}),
                 **({"model": model} if model else {}),
                 **(budget_fields(requested) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
@@ -279,15 +281,18 @@ class Session:
 
         They are on the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for a
         program's. The content of a result may be a tool's bytes: they are kept exactly, and the model sees them as
-        text, with U+FFFD for bytes that are not. A large result comes in as a preview; one that does not fit even so is
-        blocked (`overflow`). For a call in `shown` the model sees that text instead of the result, if it costs less;
-        the whole result is kept.
+        text, with U+FFFD for bytes that are not. A result over the offload threshold comes in as a preview. For any
+        other, older blocks leave; where that is not enough it is blocked, and comes back with a request that has room.
+        For a call in `shown` the model sees that text instead of the result, if it costs less; the whole result is
+        kept.
         Raises: BadInput for a value that is not a message; CtxvcError, then nothing was added.
         """
         context = self._context
         parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]
         scope = self.scope
-        ids = append.append(context, parts, shown)
+        spare = self._spare()
+        make_room = partial(room.make_room, context, self.policy, spare=spare)
+        ids = append.append(context, parts, shown, spare=spare, make_room=make_room)
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
@@ -326,35 +331,64 @@ class Session:
         self._dashboards.retire()
         self._context.tag()
         with_dashboard = self.shows_dashboard and newest.role == "user"
-        if not with_dashboard:
-            session_request.keep_below(self._context)
-        elif self.terms.visible_board == "off":
-            session_request.keep_below(
-                self._context, self._dashboards.largest()
-            )  # the room is the same with and without a dashboard
-        else:
-            # Room for the dashboard first: a guard that acted after it would need another one to report that.
-            session_request.keep_below(self._context, self._dashboards.room(), self._dashboards.largest())
+        shows = with_dashboard and self.terms.visible_board != "off"
+        largest = self._dashboards.largest() if with_dashboard else 0
+        relief = room.relief(self.policy)
+        # Room for the dashboard first: a guard that acted after it would need another one to report that. The room is
+        # the same with and without a dashboard.
+        session_request.keep_below(self._context, self._dashboards.room() if shows else largest, largest, relief)
+        room.unblock(self._context, self.policy, self._spare())
+        if shows:
             try:
                 self._dashboards.show()
             except Conflict as error:  # the append would have completed a change of scope, and another writer was first
                 self.add(f"[{error}]")
                 self._dashboards.show()
-            session_request.keep_below(self._context)
+            session_request.keep_below(self._context, relief=relief)
         while self._context.tag():  # what a cut in between has made due
-            session_request.keep_below(self._context)
+            session_request.keep_below(self._context, relief=relief)
         self._context.called = self._context.now()
         request = self.prompt()
         self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
+        self._context.requested[self.scope] = self.ledger()
         self._calibrating.sent(self.scope, self._context.view().counted)
         return request
+
+    def _spare(self) -> int:
+        """The tokens that stay free beside results for the next dashboard, as the provider counts."""
+        return self._dashboards.largest() if self.shows_dashboard else 0
 
     def _learn(self, scope: str, reply: Message) -> None:
         """Improves the calibration by the reply's count of the prompt's tokens."""
         meta = self.ledger(scope).meta
-        better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model)
+        start = Calibration(*self._context.start(self.ledger(scope)))
+        better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model, start)
         if better and scope == self.scope:
             self.set(calibration=tuple(better))
+
+    def relieve(self, share: float) -> int:
+        """Frees context down to a share of the budget, or of what is used; gives the tokens that it freed.
+
+        The guard acts. What is freed ends overflow mode. Raises: Conflict.
+        """
+        self.stored.refresh()
+        return room.relieve(self._context, self.policy, share)
+
+    def too_long(self, tokens: int = 0, window: int = 0) -> None:
+        """Takes in that the provider found the newest request too long; the next one is smaller, if that was news.
+
+        `tokens` is its size and `window` what the model takes, as the provider counts, where it says so. A smaller
+        window than was known counts from now on, and keeps a quarter of itself free at most for the reply.
+        """
+        self.stored.refresh()
+        fields: dict[str, Any] = {}
+        if 0 < window < self.budget.window:
+            fields = {"window": window, "reserve": min(self.ledger().meta.reserve, window // 4)}
+        meta, budget = self.ledger().meta, self.budget
+        theirs = max(tokens, min(window or budget.window, budget.window) - budget.reserve)
+        better = self._calibrating.refused(self.scope, theirs, meta.calibration, meta.model)
+        if fields or better:
+            self.set(**fields, **({"calibration": tuple(better)} if better else {}))
 
     def show_board(self) -> None:
         """The next request comes with a full dashboard."""
@@ -362,9 +396,10 @@ class Session:
 
     @property
     def overflow(self) -> bool:
-        """Whether a result did not fit and no room was made since: only verbs that free context are answered.
+        """Whether a result did not fit even as a preview and no room was made since.
 
-        Removals by the guard before a request do not count.
+        Then only calls that free context are answered, unless the guard can make room (`relieve`). Its removals before
+        a request do not count.
         """
         return self.ledger().meta.refused > 0
 
@@ -490,6 +525,7 @@ class Session:
         most: int = 0,
         bounded: bool = True,
         seconds: float = TOOL_SECONDS,
+        reserved: int | None = None,
     ) -> Recovered:
         """A part of a block, in the prompt or not, for a model to read; of a group, the list of its members.
 
@@ -497,10 +533,27 @@ class Session:
         has no such bounds: not `bounded`). Its header names its content and the call for the next part. The access is
         recorded. `lines` and `chars` are ranges as in `41:80`. A person may read deleted blocks, an agent may not. The
         search for `grep` may take `seconds`; 0 for no limit.
+        With `reserved`, what is read is to come in as a result, and so many counted tokens with it: older blocks leave
+        for it as for any result.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
+        spare = self._spare()
+
+        def make_room(tokens: int) -> None:
+            room.make_room(self._context, self.policy, tokens + (reserved or 0), spare)
+
         return recover.part(
-            self._context, address, lines=lines, chars=chars, grep=grep, most=most, bounded=bounded, seconds=seconds
+            self._context,
+            address,
+            lines=lines,
+            chars=chars,
+            grep=grep,
+            most=most,
+            bounded=bounded,
+            seconds=seconds,
+            spare=0 if reserved is None else spare,
+            reserved=reserved or 0,
+            make_room=None if reserved is None else make_room,
         )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:

@@ -1,4 +1,4 @@
-"""A provider's count relative to ours: fitted from the usage that it reports."""
+"""A provider's count relative to ours: learned from the usage that it reports, from the first reply on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ctxvc.core.view.budget import DEFAULT_WINDOW, SMALL
 from ctxvc.tokens import models
 from ctxvc.tokens.models import is_older_claude
 
-#: Calls between two looks at the samples, and how many of the newest are looked at.
+#: Calls between two looks at the samples once there are enough for a fit, and how many of the newest are looked at.
 EVERY = 10
 MOST = 200
 
-#: Thousandths by which a new slope must differ to be taken: each change is a commit.
+#: Thousandths of a prompt by which a fit must differ to be taken: each change is a commit.
 LEAST = 10
+
+#: The share by which the line of a single reply lies above it; of n replies, an n-th of that.
+MARGIN = 0.1
+
+#: Shares of a prompt by which its true size may be above and below the expected one before a fit is possible.
+_ABOVE, _BELOW = 0.01, 0.05
+#: Replies in a row that must be below before a line is lowered: too low a line overruns a window, too high a one
+#: wastes some of it.
+_LOWERING = 3
+#: How much larger the largest prompt must be than the smallest for their difference to fix a slope.
+_SPREAD = 1.25
+#: The most tokens of a chat template that are believed.
+_TEMPLATE = 2_000
 
 
 class Calibrating:
@@ -30,20 +44,62 @@ class Calibrating:
         """A prompt of so many tokens, as we count, goes out."""
         self._sent[scope] = tokens
 
-    def replied(self, scope: str, usage: Mapping[str, int], current: tuple[int, int], model: str) -> Calibration | None:
-        """A better calibration than `current`, from the provider's count in the reply's `usage`; None if none is."""
+    def replied(
+        self,
+        scope: str,
+        usage: Mapping[str, int],
+        current: tuple[int, int],
+        model: str,
+        start: Calibration | None = None,
+    ) -> Calibration | None:
+        """A better calibration than `current`, from the provider's count in the reply's `usage`; None if none is.
+
+        The first reply replaces `start`, the guess that the session began with (by default `initial(model)`).
+        """
         ours, theirs = self._sent.pop(scope, 0), models.usage_of(usage).prompt
-        if model != self._model:
-            self._model, self._samples = model, []  # another model counts in its own way
+        self._begin(model)
         if not ours or not theirs:
             return None
         self._samples = [*self._samples[1 - MOST :], (ours, theirs)]
-        if len(self._samples) < MIN_SAMPLES or len(self._samples) % EVERY:
+        line = Calibration(*current)
+        if len(self._samples) < MIN_SAMPLES:
+            return self._early(line, initial(model) if start is None else start)
+        if len(self._samples) % EVERY:
             return None
-        fitted = fit(self._samples, Calibration(*current))
-        return (
-            fitted if abs(fitted.a_milli - current[0]) >= LEAST or abs(fitted.b - current[1]) >= ours // 100 else None
+        fitted = fit(self._samples, line)
+        differs = max(abs(fitted.actual(size) - line.actual(size)) * 1000 // size for size, _ in self._samples)
+        return fitted if differs >= LEAST else None
+
+    def refused(self, scope: str, theirs: int, current: tuple[int, int], model: str) -> Calibration | None:
+        """A calibration by which the prompt that the provider refused has `theirs` tokens or more; None if it has.
+
+        The prompt waits for no reply any more. A size that is no size of it says nothing.
+        """
+        ours = self._sent.pop(scope, 0)
+        self._begin(model)
+        if not _is_believable(ours, theirs) or theirs <= Calibration(*current).actual(ours):
+            return None
+        return early([*self._samples, (ours, theirs)])
+
+    def _begin(self, model: str) -> None:
+        if model != self._model:
+            self._model, self._samples = model, []  # another model counts in its own way
+
+    def _early(self, current: Calibration, start: Calibration) -> Calibration | None:
+        """The line of the few replies so far, where it is better than the current one."""
+        samples = [sample for sample in self._samples if _is_believable(*sample)]
+        if not samples or samples[-1] != self._samples[-1]:
+            return None
+        ours, theirs = samples[-1]
+        too_low = theirs > current.actual(ours) * (1 + _ABOVE)
+        newest = samples[-_LOWERING:]
+        too_high = len(newest) == _LOWERING and all(
+            current.actual(own) > provider * (1 + _BELOW) for own, provider in newest
         )
+        if not (current == start or too_low or too_high):
+            return None
+        line = early(samples)
+        return line if line != current else None
 
 
 class Calibration(NamedTuple):
@@ -64,14 +120,42 @@ _PLAUSIBLE = 0.5, 3.0  # a slope outside says that the samples do not fix one
 _CLAUDE = re.compile(r"claude|^(?:opus|sonnet|haiku|fable|mythos)")
 
 
-def initial(model: str) -> Calibration:
+#: What is assumed of a model that no table knows, where its window is small: a local one with a vocabulary of its own
+#: may count twice our tokens, and its chat template some hundreds more.
+UNKNOWN = Calibration(2000, 512)
+
+
+def initial(model: str, window: int = DEFAULT_WINDOW) -> Calibration:
     """What to start from before the provider has reported anything: 1.5 for current Claude models, 1.2 for older ones.
 
-    Any other model is taken at our own count.
+    Any other model of the table is taken at our own count, and so is one that is not in it in a large window; in a
+    small `window`, where the first prompt may fill it, that is `UNKNOWN`.
     """
-    if not _CLAUDE.search(model.lower()):
-        return Calibration()
-    return Calibration(1200) if is_older_claude(model) else Calibration(1500)
+    if _CLAUDE.search(model.lower()):
+        return Calibration(1200) if is_older_claude(model) else Calibration(1500)
+    return UNKNOWN if window < SMALL and models.window(model) is None else Calibration()
+
+
+def early(samples: Sequence[tuple[int, int]]) -> Calibration:
+    """A line from fewer samples than a fit takes: through the newest one, and above it by `MARGIN` over their number.
+
+    Its slope is the median between samples of clearly different sizes, at least nine tenths of the newest ratio. Where
+    they fix none it is that ratio; of a small prompt at most 2, since the template is much of it. Larger prompts are
+    more likely overestimated than not; of smaller ones it is enough that this one was taken.
+    """
+    ours, theirs = samples[-1]
+    ratio = theirs / ours
+    slopes = [(v - y) / (u - x) for x, y in samples for u, v in samples if u >= x * _SPREAD]
+    slope = max(_median(slopes), 0.9 * ratio) if slopes else ratio
+    slope = min(slope, ratio, _PLAUSIBLE[1] if ours >= _TEMPLATE else UNKNOWN.a_milli / 1000)
+    above = 1 + MARGIN / len(samples)
+    return Calibration(round(slope * above * 1000), round((theirs - slope * ours) * above))
+
+
+def _is_believable(ours: int, theirs: int) -> bool:
+    """Whether a provider may count `theirs` where we count `ours`: some report only what was not in their cache."""
+    low, high = _PLAUSIBLE
+    return ours in _POSSIBLE and low * ours <= theirs <= high * ours + _TEMPLATE
 
 
 def fit(samples: Sequence[tuple[int, int]], start: Calibration) -> Calibration:

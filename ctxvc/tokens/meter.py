@@ -96,10 +96,17 @@ class Meter:
 
     def overhead(self, snapshot: Snapshot) -> int:
         """The tokens of system prompt and tools."""
+        return sum(self.overheads(snapshot))
+
+    def overheads(self, snapshot: Snapshot) -> tuple[int, int]:
+        """The tokens of the system prompt, and those of the tools."""
         texts = [snapshot.system if isinstance(snapshot.system, str) else _json(snapshot.system), _json(snapshot.tools)]
-        sources = [_text_source(text_given) for text_given in texts if text_given]
+        sources = [_text_source(text_given) for text_given in texts]
         counts = self._counts([sources], snapshot.ledger.meta.model)
-        return sum(counts[source.digest] for source in sources)
+        system, tools = (
+            counts[source.digest] if source_text else 0 for source, source_text in zip(sources, texts, strict=True)
+        )
+        return system, tools
 
     def _counts(self, sources: list[list[_Source]], model: str, *, fresh: bool = False) -> dict[bytes, int]:
         flat = [source for block_sources in sources for source in block_sources]

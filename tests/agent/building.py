@@ -12,7 +12,7 @@ import anthropic
 from ctxvc.agent import Adapter, AsyncAdapter, Reply, definitions
 from ctxvc.core.policy import Policy
 from ctxvc.session.session import Session
-from tests.making.provider import MODEL, SYSTEM, WORDS
+from tests.making.provider import MODEL, SYSTEM, WORDS, plain
 from tests.messages_api import MessagesApi
 from tests.messages_api.wire import Block, signature
 
@@ -38,9 +38,7 @@ def opened(
     session = Session.open(
         path, name, model=MODEL, budget=budget, system=SYSTEM, tools=definitions(terms, own=own), **more
     )
-    if new:
-        session.set(calibration=(1000, 0))
-    return session
+    return plain(session) if new else session
 
 
 def output(call: Block, lines: int = 60) -> str:

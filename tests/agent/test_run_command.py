@@ -236,7 +236,8 @@ def test_who_gives_no_answer_has_said_no(monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> None:
     code, _, err = ran(folder, "do it", "--budget", "1000", script=[{"content": "Done."}])
     assert code == 1
-    assert "larger budget" in err
+    assert "the tools 1," in err
+    assert "give --budget" in err
     assert "`ctxvc run --resume run-1` goes on from there" in err
 
 
@@ -246,6 +247,7 @@ def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> Non
         (said("Done."), (), "said", 0),
         (said(Reply([text("No.")], stop_reason="refusal")), (), "refused", 1),
         (endless([[call("list_files")]]), ("--max-cost", "0.000001"), "cost", 1),
+        (endless([[call("list_files")]]), ("--max-tokens-total", "4000"), "tokens", 1),
         pytest.param(endless([[call("list_files")]]), ("--max-steps", "2"), "steps", 1, marks=pytest.mark.slow),
         pytest.param(
             endless([Reply([call("bash", command="touch half")], stop_reason="max_tokens")]),
@@ -255,7 +257,7 @@ def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> Non
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["said", "refused", "cost", "steps", "cut"],
+    ids=["said", "refused", "cost", "tokens", "steps", "cut"],
 )
 def test_the_exit_code_says_whether_it_is_done(
     folder: Path, assistant: Assistant, words: tuple[str, ...], why: str, code: int

@@ -46,4 +46,4 @@ def test_whatever_comes_nothing_of_control_is_left(output: str) -> None:
 
 
 def test_a_huge_line_of_progress_is_its_last_state() -> None:
-    assert settled("".join(f"\r{number}" for number in range(300_000))) == "299999"
+    assert settled("".join(f"\r{number}" for number in range(60_000))) == "59999"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,14 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal of which nobody wants anything."""
     for name in ("CLICOLOR_FORCE", "CTXVC_PAGER", "PAGER", "LESS", "COLUMNS", "_CTXVC_COMPLETE"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _vocabulary_unpacked_once() -> Iterator[None]:
+    """`doctor` unpacks it each time, to see whether it is whole: the same bytes need that only once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lzma, "decompress", cache(lzma.decompress))
+        yield
 
 
 @pytest.fixture(scope="session")

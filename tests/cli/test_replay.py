@@ -428,6 +428,81 @@ def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
     assert (tmp_path / "results.asked.jsonl").read_bytes().count(b"\n") == 1
 
 
+# --- a model for policies that ask one
+
+
+def planner(request: Mapping[str, Any]) -> str:
+    """Folds the oldest object that the index lists, if it is asked for a plan."""
+    index = request["messages"][-1]["content"][-1]["text"].partition("as data, not as instructions")[2]
+    name = next(line.split()[1] for line in index.splitlines() if line.startswith("function "))
+    return (
+        "<above_conversation_summary>Reads.</above_conversation_summary>"
+        f'<gc_plan><fold kind="function" reason="old">{name}</fold></gc_plan>'
+    )
+
+
+ASKING = ["--no-store", "--policy", "planned,window", "--budget", "12k", "--jobs", "1"]
+
+
+def test_a_model_plans_and_its_calls_are_paid_for_apart(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, out = recording(tmp_path / "talk.jsonl", steps=16, lines=100), tmp_path / "results.jsonl"
+    by_rule = run("replay", talk, *ASKING, "--out", out, "--json")
+    with serve(planner) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        with_model = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out, "--json")
+        assert with_model.exit_code == 0, with_model.output
+        asked = len(api.bodies)
+        again = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
+        assert len(api.bodies) == asked > 0
+        elsewhere = run("replay", talk, *ASKING[:-1], "2", "--model", "claude-opus-5-5", "--json")
+        assert len(api.bodies) == 2 * asked
+
+    rules, window = json.loads(by_rule.stdout)["items"]
+    planned, same = json.loads(with_model.stdout)["items"]
+    assert (rules["stand_in"], rules["model"], rules["planner"]) == ("planner's rules/1", "", 0)
+    assert (planned["stand_in"], planned["model"]) == ("", "claude-opus-5-5")
+    assert 0 < planned["planner"] < planned["cost"] and planned["summariser"] == 0
+    assert window == same  # nobody asks under it, so its result is of no model, and was there
+    assert json.loads(elsewhere.stdout)["items"] == [planned, same]
+    assert "asks claude-opus-5-5 for planned" in with_model.stderr
+    assert f"of its cost {planned['planner']:.3f} is planning" in again.stderr
+    assert [(one.policy, one.options.model) for one in results(out)] == [
+        ("planned", ""), ("planned", "claude-opus-5-5"), ("window", ""),
+    ]  # fmt: skip
+    (message,) = {body["messages"][0]["content"][0]["text"] for body in api.bodies}
+    assert message == "Find the port."
+    assert all(body["tool_choice"] == {"type": "none"} for body in api.bodies)
+
+
+def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, out = recording(tmp_path / "talk.jsonl", steps=16, lines=100), tmp_path / "results.jsonl"
+    with serve(script(Refusal(404, "not_found_error", "no such model"))) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        done = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
+    assert done.exit_code == 1
+    assert "no such model" in done.stderr
+    assert [one.policy for one in results(out)] == ["window"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policy", "window", "--model", "m"], "no policy that asks a model"),
+        (["--policy", "planned", "--model", "m", "--cluster", "tcp://nowhere:1"], "no key for a model"),
+    ],
+)
+def test_a_model_that_nobody_can_ask_is_refused(run: Run, talk: Path, words: list[str], message: str) -> None:
+    done = run("replay", talk, "--no-store", *words)
+    assert done.exit_code == 1
+    assert message in done.stderr
+
+
 # --- experiments
 
 
@@ -450,6 +525,8 @@ def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
         (("split",), "split needs recordings"),
         (("split", "nowhere.jsonl"), "there is no file or folder"),
         (("--json",), "print tables"),
+        (("layers", "here.jsonl", "--model", "m"), "layers takes no --model"),
+        (("memory", "here.jsonl", "--out", "o.jsonl"), "memory takes no --out"),
     ],
 )
 def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from ctxvc.cli import main
 from ctxvc.cli.registry import COMMANDS
@@ -67,21 +68,15 @@ def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
 
 def completed(folder: Path, *words: str) -> list[str]:
     """What bash is offered for the last word."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ctxvc"],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "_CTXVC_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(["ctxvc", *words]),
-            "COMP_CWORD": str(len(words)),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
+    asked = {
+        "_CTXVC_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["ctxvc", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = CliRunner().invoke(main.cli, env=asked)
+    assert (done.exit_code, done.stderr) == (0, "")
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 

@@ -210,8 +210,8 @@ def test_a_long_answer_goes_through_the_pager_that_is_set(built: Path) -> None:
 
 @pytest.mark.parametrize("setting", [{"CTXVC_PAGER": "cat"}, {"CTXVC_PAGER": ""}], ids=["cat", "empty"])
 def test_no_pager_is_run_where_none_is_wanted(built: Path, setting: dict[str, str]) -> None:
-    assert "step 5" in on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")[0]
-    assert "paged:" not in on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")[0]
+    told, _ = on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")
+    assert "step 5" in told and "paged:" not in told
 
 
 def test_no_pager_is_run_for_json_or_when_told_not_to(built: Path) -> None:

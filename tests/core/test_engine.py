@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -81,7 +81,6 @@ def prompt(ledger: Ledger, held: Held) -> list[Any]:
     return sendable(content(ledger, held))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataObject) -> None:
     view, held = data.draw(worked_on())
@@ -99,7 +98,6 @@ def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataOb
     assert all(len(problem.text) < 400 and len(problem.target) <= 40 for problem in done.problems)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_is_counted_on_the_way_is_what_the_whole_prompt_costs_in_the_end(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
@@ -116,7 +114,6 @@ def test_what_is_counted_on_the_way_is_what_the_whole_prompt_costs_in_the_end(da
         assert trial.total == view_module.measure(view.ledger.with_rows(rows).with_groups(groups), view.price)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> None:
     """With host's groups, pruned blocks in groups, blocked ones, absent ones without a stub."""
@@ -136,7 +133,6 @@ def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> N
         assert refused(done.after, held) == []
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
@@ -145,7 +141,6 @@ def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
     assert done.tokens_after < done.tokens_before if done else done.tokens_after == done.tokens_before
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_automation_removes_nothing_that_a_human_wrote_and_nothing_protected_or_open(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
@@ -162,7 +157,6 @@ def test_automation_removes_nothing_that_a_human_wrote_and_nothing_protected_or_
             assert now.removed_by == plan.actor
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_restoring_everything_gives_back_the_prompt_to_the_last_byte(data: st.DataObject) -> None:
     ledger, held = numbered(data.draw(conversations()))
@@ -178,7 +172,6 @@ def test_restoring_everything_gives_back_the_prompt_to_the_last_byte(data: st.Da
     assert {row.state for row in done.after.rows()} <= {"visible", "pinned"}
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_same_plan_again_changes_nothing(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
@@ -194,7 +187,6 @@ def test_the_same_plan_again_changes_nothing(data: st.DataObject) -> None:
             assert {problem.why for problem in again.problems if problem.target in done} <= {"gone"}
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_every_address_in_a_stub_leads_to_what_has_that_checksum(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core import scope
@@ -119,7 +119,6 @@ def test_notes_are_inherited_but_those_that_were_taken_away() -> None:
     assert scope.inherited(held) == ("B3", "B4", "B7")
 
 
-@settings(max_examples=40, deadline=None)
 @given(conversations(), st.data())
 def test_a_new_scope_is_valid_and_goes_on_with_numbers_of_its_own(said: list[Message], data: st.DataObject) -> None:
     held, bodies = numbered(said)
@@ -143,7 +142,6 @@ def test_a_new_scope_is_valid_and_goes_on_with_numbers_of_its_own(said: list[Mes
     assert entry.rows[0].parent == (humans[0] if humans else "")
 
 
-@settings(max_examples=40, deadline=None)
 @given(conversations(), st.data())
 def test_whatever_is_inherited_nothing_points_to_what_is_not(said: list[Message], data: st.DataObject) -> None:
     held = data.draw(arranged(numbered(said)[0]))
@@ -246,7 +244,6 @@ def test_what_must_stay_is_not_covered() -> None:
     assert scope.span(stand(held, B5="pinned", B2="archived", B8="masked")) == ("B4", "B6", "B7", "B8")
 
 
-@settings(max_examples=40, deadline=None)
 @given(conversations(), st.data())
 def test_what_a_note_covers_may_leave(said: list[Message], data: st.DataObject) -> None:
     held = data.draw(arranged(numbered(said)[0]))

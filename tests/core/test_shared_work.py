@@ -12,7 +12,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import ledger as ledgers
@@ -64,7 +64,6 @@ def anew(ledger: Ledger) -> Ledger:
 
 
 @given(histories(), prices, prices)
-@settings(max_examples=50, deadline=None)
 def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
     made: tuple[list[Ledger], Held], price: Sizes, other: Sizes
 ) -> None:
@@ -88,7 +87,6 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
 
 
 @given(histories(), st.data())
-@settings(max_examples=50, deadline=None)
 def test_the_rows_that_are_not_looked_at_would_show_nothing(
     made: tuple[list[Ledger], Held], data: st.DataObject
 ) -> None:
@@ -109,7 +107,6 @@ def test_the_rows_that_are_not_looked_at_would_show_nothing(
 
 
 @given(histories(), prices, st.tuples(st.integers(500, 2_000), st.integers(-50, 50)), st.integers(0, 500))
-@settings(max_examples=40, deadline=None)
 def test_totals_are_those_of_the_dashboard(
     made: tuple[list[Ledger], Held], price: Sizes, calibration: tuple[int, int], overhead: int
 ) -> None:
@@ -126,7 +123,6 @@ def test_totals_are_those_of_the_dashboard(
 
 
 @given(histories())
-@settings(max_examples=50, deadline=None)
 def test_a_request_made_of_what_the_last_one_had_is_the_same_request(made: tuple[list[Ledger], Held]) -> None:
     ledgers_, held = made
     kept = bodies_of(held)

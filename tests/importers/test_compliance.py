@@ -302,7 +302,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, data: st.DataObject) -> None:
     if path := next((path for path in own_files(format) if path.suffix == ".json" and data.draw(st.booleans())), None):
@@ -321,7 +321,7 @@ def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 @pytest.mark.parametrize("format", [*LOGS, "ctxvc-trajectory"])
 def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any, tmp_path: Path) -> None:
-    """Each value of each file once, where files are small enough for it."""
+    """Each value of each file, where files are small enough for it, by every other of the wrong values."""
     path = tmp_path / "log.jsonl"
     done = 0
     for file in own_files(format):
@@ -332,7 +332,7 @@ def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any,
         )
         if format in LOGS and file.suffix == ".jsonl":
             lines = [max(lines, key=lambda line: len(json.dumps(line)))]
-        for container, key in list(places(lines)):
+        for container, key in list(places(lines))[WRONG.index(wrong) % 2 :: 2]:
             right, container[key] = container[key], wrong
             read = is_read_or_refused(format, written(path, lines))
             assert read or format in LOGS or container is lines or key == "format", "a header is all that it needs"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
+from ctxvc.core.display import decode
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role, Verb
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
@@ -380,7 +381,9 @@ def _stub(row: Row) -> str:
 def _group(choose: Choices, name: str, members: list[str], outer: str, rows: list[Row]) -> Group:
     group = Group(id=name, members=tuple(members), group=outer)
     if choose.coin():
-        stub = stubs.group_stub(group, blocks=len(members), tokens=choose.of((None, 7)), size=9, digest="3fa9c1")
+        stub = stubs.group_stub(
+            group, steps=(1, 2), blocks=len(members), tokens=choose.of((None, 7)), size=9, digest="3fa9c1"
+        )
         return msgspec.structs.replace(group, stub=stub)
     ids = [row.id for row in rows]
     summary = tuple(dict.fromkeys(choose.some(ids, 0, 3)))
@@ -550,9 +553,11 @@ def worked_on(draw: st.DrawFn) -> tuple[View, Mapping[tuple[str, str], bytes]]:
     ledger, held = numbered(draw(conversations()))
     choose = draw(choices(280))
     cuts = choose.of(((), (choose.number(1, 9),)))
-    ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts))
+    ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts, render=choose.number(1, 2)))
     budget = Budget(window=choose.of([300, 2000, 10**6]))
     view = View(ledger=ledger, price=draw(prices), budget=budget)
+    if choose.coin():
+        view = dataclasses.replace(view, words=lambda row: decode(held[row.id, ""]))
     for _ in range(choose.number(0, 4)):
         plan = _plan(choose, view.ledger, ("archive", "archive", "archive", "archive", *VERBS), ["user"], 4)
         plan = msgspec.structs.replace(plan, allow_user=True)

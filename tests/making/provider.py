@@ -15,6 +15,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
+from ctxvc.tokens.calibration import Calibrating
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import BINDING_BETA, Block, blocks, signature
 
@@ -29,9 +30,20 @@ TOOLS = [
 
 def create(path: Path, *, budget: int = 32_000, name: str = "demo", model: str = MODEL, **fields: Any) -> Session:
     """A new session of a store at `path`, with a system prompt and tools; its tokens are counted as they are."""
-    made = Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields)
-    made.set(calibration=(1000, 0))
-    return made
+    return plain(Session.open(path, name, model=model, budget=budget, system=SYSTEM, tools=TOOLS, **fields))
+
+
+def plain(session: Session, calibration: tuple[int, int] = (1000, 0)) -> Session:
+    """The session, whose tokens are counted as they are whatever the judge reports, which counts in its own way."""
+    session.set(calibration=calibration)
+    session._calibrating = _Deaf()
+    return session
+
+
+class _Deaf(Calibrating):
+    """Learns nothing."""
+
+    def replied(self, *_: object) -> None: ...
 
 
 def sent(request: Request) -> dict[str, Any]:
@@ -104,11 +116,11 @@ def tokens_of(session: Session, request: Request) -> int:
     count = session._context.meter.count
     body = request.body()
     words = [json.dumps(body.get("tools", ""), separators=(",", ":")), str(body.get("system", ""))]
-    words += [each for message in body["messages"] for block in message["content"] for each in _texts(block)]
+    words += [each for message in body["messages"] for block in message["content"] for each in texts(block)]
     return sum(count(each) for each in words if each)
 
 
-def _texts(block: Block) -> Iterator[str]:
+def texts(block: Block) -> Iterator[str]:
     match block["type"]:
         case "text":
             yield block["text"]
@@ -119,7 +131,7 @@ def _texts(block: Block) -> Iterator[str]:
             yield json.dumps(block["input"], separators=(",", ":"), ensure_ascii=False)
         case "tool_result":
             for inner in blocks(block.get("content")):
-                yield from _texts(inner)
+                yield from texts(inner)
 
 
 def inside_budget(session: Session, request: Request) -> None:
@@ -154,7 +166,7 @@ def addresses(request: Request, *, boards: bool = True) -> set[str]:
         if message["role"] == "assistant":
             continue
         for block in message["content"]:
-            for words in _texts(block):
+            for words in texts(block):
                 found.update(re.findall(r"(?m)^\[(?:archived|masked|blocked) ([BG][0-9]+(?:@[0-9a-f]+)?)", words))
                 if boards and words.startswith("[dashboard"):
                     found.update(re.findall(r"(?m)^([BG][0-9]+) [0-9]", words))

@@ -269,7 +269,7 @@ some_request = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(some_request)
 def test_whatever_comes_is_judged_and_nothing_raises(body: dict[str, Any]) -> None:
     for version in ("2023-06-01", rules.VERSION):

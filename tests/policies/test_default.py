@@ -1,60 +1,119 @@
-"""The default policy: clearing in batches, the agent's own tools, scopes, and no planner."""
+"""The default policy: what stands nowhere else and was used last stays; the agent's own tools, scopes, no planner."""
 
 from __future__ import annotations
 
+import json
+import time
+
+import msgspec
 import pytest
 
-from ctxvc.core.view.budget import Budget, Ladder
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import measure
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
-from tests.making.conversation import LONG, human, step, steps
+from tests.making.conversation import LONG, human, reply, result, results, steps
 from tests.policies.laws import settled
-from tests.policies.recorded import running, states
+from tests.policies.recorded import Run, running, states
 
 POLICY = Default()
 
 
-def test_above_clear_the_oldest_results_leave_down_to_the_low_water_mark() -> None:
+def call(
+    number: int, tool: str, arguments: dict[str, object], output: str = LONG, error: bool = False
+) -> list[Message]:
+    name = f"call-{number}"
+    part = wire.call_part(tool, name, json.dumps(arguments).encode())
+    answer = wire.result_part(output, name, error=error)
+    return [Message(role="assistant", parts=(part,)), Message(role="user", parts=(answer,))]
+
+
+def state(run: Run, tool: str) -> list[str]:
+    return [row.state for row in run.ledger.rows() if row.kind == "tool_use" and row.tool == tool]
+
+
+def test_below_the_trigger_nothing_leaves_and_above_it_a_batch_goes_down_to_the_low_mark() -> None:
     made = running(human("Do it"), *steps(20))
-    assert not POLICY.propose(made.view(29_000)).actions
-    tried = settled(POLICY, made, 28_000)
-    assert tried.tokens_after <= 0.4 * 28_000 < tried.tokens_after + 900
-    assert states(made.ledger) == ["archived"] * len(tried.rows) + ["visible"] * (20 - len(tried.rows))
+    used = made.view(100_000).used
+    assert not POLICY.propose(made.view(int(used / 0.94))).actions
+    budget = int(used / 0.96)
+    tried = settled(POLICY, made, budget)
+    assert 0.5 * budget < tried.tokens_after <= 0.61 * budget
 
 
-def test_the_newest_six_results_stay_and_three_in_a_small_window() -> None:
-    def kept(window: int, **knobs: int) -> int:
-        made = running(human("words " * window), *steps(20))
-        settled(Default(**knobs), made, window)  # type: ignore[arg-type]
-        return states(made.ledger).count("visible")
-
-    assert (kept(99_999), kept(100_000), kept(100_000, keep=2)) == (3, 6, 2)
-
-
-def test_clear_is_the_budgets_own_threshold() -> None:
+def test_where_a_result_leaves_a_short_stub_stands_below_its_call() -> None:
     made = running(human("Do it"), *steps(20))
-    assert POLICY.propose(made.view(Budget(40_000, ladder=Ladder(clear=0.42)))).actions
-    assert not POLICY.propose(made.view(Budget(40_000))).actions
-    assert POLICY.propose(made.view(Budget(40_000, reserve=15_000))).actions
+    settled(POLICY, made, int(made.view(100_000).used / 0.96))
+    stubs = {row.stub for row in made.ledger.rows() if row.kind == "tool_result" and row.stub and not row.group}
+    assert stubs
+    assert all(stub.count(";") == 0 and stub.endswith(" tokens]") for stub in stubs)
 
 
-def test_errors_and_excluded_tools_are_not_cleared() -> None:
-    made = running(human("Do it"), *step(1, LONG, error=True), *step(2, LONG, tool="record"), *steps(18, first=3))
-    settled(Default(exclude=("record",)), made, 28_000)
-    assert states(made.ledger)[:3] == ["visible", "visible", "archived"]
+def test_the_human_words_and_the_newest_step_stay() -> None:
+    made = running(human("Do it"), *steps(10), human("Go on"), *steps(10, first=11))
+    settled(Default(low_water=0.0, trigger=0.0), made, 20_000)
+    assert [row.state for row in made.ledger.rows() if row.origin == "human"] == ["visible", "visible"]
+    assert states(made.ledger)[-1] == "visible"
+
+
+def test_the_newest_task_list_and_the_agreed_plan_stay_and_older_lists_leave() -> None:
+    lists = [message for at in range(3) for message in call(at, "TodoWrite", {"todos": f"list {at} " * 40}, "ok")]
+    plans = [*call(7, "ExitPlanMode", {"plan": "first " * 40}, "no", error=True)]
+    agreed = [*call(8, "ExitPlanMode", {"plan": "do this and that " * 10}, "User has approved your plan")]
+    made = running(human("Do it"), *plans, *agreed, *lists, *steps(12))
+    settled(Default(low_water=0.0, trigger=0.0), made, 20_000)
+    assert state(made, "TodoWrite") == ["archived", "archived", "visible"]
+    assert state(made, "ExitPlanMode") == ["archived", "visible"]
+
+
+def test_a_plan_that_takes_too_much_of_the_budget_leaves_like_others() -> None:
+    made = running(human("Do it"), *call(8, "ExitPlanMode", {"plan": "do this " * 2_000}, "yes"), *steps(12))
+    settled(Default(low_water=0.0, trigger=0.0), made, 15_000)
+    assert state(made, "ExitPlanMode") == ["archived"]
+
+
+def test_files_that_the_user_named_stay() -> None:
+    reads = [*call(1, "Read", {"file_path": "/work/docs/spec.md"}), *call(2, "Read", {"file_path": "/work/src/a.py"})]
+    for protect, expected in ((("*.md",), "visible"), (("/work/docs/*",), "visible"), ((), "archived")):
+        made = running(human("Do it"), *reads, *steps(12))
+        settled(Default(low_water=0.0, trigger=0.0, protect=protect), made, 20_000)
+        assert (state(made, "Read")[0], state(made, "Read")[1]) == (expected, "archived")
+
+
+def test_a_ceiling_counts_in_a_window_that_is_larger() -> None:
+    made = running(human("Do it"), *steps(20))
+    used = made.view(10**6).used
+    assert not POLICY.propose(made.view(10**6)).actions
+    tried = settled(Default(ceiling=used), made, 10**6)
+    assert tried.tokens_after <= 0.61 * used
+    assert Default(ceiling=used).high(Budget(10**6)) == int(used * 0.95)
+
+
+def test_the_plan_says_of_each_block_why_it_leaves() -> None:
+    made = running(human("Do it"), *steps(20))
+    plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.96)))
+    for action in plan.actions:
+        assert set(action.why) == set(action.targets)
+        assert all(why.startswith("value ") and "words nowhere else" in why for why in action.why.values())
 
 
 def test_a_batch_is_not_one_result_a_call() -> None:
-    def clearings(policy: Default) -> int:
-        made = running(human("words " * 9_000), *steps(6))
-        count = 0
-        for number in range(20, 50):
-            count += bool(settled(policy, made, 16_000))
-            made.append(*step(number, LONG[:1_000]))
-        return count
+    made = running(human("Do it"), *steps(18))
+    batches = 0
+    for number in range(20, 60):
+        batches += bool(settled(POLICY, made, 16_000))
+        made.append(*steps(1, first=number))
+    assert batches < 10
 
-    assert clearings(POLICY) < 12 < clearings(Default(least=0))
+
+def test_a_repeated_batch_changes_nothing() -> None:
+    made = running(human("Do it"), *steps(20))
+    budget = int(made.view(100_000).used / 0.96)
+    settled(POLICY, made, budget)
+    assert not POLICY.propose(made.view(budget)).actions
 
 
 def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> None:
@@ -68,7 +127,55 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {}, 0)
 
 
-@pytest.mark.parametrize("made", [{"low_water": 2}, {"least": -1}, {"keep": -1}])
-def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"is a (share of the budget|number)"):
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"low_water": 2},
+        {"low_water": 0.9, "trigger": 0.5},
+        {"ceiling": -1},
+        {"weights": ("read",)},
+        {"weights": ("nothing=1",)},
+        {"weights": ("read=nan",)},
+    ],
+)
+def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"is a (share of the budget|number)|are not|is no weight"):
         Default(**made)  # type: ignore[arg-type]
+
+
+def test_a_weight_changes_what_leaves() -> None:
+    names = " ".join(f"name_{number:04}" for number in range(200))
+    texts = [human("Do it"), reply(names), reply("", "r1"), results(result("r1", names.replace("name", "other")))]
+
+    def first(**knobs: tuple[str, ...]) -> str:
+        made = running(*texts, *steps(1, "short"), *steps(1, "newest", first=2))
+        used = made.view(10**6).used
+        plan = Default(trigger=0.9, low_water=0.8, **knobs).propose(made.view(used))
+        return plan.actions[0].targets[0]
+
+    assert first(weights=("text=100",)) != first(weights=("run=100",))
+
+
+def test_two_thousand_rows_are_judged_in_time() -> None:
+    long = [
+        message
+        for at in range(1_000)
+        for message in steps(1, " ".join(f"word_{at * 7 + k:05}" for k in range(60)), first=at)
+    ]
+    made = running(human("Do it"), *long)
+    view = made.view(10**9)
+    measure(view.ledger, view.price)
+    start = time.perf_counter()
+    assert not POLICY.propose(view).actions
+    idle = time.perf_counter() - start
+    budget = int(view.used / 0.96)
+    start = time.perf_counter()
+    assert POLICY.propose(made.view(budget)).actions
+    assert idle < 0.1
+    assert time.perf_counter() - start < 3
+
+
+def test_a_plan_is_one_value_on_disk_and_back() -> None:
+    made = running(human("Do it"), *steps(20))
+    plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.96)))
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=type(plan)) == plan

@@ -22,7 +22,7 @@ def test_oldest_turn_folds_whole_turns_chronologically_and_keeps_the_latest() ->
     plan = OldestTurn(target=0.3).propose(working().view(20_000))
 
     assert names(plan) == [("archive", tuple(f"B{n}" for n in range(first, first + 9))) for first in (2, 12, 22)]
-    assert [action.index for action in plan.actions] == ["Now record 0.", "Now record 1.", "Now record 2."]
+    assert {action.index for action in plan.actions} == {""}, "its stub says what was done"
     assert plan.reason == "13,800 of 20,000 tokens: down to 3,525"
 
 

@@ -44,7 +44,7 @@ ALL = (*(kind.name for kind in POLICIES), *VARIANTS, *COMPOSED)
 
 #: The same, so eager that they have something to do in a short conversation.
 EAGER = (
-    "default:keep=1,low_water=0,least=0",
+    "default:trigger=0,low_water=0",
     "planned:least=0",
     "episodes:ceiling=1,low_water=1.0,implicit=1",
     "episodes:ceiling=1,low_water=1.0,implicit=1,derive=on",
@@ -55,7 +55,7 @@ EAGER = (
     "summary:trigger=0,keep=0,room=0.2,least=0",
     "layered:keep=1+episodes:implicit=1",
     "scoped:note=9+self_managed+clear:trigger=0,keep=0,least=0",
-    "planned:least=0+default:keep=1,low_water=0,least=0",
+    "planned:least=0+default:trigger=0,low_water=0",
     "mask:age=1,batch=1+clear:trigger=0,keep=0,least=0+window",
 )
 
@@ -63,7 +63,7 @@ EAGER = (
 IDLE = ("keep", "self_managed", "self_managed:archive=off")
 
 #: Every so many recorded runs is tried in the ordinary suite, another one for each policy.
-EVERY = 27
+EVERY = 54
 
 needs_recordings = pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
 every_policy = pytest.mark.parametrize("words", ALL)
@@ -130,7 +130,7 @@ def test_the_laws_hold_all_along_many_runs(words: str, budget: int) -> None:
 
 
 @pytest.mark.parametrize("words", (*ALL, *EAGER))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_the_laws_hold_on_generated_conversations(words: str, data: st.DataObject) -> None:
     check_generated(parse(words), data)

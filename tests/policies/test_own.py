@@ -269,7 +269,7 @@ SENSELESS = {
     "oldest_turn": "tight=-9",
     "hybrid": "tight=0.5 target=0.7",
     "tool_mask_prune": "long=-1 target=0.7",
-    "default": "keep=99999999999999999999999999 keep=-1 least=nan",
+    "default": "ceiling=99999999999999999999999999 ceiling=-1 low_water=nan weights=x",
     "layered": "keep=-1 clear=nan low_water=2",
     "episodes": "ceiling=-1 implicit=0 low_water=0",
     "skeleton": "low_water=0.9 chunk=0",

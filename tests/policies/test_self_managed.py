@@ -90,7 +90,7 @@ class Loop:
         calls = {row.id: stub.arguments(self.run.ledger[row.parent]) for row in rows if row.kind == "tool_result"}
         admitted = admission.admit(self.run.view(self.budget), rows, words, before, calls)
         self.run.ledger = self.run.ledger.with_rows(admitted.rows)
-        self.log.append("blocked" if admitted.blocked else "register")
+        self.log.append("blocked" if admitted.overflow else "register")
 
     def tokens(self) -> int:
         return self.run.view(self.budget).used

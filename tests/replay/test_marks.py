@@ -9,7 +9,7 @@ from ctxvc.policies import POLICIES, parse
 from ctxvc.replay.measures.marks import Marks, marks, worked
 
 SHIPPED = {
-    "default": (0.6, 0.4),
+    "default": (0.95, 0.6),
     "self_managed": (0.98, 0.9),
     "planned": (0.6, 0.4),
     "layered": (0.6, 0.4),
@@ -40,8 +40,8 @@ def test_the_marks_of_a_policy_as_it_ships(name: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "high", "low"),
     [
-        ("default:low_water=0.5", 0.6, 0.5),
-        ("default:low_water=0.7", 0.6, 0.6),
+        ("default:low_water=0.5", 0.95, 0.5),
+        ("default:trigger=0.8,low_water=0.7", 0.8, 0.7),
         ("window:low_water=0.6", 0.98, 0.6),
         ("window:low_water=1", 0.98, 0.98),
         ("layered:clear=0.8,low_water=0.7", 0.8, 0.7),
@@ -54,11 +54,11 @@ def test_the_marks_of_a_policy_as_it_ships(name: str) -> None:
         ("skeleton:trigger=0.9,low_water=0.3", 0.9, 0.3),
         ("summary:least=0.3,room=0.1", 0.85, 0.65),
         ("episodes:low_water=0.5", 0.98, 0.49),
-        ("scoped+default", 0.6, 0.4),
+        ("scoped+default", 0.95, 0.6),
         ("layered:low_water=0.3+clear", 0.6, 0.3),
         ("clear+layered:low_water=0.3", 0.6, 0.55),
         ("mask+keep", 0.98, 0.98),
-        ("default+layered:clear=0.8,low_water=0.7", 0.8, 0.4),
+        ("default+layered:clear=0.8,low_water=0.7", 0.8, 0.6),
     ],
 )
 def test_knobs_move_the_marks_and_several_policies_have_those_of_the_first_to_act(

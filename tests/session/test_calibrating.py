@@ -12,7 +12,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.store import create as create_store
 from ctxvc.tokens import calibration as models
-from ctxvc.tokens.calibration import MIN_SAMPLES, Calibrating, Calibration
+from ctxvc.tokens.calibration import MIN_SAMPLES, Calibrating, Calibration, early, initial
 from tests.making.provider import MODEL, WORDS, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
@@ -24,11 +24,11 @@ def learned(
     ours: list[int], a: int, b: int, reported: dict[int, int] | None = None, start: Calibration = NONE
 ) -> Calibration:
     """The calibration after a prompt of each of these sizes, whose replies report a·ours + b, or what is `reported`."""
-    calibrating, known = Calibrating(), start
+    calibrating, known, guess = Calibrating(), start, initial("llama", 8_000)
     for at, tokens in enumerate(ours):
         calibrating.sent("main", tokens)
         told = (reported or {}).get(at, tokens * a // 1000 + b)
-        known = calibrating.replied("main", {"input_tokens": told}, known, MODEL) or known
+        known = calibrating.replied("main", {"input_tokens": told}, known, MODEL, guess) or known
     return known
 
 
@@ -39,7 +39,41 @@ def near(found: Calibration, a: int, b: int) -> bool:
 @given(sizes, slopes, offsets)
 def test_after_enough_replies_a_prompt_is_known_as_the_provider_counts_it(ours: list[int], a: int, b: int) -> None:
     assert near(learned(ours, a, b), a, b)
-    assert learned(ours[: MIN_SAMPLES - 1], a, b) == Calibration()
+
+
+@given(sizes, st.integers(600, 2_500), st.integers(0, 1_500), st.integers(1, MIN_SAMPLES - 1))
+def test_from_the_first_reply_on_a_larger_prompt_is_not_underestimated(
+    ours: list[int], a: int, b: int, replies: int
+) -> None:
+    known = learned(ours[:replies], a, b, start=Calibration(1_500, 0))
+    newest = ours[replies - 1]
+    for size in (newest, newest * 2, 200_000):
+        if size >= newest:
+            assert known.actual(size) * 1.011 + 2 >= size * a // 1000 + b
+    assert known.actual(newest) <= max(1.15 * (newest * a // 1000 + b) + 16, 1.06 * (newest * 1.5))
+
+
+def test_a_line_from_one_reply_is_that_of_its_ratio_and_a_tenth() -> None:
+    # 3,500 of ours are 6,000 with a factor of 1.6 and 400 for the template: 1.7143, and a tenth above it 1.8858
+    assert early([(3_500, 6_000)]) == Calibration(1_886, 0)
+    # 300 of ours are mostly template: a factor of 2, and the rest of 880 is 280 more; a tenth above both
+    assert early([(300, 880)]) == Calibration(2_200, 308)
+    # between 3,500 and 5,500 of ours lie 3,200 of theirs: the slope is 1.6, and the rest 400; a twentieth above both
+    assert early([(3_500, 6_000), (5_500, 9_200)]) == Calibration(1_680, 420)
+
+
+def test_a_first_reply_replaces_a_guess_in_both_directions_and_a_known_line_is_only_raised() -> None:
+    for a in (1_000, 2_900):
+        assert abs(learned([5_000], a, 0, start=initial("llama", 8_000)).a_milli - 1.1 * a) < 2
+    assert learned([5_000], 1_000, 0, start=Calibration(1_340, 20)) == Calibration(1_340, 20)
+    assert learned([5_000], 1_600, 0, start=Calibration(1_340, 20)).a_milli == 1_760
+    assert learned([5_000, 5_100, 5_200], 1_000, 0, start=Calibration(1_340, 20)).a_milli < 1_040
+
+
+@pytest.mark.parametrize("told", [1, 300, 20_000])
+def test_a_first_reply_that_reports_no_size_of_its_prompt_teaches_nothing(told: int) -> None:
+    guess = initial("llama", 8_000)
+    assert learned([5_000], 0, told, start=guess) == guess
 
 
 @given(sizes, slopes, offsets, st.integers(0, 29), st.integers(1, 3_000_000))
@@ -50,17 +84,18 @@ def test_one_reply_that_reports_nonsense_changes_nothing_much(
 
 
 def test_where_the_replies_fix_no_line_what_was_learned_before_stays() -> None:
-    assert learned([9_000] * 30, 1_500, 0, start=Calibration(1_340, 20)) == Calibration(1_340, 20)
+    assert learned([9_000] * 30, 1_340, 20, start=Calibration(1_340, 20)) == Calibration(1_340, 20)
+    assert learned([9_000] * 30, 1_500, 0, start=Calibration(1_340, 20)) == Calibration(1_550, 0)
 
 
 def test_what_one_model_reported_says_nothing_of_another() -> None:
     calibrating = Calibrating()
     for at in range(15):
         calibrating.sent("main", 1_000 * at + 500)
-        assert not calibrating.replied("main", {"input_tokens": 2_000 * at + 1_000}, (1000, 0), "claude-opus-5")
-    for at in range(15):
-        calibrating.sent("main", 1_000 * at + 500)
-        assert not calibrating.replied("main", {"input_tokens": 1_000 * at + 500}, (1200, 0), "claude-opus-4-5")
+        assert not calibrating.replied("main", {"input_tokens": 2_000 * at + 1_000}, (2000, 0), "claude-opus-5")
+    calibrating.sent("main", 9_000)
+    line = calibrating.replied("main", {"input_tokens": 9_000}, (1200, 0), "claude-opus-4-5")
+    assert line == Calibration(1_100, 0), "the line of one reply, not of sixteen"
 
 
 # --- in a session
@@ -78,6 +113,28 @@ def test_a_new_session_begins_with_what_is_known_of_its_model(
             assert session.ledger().meta.calibration == calibration
 
 
+@pytest.mark.parametrize(
+    ("model", "window", "calibration"),
+    [
+        ("qwen3-coder", 8_192, (2_000, 512)),
+        ("qwen3-coder", 131_072, (1_000, 0)),
+        ("gpt-4o", 8_192, (1_000, 0)),
+        (MODEL, 8_192, (1_500, 0)),
+    ],
+)
+def test_of_a_model_that_nobody_knows_the_worst_is_assumed_where_its_window_is_small(
+    place: Path, model: str, window: int, calibration: tuple[int, int]
+) -> None:
+    with Session.open(place, "demo", model=model, budget=window) as session:
+        assert session.ledger().meta.calibration == calibration
+        session.set(budget=131_072)
+        session.set(budget=window)
+        assert session.ledger().meta.calibration == calibration
+        session.set(calibration=(1_100, 7), budget=9_000)
+        session.set(budget=window)
+        assert session.ledger().meta.calibration == (1_100, 7)
+
+
 def test_a_session_that_was_there_keeps_its_own_calibration(place: Path) -> None:
     with create_store(place) as store:
         store.create_session("demo", model=MODEL)
@@ -86,6 +143,7 @@ def test_a_session_that_was_there_keeps_its_own_calibration(place: Path) -> None
 
 
 def replies(session: Session, count: int, a: int = 1_200, b: int = 300) -> None:
+    session._calibrating = Calibrating()
     for at in range(count):
         session.append({"role": "user", "content": f"{at} {WORDS}" * (3 + at)})
         session.request()
@@ -107,10 +165,8 @@ def settings(session: Session) -> list[str]:
 
 def test_what_is_learned_is_one_commit_and_moves_the_totals(place: Path) -> None:
     with create(place, budget=128_000) as session:
-        before = len(settings(session))
-        replies(session, MIN_SAMPLES - 1)
-        assert len(settings(session)) == before
-        replies(session, 1)
+        replies(session, MIN_SAMPLES)
+        before = len(settings(session)) - 1
         a, b = session.ledger().meta.calibration
         assert near(Calibration(a, b), 1_200, 300)
         assert settings(session)[0] == f"settings: calibration ({a}, {b})"

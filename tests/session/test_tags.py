@@ -171,6 +171,7 @@ def test_tags_are_proven_with_the_prompts(session: Session, path: Path) -> None:
     for number in (1, 2, 3, 4):
         step(session, number)
     session.archive(result_of(session, 1))
+    session.request()
     session.append(called(9))
     session.append(answered(9))
     session.restore(result_of(session, 1))

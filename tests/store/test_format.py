@@ -58,7 +58,6 @@ metas = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(ledgers())
 def test_rows_and_groups_are_read_as_they_were_written(ledger: Ledger) -> None:
     for rows in ledger.segments.values():
@@ -75,7 +74,6 @@ def test_what_a_scope_knows_of_itself_is_read_as_it_was_written(meta: Meta) -> N
     assert written.endswith(b"}\n")
 
 
-@settings(max_examples=40, deadline=None)
 @given(ledgers())
 def test_a_line_is_one_row_with_its_keys_in_the_order_of_the_fields(ledger: Ledger) -> None:
     order = list(Row.__struct_fields__)
@@ -192,7 +190,7 @@ def hostile(draw: st.DrawFn) -> bytes:
     return draw(st.binary(max_size=30) | json_values.map(lambda value: json.dumps(value).encode()))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(hostile(), st.sampled_from(DECODERS))
 def test_hostile_bytes_are_damaged_or_refused_and_never_a_traceback(data: bytes, decode: Any) -> None:
     assume(is_text(data))

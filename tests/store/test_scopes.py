@@ -918,15 +918,16 @@ def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> No
 def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path) -> None:
     chance = random.Random(3)
     said: dict[str, str] = {}
-    for number in range(10):
+    for number in range(6):
         with start("switching.py", path, f"w{number}", 1 << 20) as process:
             assert process.stdin is not None and process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
             process.stdin.write(b"go\n")
             process.stdin.flush()
+            first = process.stdout.readline() if number % 2 else b""  # on a slow machine it may come late
             killer = threading.Timer(chance.uniform(0.02, 0.2), process.kill)
             killer.start()
-            out = process.stdout.read()
+            out = first + process.stdout.read()
             killer.join()
         heard(said, out[: out.rfind(b"\n") + 1])
         assert_held(path, said)

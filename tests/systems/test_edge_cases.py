@@ -265,7 +265,7 @@ def _archives(path: str, block: str) -> None:
 def test_case_07_of_two_writers_neither_loses_an_update(path: Path) -> None:
     with opened(path) as session:
         say(session, "go")
-        answers = [step(session, f"c{at}", lines(40, f"run {at}"))[1] for at in range(6)]
+        answers = [step(session, f"c{at}", lines(40, f"run {at}"))[1] for at in range(3)]
         step(session, "c9", "later")
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=_archives, args=(str(path), answer)) for answer in answers]
@@ -273,7 +273,7 @@ def test_case_07_of_two_writers_neither_loses_an_update(path: Path) -> None:
         process.start()
     for process in processes:
         process.join(120)
-    assert [process.exitcode for process in processes] == [0] * 6
+    assert [process.exitcode for process in processes] == [0] * 3
 
     with opened(path) as session:
         assert {session.ledger()[answer].state for answer in answers} == {"archived"}

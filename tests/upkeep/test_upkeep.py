@@ -254,10 +254,10 @@ gc(Store(Path(sys.argv[1])))
 def test_it_may_be_killed_at_any_moment(store: Store) -> None:
     store.create_session("demo")
     with StoredSession.open(store, "demo") as session:
-        session.append(*(said for number in range(300) for said in exchange(number)))
+        session.append(*(said for number in range(100) for said in exchange(number)))
     chance = random.Random(3)
-    expected = 300
-    for number in range(10):
+    expected = 100
+    for number in range(6):
         with Store(store.path) as other, StoredSession.open(other, "demo") as session:
             session.append(*exchange(1000 + number))
         expected += 1

@@ -68,7 +68,10 @@ MODEL: dict[str, str] = {
     "list-changes": "",
     "other-revisions": "",
     # the budget and the policy
-    "free-budget": "a person has to give a larger budget, unpin something, or remove their own text",
+    "free-budget": (
+        "a person has to give a budget of {budget:,} tokens or more, unpin something, or remove their own text"
+    ),
+    "overhead-budget": "a person has to give a budget of {budget:,} tokens or more",
     "list-knobs": "",
     "name-policy": "",
     # parts read back: what a remark offers, and the call for the next part

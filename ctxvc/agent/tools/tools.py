@@ -180,20 +180,15 @@ class Tools:
         return f"{summary} Left out: {left_out}." if left_out else summary
 
     def _recovered(self, arguments: tools.Recover, call: str) -> str:
-        most = self._room()
-        if most <= 0:
-            raise Refused("there is no room to read anything", hint=self.terms.room)
         part = self._session.recover(
-            arguments.block, lines=arguments.lines, chars=arguments.chars, grep=arguments.grep or None, most=most
+            arguments.block,
+            lines=arguments.lines,
+            chars=arguments.chars,
+            grep=arguments.grep or None,
+            reserved=sum(self._read_out.values()) + _MARGIN,
         )
         self._read_out[call] = part.tokens + _SPARE
         return f"{part.heading(phrases.MODEL)}\n{part.content}"
-
-    def _room(self) -> int:
-        """The tokens, as we count, that may still be read out in this step."""
-        view = self._session.view()
-        free = view.budget.guard - self._session.used() - view.calibrated(sum(self._read_out.values()))
-        return free * 1000 // max(1, view.calibration[0]) - _MARGIN
 
     # --- episodes
 

@@ -61,15 +61,18 @@ def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
         tokens=prices.body(row) if row else _tokens_in_prompt(item, prices),
         reads=row.reads if row else 0,
         label=item.label,
-        events=[_event(event, stored.store) for event in met],
+        events=[_event(event, stored.store, item.id) for event in met],
         stays=stays,
         sent=sum(stay.sent for stay in stays),
     )
 
 
-def _event(event: blaming.Event, store: Store) -> BlameEvent:
+def _event(event: blaming.Event, store: Store, block: str) -> BlameEvent:
     commit = log_item(store, event.entry) if event.entry else None
-    reason = commit.trailers.get("Ctxvc-Reason", "") if commit else ""
+    trailers = commit.trailers if commit else {}
+    of_blocks = (text.partition(" ") for text in trailers.get("Ctxvc-Why", "").split("; "))
+    own = next((why for name, _, why in of_blocks if name == block), "")
+    reason = "; ".join(filter(None, (own, trailers.get("Ctxvc-Reason", ""))))
     return BlameEvent(what=event.what, reason=reason, commit=commit)
 
 
@@ -128,7 +131,7 @@ class BlameEvent(Item, frozen=True, kw_only=True):
     what: Annotated[
         str, described("`brought in`, `made`, `read`, `restored`, `cut`, …, or the state that it has since")
     ]
-    reason: Annotated[str, described("that was given; often empty")]
+    reason: Annotated[str, described("that was given, of this block first; often empty")]
     commit: Annotated[LogItem | None, described("null for what is not committed yet")]
 
 

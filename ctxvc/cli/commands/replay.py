@@ -17,8 +17,8 @@ from ctxvc import importers
 from ctxvc.cli import phrases
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.judge_model import judge_options, model_answers
-from ctxvc.cli.output import counted
-from ctxvc.cli.policy_option import parsed
+from ctxvc.cli.output import counted, safe
+from ctxvc.cli.policy_option import parsed, provider
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
 from ctxvc.cli.replay_experiment import EXPERIMENT, experiment
@@ -53,6 +53,8 @@ _CANDIDATES = ("default", "layered", "window")
 @click.option(
     "--bare", is_flag=True, help="Without board, recover and search, as the papers ran what they compare with."
 )
+@click.option("--model", metavar="MODEL", default="",
+              help="Ask this model where a policy can use one (fixed rules stand in for it).")  # fmt: skip
 @click.option("--aside", is_flag=True, help="Show the third of the files on which nothing is tuned apart.")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes (as many as there are processors).")
 @click.option("--cluster", metavar="ADDRESS", default="",
@@ -68,7 +70,7 @@ _CANDIDATES = ("default", "layered", "window")
 @click.pass_context
 def replay(
     ctx: click.Context, names: tuple[str, ...], mine: bool, form: str, specs: tuple[str, ...], budgets: tuple[str, ...],
-    no_store: bool, bare: bool, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
+    no_store: bool, bare: bool, model: str, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
     parquet: Path | None, judge: str, perception: str, limit: int,
 ) -> None:  # fmt: skip
     """Each recorded step goes through the engine as it would in a session of yours, the policy acts, and what a reply
@@ -79,31 +81,29 @@ def replay(
     """
     app = ctx.ensure_object(App)
     if names[:1] == (EXPERIMENT,) and not app.path(Path(EXPERIMENT)).exists():
-        experiment(app, names[1:], form)
+        experiment(app, names[1:], form, model, out)
         return
     if bool(names) == mine:
         raise click.UsageError("name files, folders or sessions, or give --mine")
     if (judge or perception) and not out:
         raise click.UsageError("--judge and --perception keep their answers beside the results: give --out FILE")
     from ctxvc.replay.results import parquet as parquet_table
-    from ctxvc.replay.results.file import ResultFile, alone, code_version
+    from ctxvc.replay.results.file import code_version
     from ctxvc.replay.results.result import Options
 
     if parquet:
         parquet_table.check()
-    options = Options(store=not (no_store or mine), bare=bare)
+    options = Options(store=not (no_store or mine), bare=bare, model=model)
     compared = _two(app, pair) if pair else ()
     chosen = specs or compared or (_CANDIDATES if mine else _POLICIES)
     setups = _setups(app, [*chosen, *compared], _token_amounts(budgets or (_BUDGETS,)), options)
     recorded = _mine(app) if mine else _sources(app, names, form)
     sources = _newest(recorded, len(setups)) if mine else recorded
     own_files = _own_files(app, setups)
-    if cluster and own_files:
-        raise Refused(f"{own_files[0].name} is not on the cluster's machines", hint="replay it here, without --cluster")
+    if cluster:
+        _check_for_cluster(own_files, model)
     version = code_version(own_files)
-    if out:
-        ctx.with_resource(alone(app.path(out)))
-    file = ResultFile(app.path(out), version) if out else None
+    file = _results_file(ctx, app.path(out), version) if out else None
     results, failures = _replayed(app, sources, setups, version, jobs or os.cpu_count() or 1, cluster, file)
     if parquet:
         parquet_table.write(results, app.path(parquet))
@@ -151,10 +151,26 @@ def _two(app: App, pair: str) -> tuple[str, str]:
 
 
 def _setups(app: App, values: Iterable[str], budgets: Sequence[int], options: Options) -> list[Setup]:
-    """Raises: BadInput for an unknown policy."""
+    """Each policy at each budget; only one that can ask the model of the options has it, the others' results need none.
+
+    Raises: BadInput for an unknown policy, and for a model that nobody asks.
+    """
+    from ctxvc.replay.beside import can_ask
     from ctxvc.replay.work import Setup
 
-    return [Setup(spec, budget, options) for spec in _specs(app, values) for budget in budgets]
+    specs = _specs(app, values)
+    without = msgspec.structs.replace(options, model="")
+    ask = {spec for spec in specs if options.model and can_ask(parsed(spec, app.folder))}
+    if options.model and not ask:
+        raise BadInput(
+            f"{', '.join(specs)[:80]}: no policy that asks a model", hint="planned, layered and summary can use one"
+        )
+    if ask:
+        app.output.note(
+            f"asks {safe(options.model)} for {safe(', '.join(sorted(ask)))}: each time with a prompt of up to "
+            f"{max(budgets):,} tokens"
+        )
+    return [Setup(spec, budget, options if spec in ask else without) for spec in specs for budget in budgets]
 
 
 def _specs(app: App, values: Iterable[str]) -> list[str]:
@@ -187,6 +203,22 @@ def _token_amounts(values: Iterable[str]) -> list[int]:
             raise click.BadParameter(wrong, param_hint="--budget")
         amounts.add(amount)
     return sorted(amounts)
+
+
+def _check_for_cluster(own_files: Sequence[Path], model: str) -> None:
+    """Raises: Refused for what the machines of a cluster don't have."""
+    if own_files:
+        raise Refused(f"{own_files[0].name} is not on the cluster's machines", hint="replay it here, without --cluster")
+    if model:
+        raise Refused("a cluster's machines have no key for a model", hint="ask it here, without --cluster")
+
+
+def _results_file(ctx: click.Context, path: Path, version: str) -> ResultFile:
+    """The results file, which is this command's alone until it ends. Raises: Conflict, BadInput, Refused."""
+    from ctxvc.replay.results.file import ResultFile, alone
+
+    ctx.with_resource(alone(path))
+    return ResultFile(path, version)
 
 
 def _own_files(app: App, setups: Iterable[Setup]) -> list[Path]:
@@ -309,7 +341,11 @@ def _replayed(
     results = list(file.results) if file else []
     failures: list[Outcome] = []
     total = sum(unit.size for unit in work)
-    function = partial(of_conversation, parse=partial(parsed, folder=app.folder))
+    function = partial(
+        of_conversation,
+        parse=partial(parsed, folder=app.folder),
+        provider=partial(provider, app.env.get("ANTHROPIC_BASE_URL")),
+    )
     try:
         with Progress("replaying", total, _percent(total), speed=False) as progress:
             if cluster:

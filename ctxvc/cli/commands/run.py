@@ -37,6 +37,7 @@ _UNDONE = {
     "full": ("the context was too full to go on", 1),
     "cut": ("its replies were cut short too often", 1),
     "steps": ("the limit of steps is reached", 1),
+    "tokens": ("the limit of tokens is reached", 1),
     "cost": ("the limit of cost is reached", 1),
     "refused": ("the provider would not go on", 1),
     "stopped": ("stopped", 130),
@@ -78,6 +79,13 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     help="Replies of the model, at most.",
 )
 @click.option(
+    "--max-tokens-total",
+    metavar="TOKENS",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Stop once all prompts and replies together took so many, as the provider counts (0: never).",
+)
+@click.option(
     "--max-cost",
     metavar="DOLLARS",
     type=click.FloatRange(min=0),
@@ -113,8 +121,8 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.pass_obj
 def run(
     app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, window: int | None,
-    max_steps: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool,
-    bound: tuple[Path, ...], network: bool,
+    max_steps: int, max_tokens_total: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...],
+    boxed: bool, bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
     """It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
     step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
@@ -131,7 +139,7 @@ def run(
         raise click.UsageError(f"{'--bind' if bound else '--network'} is for --sandbox")
     hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
     chosen = model_of(app, script)
-    limits = Limits(steps=max_steps, dollars=max_cost)
+    limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
     with (
         _opened(app, resume, name, model, spec, budget or 0, window or 0, chosen, limits) as session,
         stopping() as event,
@@ -190,7 +198,7 @@ def _opened(
     if limit and limit < own_budget:
         raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"give --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
-    window_size = own_budget or takes or models.window(model) or DEFAULT_WINDOW
+    window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec or "default", app.folder)
     is_new = not (path / "HEAD").exists()
@@ -338,7 +346,7 @@ def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool
         output.note(f'it was done already: session {session.name}; {again} "TASK"` goes on with another task')
         return
     how, _ = _UNDONE.get(ended.why, ("done", 0))
-    waits = ended.why in ("steps", "cost", "stopped")
+    waits = ended.why in ("steps", "tokens", "cost", "stopped")
     more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
     replies = "reply" if ended.steps == 1 else "replies"
     output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")
@@ -349,7 +357,7 @@ class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
 
     session: SessionName
     scope: ScopeName
-    why: Annotated[str, described("`said`, `steps`, `cost`, `refused`, `full`, `cut` or `stopped`")]
+    why: Annotated[str, described("`said`, `steps`, `tokens`, `cost`, `refused`, `full`, `cut` or `stopped`")]
     scripted: Annotated[bool, described("whether a script replied and no model")]
     steps: Annotated[int, described("replies")]
     fresh: int

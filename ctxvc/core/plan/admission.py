@@ -1,7 +1,7 @@
 """Admission: large results and pastes are stored whole, and shown as far as there is room.
 
-VISTA (section 3) blocks what is over a threshold; here whatever fits as a preview is offloaded instead, and only what
-does not fit even so is blocked. Nothing is refused, nothing is run again.
+VISTA (section 3) blocks what is over a threshold and drops what does not fit; here both are stored whole and shown with
+their beginning and end, as far as these fit. Nothing is refused, nothing is run again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ BLOCKED = 2_000
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows as they are to be recorded, and whether one of them did not fit: then overflow mode begins."""
+    """Rows as they are to be recorded.
+
+    `total` are the counted tokens of the prompt with them, `lacking` those by which they would be larger if there were
+    room. With `overflow`, one of them did not fit even as a preview.
+    """
 
     rows: tuple[Row, ...]
-    blocked: bool = False
+    total: int = 0
+    lacking: int = 0
+    overflow: bool = False
 
 
 def admit(
@@ -42,14 +48,15 @@ def admit(
     *,
     replacements: Mapping[str, str] = {},
     batch: int = 0,
+    spare: int = 0,
 ) -> Admitted:
     """The states and stubs in which new `rows` come in, beside a prompt of `used` counted tokens.
 
     `texts` has the text of each result and of each human text, by block; `calls` the arguments of each result's call.
-    A result over the offload threshold is archived at once and shown with head and tail. If all together do not fit,
-    the largest are offloaded, then blocked: shown with their size and their beginning, or with their size only.
-    `replacements` has texts, by block, that are shown instead of a preview. Together the results cost at most `batch`
-    tokens, as far as previews of the largest achieve that (0: no such bound).
+    A result over the offload threshold is blocked, and shown with head and tail. If all together do not fit below the
+    guard with `spare` tokens beside them, the largest are blocked: shown in the same way, else with their size and
+    their beginning, else with their size only. `replacements` has texts, by block, that are shown instead of a preview.
+    Together the results cost at most `batch` tokens, as far as the largest can be offloaded (0: no such bound).
     """
     price = view.price
     incoming = {row.id: _paste(row, price) for row in rows}
@@ -62,27 +69,34 @@ def admit(
     for result in results:
         if result.row.id in replacements:
             incoming[result.row.id] = result.with_text(replacements[result.row.id])
-        elif view.calibrated(result.tokens) > view.budget.offload:
-            incoming[result.row.id] = result.offloaded()
+        elif is_large(view, result.tokens):
+            incoming[result.row.id] = result.previewed()
     together = sum(_cost(incoming[result.row.id], price) for result in results) if batch else 0
     for result in results:
-        if view.calibrated(together) <= batch:
+        if view.part(together) <= batch:
             break
         smaller = result.offloaded()
         if (saved := _cost(incoming[result.row.id], price) - _cost(smaller, price)) > 0:
             incoming[result.row.id] = smaller
             together -= saved
-    total = used + sum(_cost(row, price) for row in incoming.values())
-    for shrink in (_Result.offloaded, _Result.blocked, _Result.unseen):
+    together = total = used + sum(_cost(row, price) for row in incoming.values())
+    overflow = False
+    for shrink in (_Result.previewed, _Result.begun, _Result.unseen):
         for result in results:
-            if view.calibrated(total) <= view.budget.guard:
+            if view.calibrated(total) <= view.budget.guard - spare:
                 break
             saved = _cost(incoming[result.row.id], price) - _cost(smaller := shrink(result), price)
             if saved > 0:
                 incoming[result.row.id] = smaller
                 total -= saved
-    blocked = any(row.state == "blocked" for row in incoming.values())
-    return Admitted(rows=tuple(incoming[row.id] for row in rows), blocked=blocked)
+                overflow |= shrink is not _Result.previewed
+    rows = tuple(incoming[row.id] for row in rows)
+    return Admitted(rows=rows, total=total, lacking=together - total, overflow=overflow)
+
+
+def is_large(view: View, tokens: int) -> bool:
+    """Whether a result of so many counted tokens is over the offload threshold: it never comes in whole."""
+    return view.part(tokens) > view.budget.offload
 
 
 def texts(rows: Iterable[Row], bodies: Mapping[str, bytes]) -> dict[str, str]:
@@ -129,25 +143,31 @@ class _Result:
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
         truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
+        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", previewed(stub, self.text, self.view, self.tokens))
 
     def with_text(self, text: str) -> Row:
         """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
         truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, call=self.call, truncated=truncated, way_back=self.view.handles)
+        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
         return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
 
-    def blocked(self) -> Row:
+    def previewed(self) -> Row:
+        """Blocked, with as much of a preview as costs less than the block and than the offload threshold."""
+        return self._as("blocked", previewed(self._blocked(), self.text, self.view, self.tokens))
+
+    def begun(self) -> Row:
+        """Blocked, with its beginning."""
         head = self.text[:BLOCKED]
         beginning = stubs.guarded(head.rpartition("\n")[0] or head)
         return self._as("blocked", f"{self._blocked()}\n{beginning}")
 
     def unseen(self) -> Row:
+        """Blocked, and not shown at all."""
         return self._as("blocked", self._blocked())
 
     def _blocked(self) -> str:
-        return stubs.blocked(self.row, tokens=self.tokens, call=self.call, way_back=self.view.handles)
+        return stubs.blocked(self.row, tokens=self.tokens, way_back=self.view.handles)
 
     def _as(self, state: str, stub: str) -> Row:
         if self.view.price.text(stub) >= self.tokens:

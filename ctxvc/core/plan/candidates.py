@@ -68,7 +68,7 @@ def candidates(
         Candidate(
             block=row.id,
             name=_name(view, row),
-            tokens=view.estimated(view.price.body(row)),
+            tokens=view.part(view.price.body(row)),
             age=step - row.step,
             used=step - used[row.id] if row.id in used else None,
         )

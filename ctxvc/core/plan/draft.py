@@ -5,7 +5,7 @@ Costs are those of `prompt.outline`, a block at a time, so that one change of ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,28 +13,48 @@ import msgspec
 
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger.block import group_number
+from ctxvc.core.ledger.facts import Fact, facts
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, outermost
+from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.digest import Digest, Exchange, TextOf
 from ctxvc.core.prompt.outline import in_prompt_order, results_of
-from ctxvc.core.view.view import Price
+from ctxvc.core.view.view import Price, View
+
+#: Characters of a group's label where nobody gave it one.
+_LABEL = 180
+#: Who gives index texts, and the characters of them that a group around them has at least, where there are so many.
+_GIVERS = frozenset({"agent", "planner", "user"})
+_INDEX_TEXTS = 600
+#: Names of fewer tokens than this, over all groups, are not worth a stub's longer line.
+_FEWEST_NAMED = 20
 
 
-def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True) -> str:
+def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True, content: str = "") -> str:
     """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
-    If the group had a summary, that stays.
+    It says `content`, else the group's label. If the group had a summary, that stays.
     """
     rows = list(rows)
     _, summarised, summary = group.stub.partition("\n")
     titled = msgspec.structs.replace(group, label="") if summarised else group
-    size = sum(row.bytes for row in rows)
-    stub = stubs.group_stub(titled, blocks=len(rows), tokens=tokens, size=size, digest=digest(rows), way_back=way_back)
+    steps = [row.step for row in rows]
+    stub = stubs.group_stub(
+        titled,
+        steps=(min(steps, default=0), max(steps, default=0)),
+        blocks=len(rows),
+        tokens=tokens,
+        size=sum(row.bytes for row in rows),
+        digest=digest(rows),
+        way_back=way_back,
+        content="" if summarised else content,
+    )
     return f"{stub}\n{summary}" if summarised else stub
 
 
 def contents(rows: list[Row]) -> str:
-    """An index text for a group that nobody gave one: its first and last label, and what it has of each kind."""
+    """What a group says of blocks that nobody can read: its first and last label, and what it has of each kind."""
     labels = list(dict.fromkeys(label for row in (rows[0], rows[-1]) if (label := one_line(row.label, 60))))
     kinds: dict[str, int] = {}
     for row in rows:
@@ -60,6 +80,28 @@ def _places(ledger: Ledger) -> dict[str, int]:
     return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
 
 
+def _answers(ledger: Ledger) -> frozenset[str]:
+    """The texts that end the work on what was asked: the last of each step that called nothing."""
+    newest: dict[int, str] = {}
+    calling: set[int] = set()
+    for row in ledger.rows():
+        if row.kind == "tool_use":
+            calling.add(row.step)
+        elif row.kind == "assistant":
+            newest[row.step] = row.id
+    return frozenset(block for step, block in newest.items() if step not in calling)
+
+
+def _room(size: int, before: int, budget: int) -> int:
+    """Characters of what a group says beside names, for blocks of `size` tokens that cost `before` in the prompt."""
+    tokens = min(30 + size // 60, 200)
+    if before:
+        tokens = min(tokens, max(10, before // 6))
+    if budget:
+        tokens = min(tokens, max(16, budget // 100))
+    return tokens * 7 // 2
+
+
 @dataclass(slots=True)
 class LedgerDraft:
     """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
@@ -74,9 +116,20 @@ class LedgerDraft:
     handles: bool = True
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
+    #: Reads blocks, for what groups say of them; None where nobody can.
+    text_of: TextOf | None = None
+    #: Tokens of the budget; 0 where there is no bound to what a stub costs.
+    budget: int = 0
     results: Mapping[str, str] = field(init=False)
     calls: Mapping[str, str] = field(init=False)
     _undo: list[tuple[str, Row | Group | None]] = field(default_factory=list)
+    _rooms: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, view: View) -> LedgerDraft:
+        """The draft of a view's ledger, with its prices, and readable where the view is."""
+        text_of = view.words if view.readable else None
+        return cls(view.ledger, view.price, view.next_group, view.handles, text_of, view.budget.effective)
 
     def __post_init__(self) -> None:
         self.rows = {row.id: row for row in self.ledger.rows()}
@@ -134,12 +187,13 @@ class LedgerDraft:
 
     def stub(self, row: Row, index: str = "") -> str:
         """The stub of a block that leaves by itself."""
-        call = stubs.arguments(self.rows.get(self.calls.get(row.id, "")))
+        call = self.rows.get(self.calls.get(row.id, ""))
         return stubs.stub(
             row,
             tokens=self.price.body(row),
             index=index,
-            call=call,
+            called=call is not None and call.present,
+            call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
             way_back=self.handles,
         )
@@ -152,13 +206,18 @@ class LedgerDraft:
         """The blocks of a group."""
         return [self.rows[block] for block in blocks_of(self.groups, name) if block in self.rows]
 
-    def header(self, group: Group, rows: Iterable[Row]) -> str:
-        """The stub of a group that has these blocks."""
+    def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
+        """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        return header(group, rows, self._tokens(rows), way_back=self.handles)
+        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content)
 
     def gather(self, units: Iterable[str], *, label: str, actor: str, summary: str = "") -> Group:
-        """A new group of these blocks and groups; the blocks that are in the prompt leave it."""
+        """A new group of these blocks and groups; the blocks that are in the prompt leave it.
+
+        Without a label or summary it says what was done in them (`core.prompt.digest`).
+        """
+        units = list(units)
+        before = self.cost(self.reach(row.id for unit in units for row in self.blocks(unit)))
         mixed = [(self.inside(unit)[0] if unit[0] == "G" else self.rows[unit], unit) for unit in units]
         members = [unit for _, unit in sorted(mixed, key=lambda pair: pair[0].number)]
         level = 0
@@ -176,16 +235,104 @@ class LedgerDraft:
         group = Group(id=name, members=tuple(members), level=level + 1, removed_by=actor)
         self.put_group(group)
         inside = self.inside(name)
-        group = msgspec.structs.replace(group, label=one_line(label or summary or contents(inside), stubs.INDEX))
+        group = msgspec.structs.replace(group, label=one_line(label or summary, stubs.INDEX) or self.label(inside))
         if summary:
             group = msgspec.structs.replace(group, stub=stubs.summary("", summary))
-        group = msgspec.structs.replace(group, stub=self.header(group, inside))
+        content = ""
+        if not (label or summary):
+            self._rooms[name] = _room(self.tokens(inside), before, self.budget)
+            content = "; ".join([self._content(inside, self._rooms[name]), *self._index_texts(members)])
+        group = msgspec.structs.replace(group, stub=self.header(group, inside, content))
         self.put_group(group)
         return group
+
+    def _index_texts(self, members: Iterable[str]) -> list[str]:
+        """The index texts that an agent, a planner or a person gave, word for word; of too many, the newest."""
+        texts: list[str] = []
+        pending = list(members)
+        while pending and sum(map(len, texts)) <= _INDEX_TEXTS:
+            name = pending.pop()
+            pending += self.groups[name].members if name in self.groups else ()
+            if text := self._index_text(name):
+                texts.append(f"“{text}”")
+        return texts[::-1]
+
+    def _index_text(self, unit: str) -> str:
+        """The index text that somebody gave to a block or group; empty where nobody did."""
+        stubbed: Row | Group = self.groups.get(unit) or self.rows[unit]
+        if stubbed.removed_by not in _GIVERS or stubs.is_summary(stubbed.stub):
+            return ""
+        if isinstance(stubbed, Group):
+            return "" if stubbed.label == self.label(self.inside(unit)) else stubbed.label
+        index = stubs.index(stubbed)
+        return "" if index == stubs.index(msgspec.structs.replace(stubbed, stub=self.stub(stubbed))) else index
+
+    def label(self, rows: Sequence[Row]) -> str:
+        """What a group of these blocks says where nobody gave it an index text: what was done in them."""
+        return one_line(self._content(rows, _LABEL), stubs.INDEX)
+
+    def _content(self, rows: Sequence[Row], room: int) -> str:
+        return digests.text(self._digest(rows, self.text_of), room) if self.text_of else contents(list(rows))
+
+    def _digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
+        rows = sorted(rows, key=lambda row: row.number)
+        inside = {row.id for row in rows}
+        exchanges = [
+            Exchange(self.rows[call], self.rows.get(self.results.get(call, "")))
+            for row in rows
+            if (call := row.id if row.kind == "tool_use" else self.calls.get(row.id, ""))
+            and (row.kind == "tool_use" or call not in inside)
+        ]
+        cache = self.ledger.cache_of(facts)
+
+        def facts_of(call: Row) -> tuple[Fact, ...]:
+            key = call.sha256, call.tool
+            if key not in cache:
+                cache[key] = facts(call.tool, text_of(call), call.ext)
+            result: tuple[Fact, ...] = cache[key]
+            return result
+
+        return digests.digest(rows, exchanges, self.ledger.derived(_answers), text_of, facts_of)
+
+    def add_names(self, earlier: LedgerDraft, limit: int, visible: Callable[[], Collection[str]]) -> bool:
+        """Adds to the stubs of groups that are new here, of at most `limit` tokens together, names of what is in them.
+
+        As `digest.with_names` has it; none where a group would save too little of what `earlier` had in its place.
+        `visible` gives the names that stand in the prompt. Tells whether there are any.
+        """
+        new = {name: self.inside(name) for name in self._rooms if name in self.groups and not self.groups[name].group}
+        sizes = {name: self.tokens(rows) for name, rows in new.items()}
+        if self.text_of is None or limit < _FEWEST_NAMED or not new:
+            return False
+        seen = set(visible())
+        before = limit
+        for name, rows in sorted(new.items(), key=lambda item: sizes[item[0]]):
+            group, share = self.groups[name], limit * sizes[name] // max(1, sum(sizes.values()))
+            reach = self.reach(row.id for row in rows)
+            saved = earlier.cost(earlier.reach(row.id for row in rows)) - self.cost(reach)
+            del sizes[name]
+            digest = digests.with_names(
+                self._digest(rows, self.text_of), self.text_of, seen, self.price.body, min(share, saved // 4)
+            )
+            content = "; ".join([digests.text(digest, self._rooms[name]), *self._index_texts(group.members)])
+            stub = self.header(group, rows, content)
+            costs = self.price.text(stub) - self.price.text(group.stub)
+            if 0 < costs <= min(limit, saved // 2):
+                self.put_group(msgspec.structs.replace(group, stub=stub))
+                seen.update(digests.names_in(stub))
+                limit -= costs
+        return limit < before
+
+    def blocks(self, unit: str) -> list[Row]:
+        """The blocks of a unit: of a group, or the block itself."""
+        return self.inside(unit) if unit in self.groups else [self.rows[unit]]
 
     def take_out(self, blocks: Iterable[str]) -> None:
         """The blocks leave their groups. A group that is emptied goes, one that stays gets a stub with its new size."""
         leaving: dict[str, set[str]] = {}
+        blocks = list(blocks)
+        around = {name for block in blocks for name in self._enclosing(self.rows[block].group)}
+        labels = {name: self.label(self.inside(name)) for name in around}
         for block in blocks:
             row = self.rows[block]
             if row.group in self.groups:
@@ -197,20 +344,34 @@ class LedgerDraft:
             leavers, group = leaving.pop(name), self.groups[name]
             emptied.add(name)
             members = tuple(member for member in group.members if member not in leavers)
+            is_described = bool(members and group.stub) and group.label == labels.get(name)
             group = msgspec.structs.replace(group, members=members)
             self.put_group(group)
             if members and group.stub:
                 inside = self.inside(name)
-                self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside)))
+                content = ""
+                if is_described:
+                    group = msgspec.structs.replace(group, label=self.label(inside))
+                    content = self._content(inside, _room(self.tokens(inside), 0, self.budget))
+                self.put_group(msgspec.structs.replace(group, stub=self.header(group, inside, content)))
             if group.group in self.groups and group.group not in emptied:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
+
+    def _enclosing(self, name: str) -> Iterator[str]:
+        """The group and all groups around it."""
+        seen: set[str] = set()
+        while name in self.groups and name not in seen:
+            seen.add(name)
+            yield name
+            name = self.groups[name].group
 
     @staticmethod
     def level(row: Row) -> int:
         """0 in the prompt or never in it, 1 archived by itself."""
         return 1 if row.state == "archived" else 0
 
-    def _tokens(self, rows: Iterable[Row]) -> int:
+    def tokens(self, rows: Iterable[Row]) -> int:
+        """The tokens of the bodies of blocks."""
         return sum(self.price.body(row) for row in rows)
 
     # --- costs

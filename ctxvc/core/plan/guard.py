@@ -1,58 +1,150 @@
-"""The preflight guard: what leaves when the prompt would pass the budget, and in which order.
+"""The guard: what leaves when the prompt would pass the budget, and in which order.
 
 VISTA (appendix, "preflight"): the largest raw tool results first, until the prompt is at 98 % of the budget. Here it
-goes on to a low-water mark, since each time costs the cached prefix. Where results are not enough, whole steps leave as
-a group, oldest first, and last the results of the step that just ended, and blocks one by one of which a group would
-save nothing.
+goes on to a low-water mark, since each time costs the cached prefix, and a policy may give another order (`Relief`).
+Where that is not enough, all old results leave, then whole steps as a group, oldest first, then the results of the step
+that just ended, and blocks one by one of which a group would save nothing. Where that step is too large by itself, its
+calls and texts leave as a group, and as many of its results stay as fit: nobody has seen them yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
-from ctxvc.core.plan.protected import protected
+from ctxvc.core.plan.protected import latest_step, protected
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
-from ctxvc.core.view.view import View
+from ctxvc.core.prompt import cut
+from ctxvc.core.prompt.outline import results_of
+from ctxvc.core.view.view import View, costs_in_prompt
 
 ACTOR = "guard"
 #: The share of the effective budget that is left where there is enough to take away.
 LOW_WATER = 0.9
 
+#: What leaves first, for a view whose prompt is to come down to so many tokens: the guard takes as many of the actions,
+#: in their order, as it needs.
+Relief = Callable[[View, int], Sequence[Action]]
 
-def guard(view: View, spare: int = 0) -> Rehearsal | None:
+
+def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal | None:
     """A rehearsed plan that brings the prompt below the guard, as far as possible; None if it is below already.
 
-    `spare` tokens are kept free beside it, for what is about to be added.
+    `spare` tokens are kept free beside it, for what is about to be added. `relief` says what leaves first, by default
+    the largest results.
     """
     target = view.budget.guard - spare
     if view.used <= target:
         return None
-    low = min(target, int(view.budget.effective * LOW_WATER))
-    rehearsal: Rehearsal | None = None
+    low = min(target, int(view.budget.effective * LOW_WATER) - spare)
     protect = protected(view.ledger)
-    newest = _newest_results(view.ledger)
-    results, steps = _results(view, protect), tuple(_steps(view, protect))
-    single = (Action(verb="archive", targets=(block,)) for step in steps for block in step.targets)
-    for actions, spared in (
-        (results, protect),
-        ((*results, *steps), protect),
-        ((*results, *steps, *_results(view, protect - newest, only=newest), *single), protect - newest),
-    ):
-        rehearsal = _enough(view, actions, low, spared)
+    newest, reply = _newest_results(view.ledger), _reply(view.ledger)
+    first = tuple((relief or largest_results)(view, low))
+    steps = tuple(_steps(view, protect))
+    old = (*first, *_results(view, protect), *steps)
+    single = tuple(Action(verb="archive", targets=(block,)) for action in steps for block in action.targets)
+    results = _results(view, protect - newest, only=newest)
+    rehearsal: Rehearsal | None = None
+    for actions, spared in ((first, protect), (old, protect), ((*old, *results, *single), protect - newest)):
+        rehearsal = _enough(view, actions, low, target, spared)
         if view.calibrated(rehearsal.tokens_after) <= target:
             return rehearsal
+    if not reply:
+        return rehearsal
+    actions = (*old, *single, Action(verb="archive", targets=reply), *results)
+    ended = _enough(_ended(view), actions, low, target, protect - newest - set(reply))
+    if all(not row.present for row in ended.after.rows() if row.id in reply and row.kind == "tool_use"):
+        return ended
     return rehearsal
 
 
-def _enough(view: View, actions: tuple[Action, ...], target: int, protect: frozenset[str]) -> Rehearsal:
-    """The shortest beginning of `actions` that reaches the target without roll-up; all of them if none does."""
-    plan = Plan(actions=actions, actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True)
-    needed, _ = fewest_actions(view, plan, target, protect=protect)
+def largest_results(view: View, target: int) -> Sequence[Action]:  # noqa: ARG001 - the guard takes what it needs
+    """Archives of the tool results that stand whole, largest first. Source: VISTA, appendix, "preflight"."""
+    return _results(view, protected(view.ledger))
+
+
+def oldest_steps(view: View, target: int) -> Sequence[Action]:
+    """Archives of the oldest steps, whole, as many as bring the prompt to `target` tokens: calls, results and texts.
+
+    All that leaves between two blocks that stay is one group.
+    """
+    units = _old_steps(view)
+    deficit = view.used - target
+    count = freed = 0
+    actions: Sequence[Action] = ()
+    while deficit > 0 and count < len(units):
+        while count < len(units) and freed <= deficit:
+            freed += view.part(units[count].tokens)
+            count += 1
+        actions = _grouped(units[:count])
+        _, after = fewest_actions(view, Plan(actions=tuple(actions), actor=ACTOR, pressure=True), 0)
+        if after <= target:
+            break
+        deficit = freed + after - target  # stubs stand for what left, and some of it may not leave
+    return actions
+
+
+class _Unit(NamedTuple):
+    """Blocks of a step that leave together, their cost in the prompt, and the number of the run that they are in."""
+
+    run: int
+    blocks: list[str]
+    tokens: int
+
+
+def _old_steps(view: View) -> list[_Unit]:
+    """What may leave of each step before the latest, oldest first. A call and its result leave together or stay."""
+    ledger = view.ledger
+    stays = set(protected(ledger)) | {row.id for row in ledger.rows() if _fence(row)}
+    for call, result in results_of(ledger.rows()).items():
+        if call in stays or result.id in stays:
+            stays |= {call, result.id}
+    tokens = costs_in_prompt(ledger, view.price)
+    latest = cut.latest_step(ledger)
+    units: list[_Unit] = []
+    run, number = 0, -1
+    for row in ledger.rows():
+        if row.step >= latest:
+            break
+        if row.id in stays:
+            run, number = run + 1, -1
+        elif row.state in ("visible", "masked", "blocked") and not row.group and row.kind not in cut.CUT:
+            if row.step != number:
+                units.append(_Unit(run, [], 0))
+                number = row.step
+            unit = units[-1]
+            unit.blocks.append(row.id)
+            units[-1] = unit._replace(tokens=unit.tokens + tokens.get(row.id, 0))
+    return units
+
+
+def _grouped(units: Sequence[_Unit]) -> Sequence[Action]:
+    """An archive of all units of each run."""
+    runs: dict[int, list[str]] = {}
+    for unit in units:
+        runs.setdefault(unit.run, []).extend(unit.blocks)
+    return tuple(Action(verb="archive", targets=tuple(blocks)) for blocks in runs.values())
+
+
+def _fence(row: Row) -> bool:
+    """Whether a row stays where it is, whatever is around it."""
+    return is_human(row.role, row.origin) or row.state == "pinned" or row.kind in ("note", "system")
+
+
+def _enough(view: View, actions: Sequence[Action], low: int, target: int, protect: frozenset[str]) -> Rehearsal:
+    """The shortest beginning of `actions` that reaches `low` without roll-up, else `target`; all if neither is."""
+    plan = Plan(
+        actions=tuple(actions), actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True
+    )
+    needed, after = fewest_actions(view, plan, low, protect=protect)
+    if low < after <= target:
+        needed, _ = fewest_actions(view, plan, target, protect=protect)
     return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=protect, roll_up=True)
 
 
@@ -84,8 +176,24 @@ def _steps(view: View, protect: frozenset[str]) -> Iterator[Action]:
         yield Action(verb="archive", targets=tuple(run))
 
 
+def _reply(ledger: Ledger) -> tuple[str, ...]:
+    """The blocks of the newest reply, but for its thinking; none while one of its calls has no result."""
+    step = latest_step(ledger)
+    answered = {row.call for row in step if row.kind == "tool_result"}
+    reply = [row for row in step if row.role == "assistant" and row.kind != "thinking"]
+    if any(row.kind == "tool_use" and row.call not in answered for row in reply):
+        return ()
+    return tuple(row.id for row in reply if row.state in ("visible", "masked"))
+
+
+def _ended(view: View) -> View:
+    """The view without the newest reply's thinking, which is bound to nothing once its calls have left."""
+    meta = msgspec.structs.replace(view.ledger.meta, cuts=cut.at_end(view.ledger))
+    return replace(view, ledger=view.ledger.with_meta(meta))
+
+
 def _newest_results(ledger: Ledger) -> frozenset[str]:
-    """The results of the newest step that has a reply. The reply itself, with its thinking, never leaves here."""
+    """The results of the newest step that has a reply."""
     results: list[str] = []
     replied = 0
     for row in ledger.backwards():

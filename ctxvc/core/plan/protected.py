@@ -22,11 +22,12 @@ def protected(ledger: Ledger, names: Sequence[str] = INSTRUCTIONS) -> frozenset[
 
 
 def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
-    rows = (*_latest_step(ledger), *_human_requests(ledger), *_instructions(ledger, tuple(names)))
+    rows = (*latest_step(ledger), *_human_requests(ledger), *_instructions(ledger, tuple(names)))
     return frozenset(row.id for row in rows)
 
 
-def _latest_step(ledger: Ledger) -> list[Row]:
+def latest_step(ledger: Ledger) -> list[Row]:
+    """The rows of the latest step that has a reply."""
     latest = max((step for step in ledger.by_segment(_latest_reply) if step is not None), default=None)
     return [] if latest is None else ledger.of_step(latest)
 

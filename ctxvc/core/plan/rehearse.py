@@ -5,13 +5,20 @@ Only rows and groups change: no body is read, none is changed.
 
 from __future__ import annotations
 
-from ctxvc.core.ledger.ledger import Group
+from collections.abc import Iterable
+
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.plan import protected, rollup
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.verbs import Rehearser
-from ctxvc.core.prompt.outline import outline
+from ctxvc.core.prompt.digest import names_in
+from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View, measure
+
+#: Tokens of the smallest budget in which stubs have names.
+NAMES_FROM = 24_000
 
 
 def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
@@ -22,7 +29,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     """
     price = view.price
     before = measure(view.ledger, price)
-    draft = LedgerDraft(view.ledger, price, view.next_group, view.handles)
+    draft = LedgerDraft.of(view)
     protect = protected.protected(view.ledger) if protect is None else protect
     rehearser = Rehearser(view, plan, draft, protect, total=before)
     actions = [applied for action in plan.actions if (applied := rehearser.act(action)).targets]
@@ -34,6 +41,9 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
         if rolled:
             rows, groups = draft.changed()
             after = view.ledger.with_rows(rows).with_groups(groups)
+    if _name(view, rows, draft, after):
+        rows, groups = draft.changed()
+        after = view.ledger.with_rows(rows).with_groups(groups)
     return Rehearsal(
         plan=plan,
         after=after,
@@ -47,6 +57,35 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     )
 
 
+def _name(view: View, rows: Iterable[Row], draft: LedgerDraft, after: Ledger) -> bool:
+    """Names in the stubs of new groups, as far as all stubs together cost no more than a batch may leave.
+
+    None in a small window, where every token counts.
+    """
+    effective = view.budget.effective
+    if effective < NAMES_FROM or not any(row.group for row in rows):
+        return False
+    slots = outline(after)
+    stubs = sum(view.price.text(slot.text) for slot in slots if slot.show == "text" and not is_summary(slot.text))
+    used = view.calibrated(view.overhead + measure(after, view.price))
+    room = min(effective * rollup.LEAST // 100 - view.calibrated(stubs), (view.budget.guard - used) // 3)
+    return draft.add_names(LedgerDraft.of(view), room, lambda: _visible_names(view, slots))
+
+
+def _visible_names(view: View, slots: Iterable[Slot]) -> set[str]:
+    """The names that a prompt shows."""
+    cache = view.ledger.cache_of(names_in)
+    names: set[str] = set()
+    for slot in slots:
+        if slot.show == "text":
+            names |= names_in(slot.text)
+        elif slot.row.kind not in ("image", "document"):
+            if slot.row.sha256 not in cache:
+                cache[slot.row.sha256] = names_in(view.words(slot.row))
+            names |= cache[slot.row.sha256]
+    return names
+
+
 def fewest_actions(
     view: View, plan: Plan, target: int, *, protect: frozenset[str] | None = None
 ) -> tuple[tuple[Action, ...], int]:
@@ -55,7 +94,7 @@ def fewest_actions(
     Tokens are as the provider counts them, overhead included. Refused targets are left out, and actions without any
     target left; if the target is not reached, all other actions are returned.
     """
-    draft = LedgerDraft(view.ledger, view.price, view.next_group, view.handles)
+    draft = LedgerDraft.of(view)
     protect = protected.protected(view.ledger) if protect is None else protect
     rehearser = Rehearser(view, plan, draft, protect, total=measure(view.ledger, view.price))
     actions: list[Action] = []

@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan.draft import LedgerDraft, contents, header
+from ctxvc.core.plan.draft import LedgerDraft, header
 from ctxvc.core.prompt.outline import Slot
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
 #: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
-MOST = 10
-LEAST = 5
+MOST = 5
+LEAST = 3
+#: The same under pressure for stubs with the previews below them, which are worth more.
+MOST_WITH_PREVIEWS = 10
+LEAST_WITH_PREVIEWS = 5
 
 
 def gather(
@@ -30,41 +33,51 @@ def gather(
     protect: frozenset[str],
     previews: bool = False,
 ) -> tuple[Group, ...]:
-    """Gathers stubs on a draft until they cost at most 5 % of the budget, as far as that can be; gives the new groups.
+    """Gathers stubs on a draft until they cost at most 3 % of the budget, as far as that can be; gives the new groups.
 
-    None where they cost no more than 10 %. Each new group costs less than what it replaces. `slots` are the draft's
+    None where they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
     prompt; the blocks of `protect` stay.
 
-    With `previews`, a block's stub counts whole, with what of its text stands below it.
+    With `previews`, what of its text stands below a block's stub counts too where both cost more than 10 %: then down
+    to 5 %.
     """
-    stubs: dict[str, int] = {}  # block → what the text in its place costs
+    lines: dict[str, int] = {}  # block → what the stub in its place costs
+    texts: dict[str, int] = {}  # the same with what stands below it
     for slot in slots:
-        # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
-        counts = not is_summary(slot.text) or (previews and not slot.row.group)
-        if slot.show == "text" and slot.text and counts:
-            stubs[slot.row.id] = stubs.get(slot.row.id, 0) + view.price.text(slot.text)
-    total, hundredth = sum(stubs.values()), view.budget.effective / 100
-    groups: list[Group] = []
-    if view.calibrated(total) <= MOST * hundredth:
+        if slot.show == "text" and slot.text:
+            # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
+            is_preview = is_summary(slot.text) and not slot.row.group
+            line = slot.text.partition("\n")[0] if is_preview else "" if is_summary(slot.text) else slot.text
+            lines[slot.row.id] = lines.get(slot.row.id, 0) + (view.price.text(line) if line else 0)
+            text = slot.text if is_preview else line
+            texts[slot.row.id] = texts.get(slot.row.id, 0) + (view.price.text(text) if text else 0)
+    hundredth = view.budget.effective / 100
+    if previews and view.calibrated(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
+        stubs, target = texts, LEAST_WITH_PREVIEWS * hundredth
+    elif view.calibrated(sum(lines.values())) > MOST * hundredth:
+        stubs, target = lines, LEAST * hundredth
+    else:
         return ()
+    total = sum(stubs.values())
+    groups: list[Group] = []
     steps: dict[int, list[Row]] = {}
     for row in draft.rows.values():
         steps.setdefault(row.step, []).append(row)
     for run in _runs(draft, steps, protect):
         rows = [row for step in run for row in step.rows]
-        likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=contents(rows)), rows, 0))
+        likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
         freed = 0
         for part in _beginnings(draft, [step.rows for step in run]):
             leaving += part
             freed += sum(stubs.get(row.id, 0) for row in part)
-            if view.calibrated(total - freed + likely) <= LEAST * hundredth:
+            if view.calibrated(total - freed + likely) <= target:
                 break
         group = _group(draft, leaving, actor) if freed else None
         if group:
             groups.append(group)
             total += view.price.text(group.stub) - freed
-        if view.calibrated(total) <= LEAST * hundredth:
+        if view.calibrated(total) <= target:
             break
     return tuple(groups)
 

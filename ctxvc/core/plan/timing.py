@@ -129,6 +129,24 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     return reckoned.moment(f"{leaves}, {sign} than it costs", now=reckoned.benefit > 0)
 
 
+def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:
+    """`cuts` as a turn's start makes them: with a new one only if it saves more than the cache that it breaks.
+
+    A cut takes away thinking and dashboards, and the prefix breaks at the first of them. A batch that leaves anyway
+    makes one too, so most cuts wait for that. Scopes of the first rules of rendering cut at each turn.
+    """
+    ledger = view.ledger
+    cuts = cut.at_turn(ledger)
+    if cuts == ledger.meta.cuts or ledger.meta.render < 2 or view.idle > timing.lifetime:
+        return cuts
+    now, after = outline(ledger), outline(ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts)))
+    at = _first_difference(now, after)
+    rewritten = sum(cost_of(slot, view.price) for slot in after[at:])
+    leaving = sum(cost_of(slot, view.price) for slot in now[at:]) - rewritten
+    saved = leaving * timing.read_price * calls_a_turn(ledger)
+    return cuts if saved > rewritten * (timing.write_price - timing.read_price) else ledger.meta.cuts
+
+
 def calls_a_turn(ledger: Ledger) -> float:
     """The average number of replies in a turn; at least 1."""
     steps: set[int] = set()
@@ -151,6 +169,13 @@ def behind_first_edit(view: View, rehearsal: Rehearsal) -> int:
     now = outline(committed(rehearsal))
     at = _first_difference(outline(view.ledger), now)
     return sum(cost_of(slot, view.price) for slot in now[at:])
+
+
+def broken_by(view: View, rehearsal: Rehearsal, sent: Ledger) -> int:
+    """The tokens of the prompt of `sent` that are still as they were now, and would not be with the plan committed."""
+    before = outline(sent)
+    still, then = (_first_difference(before, outline(ledger)) for ledger in (view.ledger, committed(rehearsal)))
+    return sum(cost_of(slot, view.price) for slot in before[then:still])
 
 
 def _first_difference(before: Sequence[Slot], after: Sequence[Slot]) -> int:

@@ -16,6 +16,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row, digest
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.admission import previewed
 from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.plan.neighbours import halves, joined
 from ctxvc.core.plan.plan import Action, Plan, Problem, RefusalReason
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt import stub as stubs
@@ -118,8 +119,9 @@ class Rehearser:
     def _lowest(self, action: Action, units: list[tuple[str, int]]) -> list[str]:
         """The units of the lowest level listed."""
         lowest = min((level for _, level in units), default=0)
+        folded = set(self._left_before([unit for unit, level in units if level == lowest]))
         for unit, level in units:
-            if level > lowest:
+            if level > lowest and unit not in folded:
                 self._drop(
                     action, unit, "level", f"it is of level {level}, and others listed with it of level {lowest}"
                 )
@@ -148,24 +150,31 @@ class Rehearser:
             return "protected", "the latest step, what was asked, and instruction files stay"
         return None
 
+    def _left_before(self, units: list[str]) -> list[str]:
+        """The results of these calls that left with a stub of their own: it would stand there without its call."""
+        results = (self.draft.rows[result] for unit in units if (result := self.draft.results.get(unit)))
+        return [row.id for row in results if row.state in ("archived", "blocked") and not self.draft.around(row)]
+
     # --- what the verbs do
 
     def _gather(self, action: Action, units: list[str]) -> list[str]:
         """Blocks and groups leave under one stub: a single block under its own, anything else as a new group."""
         if not units:
             return []
+        units = list(dict.fromkeys([*units, *self._left_before(units)]))
         draft, (only, *others) = self.draft, units
         alone = draft.rows.get(only)
         again = not others and (alone is None or LedgerDraft.level(alone) > 0)
         if again and not self._is_news(action, only):
             self._drop(action, only, "gone", "it is archived already")
             return []
-        blocks = [row.id for unit in units for row in self._rows(unit)]
+        together = self._together(action, units)
+        blocks = [row.id for unit in together for row in self._rows(unit)]
 
         def leave() -> None:
-            if others or again or alone is None or action.verb == "summarise":
+            if len(together) > 1 or again or alone is None or action.verb == "summarise":
                 summary = action.index if action.verb == "summarise" else ""
-                draft.gather(units, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
+                draft.gather(together, label="" if summary else action.index, actor=self.plan.actor, summary=summary)
             else:
                 stub = draft.stub(alone, action.index)
                 if action.preview:
@@ -175,6 +184,17 @@ class Rehearser:
                 )
 
         return units if self._saves(action, units, blocks, leave) else []
+
+    def _together(self, action: Action, units: list[str]) -> list[str]:
+        """The units, and what left before and would stand beside them as stubs of its own.
+
+        What a policy takes joins what is near; an agent's or planner's index text tells of no more than its targets.
+        """
+        alone = self.draft.rows.get(units[0]) if len(units) == 1 else None
+        if action.preview or (alone and any(self.draft.rows[half].present for half in self.draft.pair(alone.id)[1:])):
+            return units
+        near = not action.index.strip() and self.plan.actor.startswith(("policy:", "guard"))
+        return joined(self.draft, units, near=near)
 
     def _mask(self, action: Action, target: str) -> bool:
         row = self._block(action, target)
@@ -202,8 +222,11 @@ class Rehearser:
         return [target for target in targets if target in pruned]
 
     def _remove(self, rows: Iterable[Row]) -> None:
-        """The blocks leave without a stub."""
+        """The blocks leave without a stub, and so does the stub of a result whose call is one of them."""
         rows = list(rows)
+        leaving = {row.id for row in rows}
+        calls = [row for row in rows if row.kind == "tool_use"]
+        rows += [self.draft.rows[half] for half in halves(self.draft, calls) if half not in leaving]
         self.draft.take_out(row.id for row in rows)
         for row in rows:
             pruned_row = msgspec.structs.replace(row, state="pruned", group="", level=0, stub="")
@@ -244,12 +267,16 @@ class Rehearser:
         return restored
 
     def _to_restore(self, action: Action, target: str) -> list[str]:
-        """The blocks that come back with a target: of a block also the other half of its pair."""
+        """The blocks that come back with a target: of a block also the other half of its pair.
+
+        The guard puts back a result that nobody has seen yet; a call that left meanwhile was too large beside it.
+        """
         if target in self.draft.groups:
             return [row.id for row in self.draft.inside(target) if self._may_restore(action, row)]
         if not self._may_restore(action, self.draft.rows[target]):
             return []
-        halves = [self.draft.rows[block] for block in self.draft.pair(target)[1:]]
+        pair = self.draft.pair(target) if self.plan.actor != "guard" else []
+        halves = [self.draft.rows[block] for block in pair[1:]]
         return [target, *(row.id for row in halves if not row.present and self._restorable(row))]
 
     def _may_restore(self, action: Action, row: Row) -> bool:

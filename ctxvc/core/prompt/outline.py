@@ -134,6 +134,8 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
         return head
     end = rows[at].number
     split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
+    if any(slot.row.number < end for slot in slots[split:]):
+        return head  # a stub of what comes later stands before some of it
     calls = {row.call for row in rows[:at] if row.kind in _PAIRED}
     names = {slot.call for slot in slots[:split] if slot.kind in _PAIRED}
     return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)
@@ -166,7 +168,26 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
             slot = _without_call(slot)
         slots.append(slot)
     slots += [_answer(call, results.get(call.row.id), visible) for call in open_calls]
-    return tuple(slots)
+    return tuple(_in_users_voice(slots) if ledger.meta.render >= 2 else slots)
+
+
+def _in_users_voice(slots: list[Slot]) -> list[Slot]:
+    """The slots with each stub that is not a user's text at the end of the user's text before it, else before all.
+
+    A model imitates what it reads in its own voice. Where a stub stands is a rule of rendering 2 (docs/format.md).
+    """
+    if all(slot.show != "text" or slot.role == "user" for slot in slots):
+        return slots
+    ordered: list[Slot] = []
+    end = 0  # behind the newest user's text
+    for slot in slots:
+        if slot.show == "text" and slot.role != "user":
+            ordered.insert(end, msgspec.structs.replace(slot, role="user", kind="user", call=""))
+            end += 1
+        else:
+            ordered.append(slot)
+            end = len(ordered) if slot.role == "user" else end
+    return ordered
 
 
 def pieces(slots: Iterable[Slot], bodies: Bodies, render: int = 1) -> list[Piece]:

@@ -15,6 +15,10 @@ from ctxvc.core.prompt import tag
 #: Characters of a call's arguments, and of an index text, that a stub shows at most.
 ARGUMENTS = 160
 INDEX = 200
+#: Characters of what a group's stub says at most, names and all.
+DIGEST = 8_000
+#: Characters of a recorded name, and of a block's first words, in its stub.
+WORDS = 60
 
 #: What is sent for a call whose result was never recorded, for a tool that failed without a word, and where the first
 #: message is not the user's, as the Messages API wants it to be.
@@ -54,36 +58,48 @@ def stub(
     *,
     tokens: int | None = None,
     index: str = "",
+    called: bool = False,
     call: str = "",
     truncated: bool = False,
     way_back: bool = True,
 ) -> str:
-    """The stub of a block: address and checksum, what it is, its size, its index text, how to get it back.
+    """The stub of a block: `[archived B17@3fa9c1, 1,234 tokens]`, with its index text if somebody gave one.
 
-    `tokens` is the size, if counted (else bytes are given), `call` the arguments of a result's call, `truncated` says
-    that the tool or the host truncated the output before it was recorded. Without `way_back` it names no way to get it
-    back, and no checksum either.
+    A result whose call stands in the prompt (`called`) needs no more. Of another the stub has the tool, the end of the
+    call's arguments (`call`) and whether it failed; of any other block its first words. `tokens` is the size, if
+    counted (else bytes are given); `truncated` says that the tool or the host truncated the output before it was
+    recorded. Without `way_back` it has no checksum. How to get a block back stands in the tools' descriptions.
     """
-    size = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(row.bytes)
-    description = f"{row.kind} of {escaped(row.tool, 60)}" if row.kind == "tool_result" and row.tool else row.kind
-    parts = [f"archived {_name(row, way_back=way_back)}: {description}, {size}"]
-    if call:
-        parts.append(f"arguments {escaped(call, ARGUMENTS)}")
+    parts = [f"archived {_name(row, way_back=way_back)}, {_size(row, tokens)}"]
     if truncated:
         parts.append("the recorded output was cut")
-    if index or row.label:
-        parts.append(escaped(index or row.label, INDEX))
-    if way_back:
-        parts.append(f"recover {row.id}")
-    return f"[{'; '.join(parts)}]"
+    if index:
+        parts.append(escaped(index, INDEX))
+    elif not called:
+        parts.append(_description(row, call))
+    return f"[{'; '.join(filter(None, parts))}]"
+
+
+def _size(row: Row, tokens: int | None) -> str:
+    return f"{tokens:,} tokens" if tokens is not None else display.human_bytes(row.bytes)
+
+
+def _description(row: Row, call: str) -> str:
+    """A block in a few words, where nothing else in the prompt says what it was."""
+    if row.kind != "tool_result":
+        return escaped(row.label or row.kind, WORDS)
+    # The end of a path or command tells more than its beginning.
+    asked = f" {escaped(call[-WORDS:], WORDS)}" if call else ""
+    return f"{escaped(row.tool or 'result', WORDS)}{asked}{', failed' if row.error else ''}"
 
 
 def index(row: Row) -> str:
-    """The index text of a block's own stub; empty if it has none, or shows more below."""
-    for name, tail in ((row.handle, f"; recover {row.id}]"), (row.id, "]")):
-        head = f"[archived {name}: "
-        if row.stub.startswith(head) and row.stub.endswith(tail):
-            return row.stub[len(head) : -len(tail)].partition("; ")[2]
+    """What a block's own stub says of it beside its size: an index text, or its description; empty if it has none, or
+    shows more below."""
+    for name, back in ((row.handle, f"; recover {row.id}]"), (row.id, "]")):
+        for head, tail in ((f"[archived {name}, ", "]"), (f"[archived {name}: ", back)):  # and the form of format 1
+            if row.stub.startswith(head) and row.stub.endswith(tail) and "\n" not in row.stub:
+                return row.stub[len(head) : -len(tail)].partition("; ")[2]
     return ""
 
 
@@ -123,32 +139,36 @@ def is_summary(stub: str) -> bool:
 def group_stub(
     group: Group,
     *,
+    steps: tuple[int, int],
     blocks: int,
     tokens: int | None,
     size: int,
     digest: str,
-    index: str = "",
     way_back: bool = True,
+    content: str = "",
 ) -> str:
-    """The stub of a group of `blocks` blocks; `digest` is a checksum over its members' checksums."""
-    amount = f"{tokens:,} tokens" if tokens is not None else display.human_bytes(size)
-    many = f"{blocks} block{'' if blocks == 1 else 's'}"
+    """The stub of a group of `blocks` blocks of the first to the last of `steps`: what was done there, and its size.
+
+    `content` says what was done, else the group's label. `digest` is a checksum over its members' checksums.
+    """
+    first, last = steps
     name = f"{group.id}@{digest[:6]}" if way_back else group.id
-    parts = [f"archived {name}: {many}, {amount}, level {group.level}"]
-    if index or group.label:
-        parts.append(escaped(index or group.label, INDEX))
-    if way_back:
-        parts.append(f"recover {group.id}")
-    return f"[{'; '.join(parts)}]"
+    span = f"steps {first}–{last}" if last > first else f"step {first}"
+    amount = amount_of(tokens) if tokens is not None else display.human_bytes(size)
+    parts = [escaped(content or group.label, DIGEST), f"{blocks} block{'' if blocks == 1 else 's'}, {amount}"]
+    return f"[archived {name}, {span}: {'; '.join(filter(None, parts))}]"
 
 
-def blocked(row: Row, *, tokens: int, call: str = "", way_back: bool = True) -> str:
-    """The stub of a result that does not fit: it has run, it is stored whole, and how to get at it."""
-    name, description = _name(row, way_back=way_back), f"{row.kind} of {escaped(row.tool or 'a tool', 60)}"
-    parts = [f"blocked {name}: {description}, {tokens:,} tokens, does not fit"]
-    if call:
-        parts.append(f"arguments {escaped(call, ARGUMENTS)}")
-    parts.append("stored whole, do not run it again")
-    if way_back:
-        parts.append(f"once there is room, recover {row.id} in parts")
-    return f"[{'; '.join(parts)}]"
+def amount_of(tokens: int) -> str:
+    """`640`, `2.3k`, `41k`, `1.2M`: tokens, as every text of ours for a model has them."""
+    if tokens < 1_000:
+        return str(tokens)
+    thousands = tokens / 1_000
+    if thousands < 9.95:
+        return f"{thousands:.1f}k"
+    return f"{thousands:.0f}k" if thousands < 999.5 else f"{thousands / 1_000:.1f}M"
+
+
+def blocked(row: Row, *, tokens: int, way_back: bool = True) -> str:
+    """The stub of a result that does not fit: it has run, and it is stored whole. Its call stands above it."""
+    return f"[blocked {_name(row, way_back=way_back)}, {tokens:,} tokens: it ran, there is no room to show it]"

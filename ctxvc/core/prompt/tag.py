@@ -62,7 +62,7 @@ def without(ledger: Ledger) -> list[Row]:
     return list(chain.from_iterable(ledger.by_segment(_without)))
 
 
-def begun(ledger: Ledger) -> bool:
+def any_tag(ledger: Ledger) -> bool:
     """Whether any result has one: the prompt was sent by a program that writes them."""
     return any(ledger.by_segment(_has_one))
 

@@ -114,6 +114,11 @@ class View:
     handles: bool = True
 
     @property
+    def readable(self) -> bool:
+        """Whether it can read blocks."""
+        return self.words is not _unread
+
+    @property
     def counted(self) -> int:
         """The tokens of the whole prompt as we count them, overhead included."""
         return self.overhead + measure(self.ledger, self.price)
@@ -123,8 +128,8 @@ class View:
         """The tokens of the whole prompt as the provider would count them."""
         return self.calibrated(self.counted)
 
-    def estimated(self, tokens: int) -> int:
-        """Counted tokens of a part of the prompt as the provider would count them."""
+    def part(self, tokens: int) -> int:
+        """Counted tokens of a part of the prompt as the provider would count them: without its chat template."""
         return tokens * self.calibration[0] // 1000
 
     def calibrated(self, tokens: int) -> int:

@@ -17,6 +17,7 @@ from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import CeilingShare, Names, Policy, Steps, Terms, Tokens
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import cost_in_prompt
 from ctxvc.policies.episodes import derive as annotating
@@ -97,8 +98,11 @@ class Episodes(Policy, frozen=True, kw_only=True):
             return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
         return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
 
+    def high(self, budget: Budget) -> int:
+        return min(self.ceiling or budget.ceiling, budget.guard)
+
     def propose(self, view: View) -> Plan:
-        ceiling = min(self.ceiling or view.budget.ceiling, view.budget.guard)
+        ceiling = self.high(view.budget)
         counted = view.counted
         before = view.calibrated(counted)
         if before <= ceiling:

@@ -13,6 +13,7 @@ from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.prompt.stub import escaped
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
@@ -75,6 +76,9 @@ class Planned(Policy, frozen=True, kw_only=True):
     @property
     def actor(self) -> str:
         return ACTOR
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         budget = view.budget

@@ -1,19 +1,21 @@
 """The papers' experiments, on recorded or random conversations: our figures beside theirs.
 
 Each module has a `NAME`, a `SOURCE` (paper, section or table), and `run`, which takes conversations and gives a result
-with its `tables`. `EXPERIMENTS` are all of them, by name.
+with its `tables`. Some have `OPTIONS`: `model`, with which `run` takes a function `ask`, and `out`, the path of a file
+for what is done. `EXPERIMENTS` are all of them, by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.experiments import (
     ablations,
     layers,
     long_run,
+    memory,
     no_impact,
     pressure,
     proposition,
@@ -26,7 +28,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Result", "Table"]
 
 
 class _Run(Protocol):
-    def __call__(self, conversations: Iterable[Conversation], /) -> Result: ...
+    def __call__(self, conversations: Iterable[Conversation], /, **options: Any) -> Result: ...
 
 
 class Experiment(NamedTuple):
@@ -35,9 +37,10 @@ class Experiment(NamedTuple):
     name: str
     source: str
     run: _Run
+    options: tuple[str, ...] = ()
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    module.NAME: Experiment(module.NAME, module.SOURCE, module.run)
-    for module in (proposition, no_impact, split, long_run, layers, scopes, ablations, pressure)
+    module.NAME: Experiment(module.NAME, module.SOURCE, module.run, getattr(module, "OPTIONS", ()))
+    for module in (proposition, no_impact, split, long_run, layers, scopes, ablations, pressure, memory)
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
+from ctxvc.errors import BadInput
 from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
@@ -20,9 +22,13 @@ from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.measures.cost import CacheSimulation, Prices
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
+from ctxvc.replay.results.file import code_version
+from ctxvc.replay.results.result import Cost, Tokens
+from ctxvc.store import files
 from ctxvc.tokens.meter import Meter
 
 NAME = "long-run"
+OPTIONS = ("out",)
 SOURCE = 'CWL (arXiv 2606.11213), sections 5 ("KV cache invalidation"), 6.3 to 6.5'
 APART = (
     "The paper's agent marks its episodes and works on tasks of a benchmark; here episodes are derived from recorded "
@@ -46,10 +52,9 @@ class Run(msgspec.Struct, frozen=True):
     """The session under one policy. `ceiling` is in tokens, 0 where there is none.
 
     Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by `excess` at most, when at
-    most `floor` tokens could not leave. `cost` is that of the prompts, `summariser` that of writing summaries, `breaks`
-    how often a prompt did not begin with the one before. `first` and `last` are milliseconds of the engine a call,
-    the medians of the first and the last tenth. `across` are the uses of what only earlier conversations have, `within`
-    the non-trivial others.
+    most `floor` tokens could not leave. `breaks` is how often a prompt did not begin with the one
+    before. `first` and `last` are milliseconds of the engine a call, the medians of the first and the last tenth.
+    `across` are the uses of what only earlier conversations have, `within` the non-trivial others.
     """
 
     policy: str
@@ -59,10 +64,8 @@ class Run(msgspec.Struct, frozen=True):
     over: int = 0
     excess: int = 0
     floor: int = 0
-    peak: int = 0
-    total: int = 0
-    cost: float = 0.0
-    summariser: float = 0.0
+    tokens: Tokens = Tokens()
+    cost: Cost = Cost()
     breaks: int = 0
     first: float = 0.0
     last: float = 0.0
@@ -92,12 +95,12 @@ class LongRun(msgspec.Struct, frozen=True):
         return (Table(title, columns, (*rows, paper), APART),)
 
     def _row(self, run: Run) -> tuple[str, ...]:
-        uncapped = self.uncapped.cost
+        uncapped, cost = self.uncapped.cost.prompts, run.cost
         return (
             *(run.policy, f"{run.ceiling:,}" if run.ceiling else "", f"{run.calls:,}", f"{run.over:,}"),
-            *(f"{run.excess:,}" if run.over else "", f"{run.floor:,}" if run.over else "", f"{run.peak:,}"),
-            *(f"{run.total:,}", f"{run.cost / uncapped:.3f}" if uncapped else ""),
-            f"{(run.cost + run.summariser) / uncapped:.3f}" if run.summariser and uncapped else "",
+            *(f"{run.excess:,}" if run.over else "", f"{run.floor:,}" if run.over else "", f"{run.tokens.peak:,}"),
+            *(f"{run.tokens.total:,}", f"{cost.prompts / uncapped:.3f}" if uncapped else ""),
+            f"{cost.total / uncapped:.3f}" if cost.summariser and uncapped else "",
             f"{100 * run.breaks / run.calls:.1f}" if run.calls else "",
             f"{run.first:.1f}, {run.last:.1f}" if run.first else "",
             *(percent(run.across.share("visible")), percent(run.across.share("routed"))),
@@ -112,10 +115,14 @@ def run(
     ceilings: Sequence[int] = CEILINGS,
     summaries: Sequence[int] = (80_000,),
     limit: int = 12,
+    out: Path | None = None,
 ) -> LongRun:
     """The runs at these ceilings, and those of `summary` that begins at these. `limit` is the number of conversations
     that are taken, evenly over their dates; 0 for all, which may take hours: a call takes the longer, the more blocks
     there are that may not leave.
+
+    Each run is a line of the file `out` once it is through, and one that has a line there is not made again.
+    Raises: BadInput if `out` is no file of such runs.
     """
     ordered = in_date_order(conversations)
     if 0 < limit < len(ordered):
@@ -127,9 +134,55 @@ def run(
         share = ceiling / WINDOW
         setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
-    runs = tuple(_run(sequence, lookup, spec, ceiling, meter) for spec, ceiling in setups)
+    done = _Lines(out, f"{code_version()} {sequence.conversation.sha256}")
+    runs = tuple(
+        done.of(spec, ceiling) or done.with_new(_run(sequence, lookup, spec, ceiling, meter))
+        for spec, ceiling in setups
+    )
     sizes = [meter.count(block.text) for block in sequence.conversation.blocks]
     return LongRun(len(ordered), sum(sizes), runs, _uncapped(sequence, lookup, sizes))
+
+
+class _Line(msgspec.Struct, frozen=True, tag_field="schema", tag="ctxvc-long-run/1"):
+    """A run as a line of a file; `subject` are the code that made it and the session that it is of."""
+
+    subject: str
+    run: Run
+
+
+#: How a line begins.
+_BEGINNING = b'{"schema":"ctxvc-long-run/1"'
+
+
+class _Lines:
+    """The runs of the file at `path` that are of this subject; without a path there are none, and none is written."""
+
+    def __init__(self, path: Path | None, subject: str) -> None:
+        self._path = path
+        self._subject = subject
+        data = path.read_bytes() if path and path.exists() else b""
+        complete, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
+        if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
+            raise BadInput(f"the last line of {path} is no long run", hint="write to another file")
+        try:
+            lines = [msgspec.json.decode(line, type=_Line) for line in complete.splitlines()]
+        except msgspec.MsgspecError as error:
+            raise BadInput(f"{path} has other lines than long runs: {error}", hint="write to another file") from error
+        if path and torn:
+            files.replace(path, complete)  # a kill left a part of a line
+        self._runs = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
+
+    def of(self, policy: str, ceiling: int) -> Run | None:
+        return self._runs.get((policy, ceiling))
+
+    def with_new(self, run: Run) -> Run:
+        """The run, on the disk when this returns."""
+        if self._path:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(_Line(self._subject, run)) + b"\n")
+                file.flush()
+                files.sync(file.fileno())
+        return run
 
 
 def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) -> Run:
@@ -166,10 +219,8 @@ def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Mete
         over=over,
         excess=excess,
         floor=floor,
-        peak=max(totals, default=0),
-        total=sum(totals),
-        cost=paid.prompts,
-        summariser=paid.summariser,
+        tokens=Tokens(peak=max(totals, default=0), total=sum(totals)),
+        cost=Cost(prompts=paid.prompts, summariser=paid.summariser),
         breaks=paid.breaks,
         first=1000 * median(seconds[:tenth]),
         last=1000 * median(seconds[-tenth:]),
@@ -229,7 +280,8 @@ def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: P
         tokens += new
         total += tokens
     across, within = _across_and_within(sequence, lookup.uses, bytes(len(lookup.uses)))
-    return Run("uncapped", 0, len(added), peak=tokens, total=total, cost=cost, across=across, within=within)
+    spent = Tokens(peak=tokens, total=total)
+    return Run("uncapped", 0, len(added), tokens=spent, cost=Cost(prompts=cost), across=across, within=within)
 
 
 def _time(text: str) -> float | None:

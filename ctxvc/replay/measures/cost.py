@@ -110,6 +110,24 @@ class CacheSimulation:
         self._extra[extra] += cost
         return cost
 
+    def extra_call(
+        self,
+        extra: Extra,
+        keys: Sequence[Hashable],
+        sizes: Sequence[int],
+        time: float | None = None,
+        *,
+        fresh: int = 0,
+        output: int = 0,
+    ) -> float:
+        """The cost of a call that is sent this prompt with `fresh` tokens behind it, as `ask` gives it.
+
+        What the prompt shares with the newest one is read from the cache, which stays as it is.
+        """
+        expired = time is not None and self._time is not None and time - self._time > self.prices.seconds
+        cached = 0 if expired else sum(sizes[: shared_prefix(self._keys, keys)])
+        return self.ask(extra, cached=cached, written=sum(sizes) - cached, fresh=fresh, output=output)
+
     def cost(self) -> Cost:
         """The cost of everything until now."""
         return Cost(

@@ -69,7 +69,8 @@ def _up(share: float) -> float:
 def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
     match policy:
         case Default():
-            return ladder.clear, policy.low_water
+            most = min(policy.ceiling / budget, 1.0) if policy.ceiling and budget else 1.0
+            return policy.trigger * most, policy.low_water * most
         case Layered():  # its second layer: the third begins only where that was not enough
             return policy.clear or ladder.clear, policy.low_water
         case Planned() | Heuristic():  # with a model, `target` is what the rules aim at that stand for it

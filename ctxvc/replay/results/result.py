@@ -94,8 +94,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
 
     `version` is that of ctxvc and of the code that replayed, `anchors` that of the list of anchors that don't count.
     `conversations` is how many the file has: once each has its result, the file is done. `stand_in` names the
-    deterministic stand-in that acted for the agent or a model, empty for none. `failed` are calls for which no prompt
-    could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would refuse.
+    deterministic stand-ins that acted for the agent and for a model, empty for none. `failed` are calls for which no
+    prompt could be made, `over` those whose prompt is over the budget, `invalid` those that the provider would refuse.
     `events` counts management events by verb, then actor; `dropped` the actions of plans that were left out, by reason.
     `kinds` and `failures` are the retention by kind of anchor and by category of failure. `recoveries` is how many
     demand recoveries `cost.demand` pays for. `uses` is what `encode_uses` gives; it may be empty.

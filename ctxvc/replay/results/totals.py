@@ -39,6 +39,7 @@ class Totals(msgspec.Struct, frozen=True):
     belady: Visible = Visible()
     macro: dict[str, dict[str, float]] = {}
     stand_in: str = ""
+    model: str = ""
 
     def share(self, uses: Class, *places: str) -> float | None:
         """The share of these uses that are met at one of the places; None without any."""
@@ -95,6 +96,7 @@ def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
         belady=sum((result.belady for result in results), Visible()),
         macro={uses: _macro(uses, results) for uses in CLASSES},
         stand_in=", ".join(sorted({result.stand_in for result in results if result.stand_in})),
+        model=", ".join(sorted({result.options.model for result in results if result.options.model})),
     )
 
 

@@ -93,9 +93,13 @@ class Transaction:
     # --- changes
 
     def append(self, scope: str, admitted: AdmittedEntry) -> None:
-        """Adds rows of a step. Raises: BadInput where its fields make no sense."""
+        """Adds rows of a step. Raises: BadInput where its fields make no sense.
+
+        The model that was named stays: a gateway replies under names of its own, by which nobody can be asked.
+        """
         entry, meta, trailers = admitted
         last = entry.rows[-1] if entry.rows else None
+        unnamed = bool(entry.model) and not self.ledger(scope).meta.model
         self._add(
             scope=scope,
             op="step",
@@ -112,8 +116,12 @@ class Transaction:
             done=entry.done,
             rows=entry.rows,
             bodies=entry.bodies,
-            meta={**({"model": entry.model} if entry.model else {}), **meta},
-            trailers={**usage_trailers(entry.usage), **trailers},
+            meta={**({"model": entry.model} if unnamed else {}), **meta},
+            trailers={
+                **({"Ctxvc-Model": entry.model} if entry.model else {}),
+                **usage_trailers(entry.usage),
+                **trailers,
+            },
         )
         self.newest = entry
         if meta:

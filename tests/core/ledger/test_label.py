@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -17,10 +17,12 @@ from ctxvc.core.prompt import stub as stubs
 from tests.core.test_display import COMMANDS, anything
 from tests.making.generated import blocks, hostile_blocks, json_objects, json_values, texts
 
-STUB = re.compile(r"\[archived (B[1-9]\d*@[0-9a-f]{6}|G[1-9]\d*@[0-9a-f]{6}): [^\[\]\n]*; recover [BG][1-9]\d*\]")
+STUB = re.compile(
+    r"\[archived (B[1-9]\d*@[0-9a-f]{6}: [^\[\]\n]*; recover B[1-9]\d*|"
+    r"G[1-9]\d*@[0-9a-f]{6}, steps 2–31: [^\[\]\n]*3 blocks, [^\[\]\n]*)\]"
+)
 
 
-@settings(max_examples=50, deadline=None)
 @given(blocks | hostile_blocks(), st.sampled_from(["user", "assistant"]))
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")
@@ -89,7 +91,6 @@ def row(**fields: Any) -> Row:
     return msgspec.structs.replace(made, **fields)
 
 
-@settings(max_examples=40)
 @given(anything, anything, anything, st.none() | st.integers(0, 10**6), st.booleans())
 def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
     tool: str, words: str, call: str, tokens: int | None, cut: bool
@@ -99,7 +100,12 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
         stubs.stub(made, tokens=tokens, index=words, call=call, truncated=cut),
         stubs.stub(made, tokens=tokens, call=call, truncated=cut),
         stubs.group_stub(
-            Group(id="G3", members=("B7",)), blocks=3, tokens=tokens, size=9, digest="3fa9c1ff", index=words
+            Group(id="G3", members=("B7",), label=words[: stubs.INDEX]),
+            steps=(2, 31),
+            blocks=3,
+            tokens=tokens,
+            size=9,
+            digest="3fa9c1ff",
         ),
     ):
         assert STUB.fullmatch(stub), stub
@@ -126,13 +132,22 @@ def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
     assert (
         stubs.group_stub(
             Group(id="G3", members=("B7",), level=2, label="tests"),
+            steps=(4, 9),
             blocks=12,
             tokens=None,
             size=8300,
             digest="5b21f0aa",
         )
-        == "[archived G3@5b21f0: 12 blocks, 8.3 kB, level 2; tests; recover G3]"
+        == "[archived G3@5b21f0, steps 4–9: tests; 12 blocks, 8.3 kB]"
     )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "amount"),
+    [(0, "0"), (999, "999"), (1_000, "1.0k"), (9_949, "9.9k"), (9_950, "10k"), (999_499, "999k"), (999_500, "1.0M")],
+)
+def test_tokens_have_one_unit(tokens: int, amount: str) -> None:
+    assert stubs.amount_of(tokens) == amount
 
 
 @given(json_objects)

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import names
@@ -34,7 +34,6 @@ likely = st.text("aB1._-/ @{~^:\\*?[\x7f\té", max_size=12) | st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(likely)
 def test_git_takes_what_we_take(name: str) -> None:
     if not names.problem(name):

@@ -31,7 +31,6 @@ def rows(messages: list[Message]) -> list[Row]:
     return [row for entry in entries(messages) for row in entry.rows]
 
 
-@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -> None:
     made = rows(messages)
@@ -43,7 +42,6 @@ def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -
         assert set(numbers) in (set(), set(range(1, len(set(numbers)) + 1)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> None:
     made = entries(messages)
@@ -60,7 +58,6 @@ def test_every_part_becomes_one_row_with_its_bytes(messages: list[Message]) -> N
         }
 
 
-@settings(max_examples=50, deadline=None)
 @given(conversations(unique_calls=True))
 def test_every_call_of_a_complete_step_has_one_result(messages: list[Message]) -> None:
     made = entries(messages)
@@ -79,7 +76,6 @@ def test_every_call_of_a_complete_step_has_one_result(messages: list[Message]) -
         assert entry.done <= replied
 
 
-@settings(max_examples=50, deadline=None)
 @given(anything)
 def test_the_parent_is_the_call_or_what_opened_the_turn(messages: list[Message]) -> None:
     made = rows(messages)
@@ -94,7 +90,7 @@ def test_the_parent_is_the_call_or_what_opened_the_turn(messages: list[Message])
         assert row.parent in expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(anything, st.data())
 def test_going_on_after_any_message_gives_the_same_numbers(messages: list[Message], data: st.DataObject) -> None:
     """Also where a host put something in between."""
@@ -128,7 +124,6 @@ def written_and_read(ledger: Ledger) -> Ledger:
     return Ledger(fmt.decode_meta(fmt.encode_meta(ledger.meta), "here"), Segments(segments))
 
 
-@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_interrupting_answers_every_open_call_and_then_nothing(messages: list[Message]) -> None:
     numbering = Numbering(block=0)
@@ -322,7 +317,6 @@ def test_a_person_s_note_is_human_text_and_nothing_said_to_the_model() -> None:
     assert not speaks(note.kind, note.role, note.origin)
 
 
-@settings(max_examples=40, deadline=None)
 @given(anything, st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["note", "dashboard"]), st.booleans())))
 def test_with_notes_between_all_else_has_the_same_steps_turns_and_parents(
     messages: list[Message], places: list[tuple[int, str, bool]]
@@ -347,7 +341,6 @@ def test_with_notes_between_all_else_has_the_same_steps_turns_and_parents(
     assert [(row.kind, row.step, row.turn, names.get(row.parent, "")) for row in others] == table(*messages)
 
 
-@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_a_message_can_be_taken_in_two_parts(messages: list[Message]) -> None:
     numbering = Numbering(block=0)

@@ -45,7 +45,7 @@ def unmarked(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in FOREIGN}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(blocks, roles)
 def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
     block = plain(block)
@@ -53,7 +53,7 @@ def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
     assert block_of(wire.part(block, role, "human")) == normal(block)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(hostile_blocks(), roles)
 def test_a_hostile_block_is_kept_as_it_came(block: Any, role: Role) -> None:
     block = plain(block)
@@ -64,7 +64,6 @@ def test_a_hostile_block_is_kept_as_it_came(block: Any, role: Role) -> None:
         assert wire.parse(part.body) == block
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from(["user", "thinking", "tool_use", "tool_result", "image", "document", "other", "note"]),
     st.binary(max_size=20) | json_values.map(wire.compact),

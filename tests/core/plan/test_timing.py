@@ -13,7 +13,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, rehearse
-from ctxvc.core.plan.timing import Timing, behind_first_edit, calls_a_turn, moment
+from ctxvc.core.plan.timing import Timing, behind_first_edit, calls_a_turn, cuts_at_turn, moment
 from ctxvc.core.prompt import cut as cuts
 from tests.making.generated import next_view, numbered, plans, worked_on
 
@@ -151,3 +151,36 @@ def test_whatever_is_planned_its_moment_can_be_told(data: st.DataObject) -> None
     assert 0 <= behind_first_edit(view, tried) <= tried.tokens_after
     settled = next_view(view, tried)
     assert not moment(settled, rehearse.rehearse(settled, Plan(actions=(), actor="planner"))).now
+
+
+class Deep(Flat):
+    """As `Flat`, but a thought is 10,000 tokens."""
+
+    def body(self, row: Row) -> int:
+        return 10_000 if row.kind == "thinking" else super().body(row)
+
+
+def of_render(view: View, render: int) -> View:
+    return dataclasses.replace(
+        view, ledger=view.ledger.with_meta(msgspec.structs.replace(view.ledger.meta, render=render))
+    )
+
+
+def test_a_turn_cuts_only_if_that_saves_more_than_the_cache_it_breaks() -> None:
+    """10 calls without a thought of 100 tokens save 100 at 0.1 each; 400 tokens behind it cost 460 to write anew."""
+    view = of_render(talk(thinking_at=8), 2)
+    thought = next(row for row in view.ledger.rows() if row.kind == "thinking")
+
+    assert cuts_at_turn(view) == view.ledger.meta.cuts == ()
+    (deep,) = cuts_at_turn(dataclasses.replace(view, price=Deep()))  # 10,000 save 10,000
+    assert deep >= thought.number
+
+
+def test_a_turn_cuts_for_nothing_where_the_cache_has_expired() -> None:
+    view = of_render(talk(thinking_at=8), 2)
+    assert cuts_at_turn(dataclasses.replace(view, idle=301.0)) == cuts.at_turn(view.ledger) != ()
+
+
+def test_scopes_of_the_first_rules_cut_at_each_turn() -> None:
+    view = of_render(talk(thinking_at=8), 1)
+    assert cuts_at_turn(view) == cuts.at_turn(view.ledger) != ()

@@ -106,7 +106,7 @@ def test_undo_does_not_stop_at_a_roll_up() -> None:
     assert not stale
     assert [ledger[block].state for block in ("B2", "B3", "B4")] == ["archived", "visible", "visible"]
     assert inconsistencies(ledger) == []
-    assert ": " + str(len(ledger.groups["G1"].members)) + " blocks" in ledger.groups["G1"].stub
+    assert "; " + str(len(ledger.groups["G1"].members)) + " blocks" in ledger.groups["G1"].stub
 
 
 def test_undo_takes_a_group_out_of_one_that_came_later() -> None:
@@ -128,7 +128,7 @@ def test_a_group_around_one_that_shrinks_tells_its_new_size() -> None:
     ledger, stale = undone(before, then, now)
 
     assert not stale
-    assert [ledger.groups[name].stub.count(": 1 block, ") for name in ("G1", "G2")] == [1, 1]
+    assert [ledger.groups[name].stub.count("; 1 block, ") for name in ("G1", "G2")] == [1, 1]
 
 
 def test_a_group_that_was_moved_again_stays_where_it_is() -> None:

@@ -36,9 +36,13 @@ OURS = re.compile(
 
 @st.composite
 def scopes(draw: st.DrawFn) -> tuple[Ledger, Held]:
-    """A conversation whose blocks stand in any state."""
+    """A conversation whose blocks stand in any state, under the rules of rendering 1 or 2."""
     ledger, held = numbered(draw(conversations()))
-    return draw(arranged(ledger)), held
+    return rendered(draw(arranged(ledger)), draw(st.sampled_from((1, 2)))), held
+
+
+def rendered(ledger: Ledger, version: int) -> Ledger:
+    return ledger.with_meta(msgspec.structs.replace(ledger.meta, render=version))
 
 
 def content(ledger: Ledger, held: Held) -> list[Piece]:
@@ -317,6 +321,72 @@ def test_the_stub_of_a_call_is_the_assistants_text() -> None:
         ("user", ["out"]),
         ("assistant", ["done"]),
     ]
+
+
+# --- where stubs stand under rendering 2
+
+
+@settings(max_examples=100, deadline=None)
+@given(scopes())
+def test_under_rendering_2_no_text_of_ours_is_in_the_assistants_voice(scope: tuple[Ledger, Held]) -> None:
+    slots = outline(rendered(scope[0], 2))
+
+    assert {slot.role for slot in slots if slot.show == "text"} <= {"user"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(scopes())
+def test_the_versions_of_rendering_show_the_same_bodies_and_stubs(scope: tuple[Ledger, Held]) -> None:
+    one, two = (outline(rendered(scope[0], version)) for version in (1, 2))
+
+    assert [slot for slot in one if slot.show != "text"] == [slot for slot in two if slot.show != "text"]
+    assert Counter(slot.text for slot in one) == Counter(slot.text for slot in two)
+
+
+def test_a_stub_stands_at_the_end_of_the_users_message_before_it() -> None:
+    ledger, held = asked()
+    group = Group(id="G1", members=("B2", "B3"), stub="[outer]")
+    gone = {"state": "archived", "group": "G1"}
+    ledger = rendered(changed(ledger, B2=gone, B3=gone).with_groups([group]), 2)
+
+    assert shape(request(sendable(content(ledger, held)))) == [
+        ("user", ["do it", "[outer]"]),
+        ("assistant", ["done"]),
+    ]
+
+
+def test_a_stub_in_the_middle_of_a_reply_does_not_part_it() -> None:
+    reply = said("assistant", wire.text_part("I look.", "assistant", "model"), *call("a", "b").parts)
+    results = said("user", *(wire.result_part(name, name) for name in "ab"))
+    ledger, held = numbered([said("user", words("go")), reply, results])
+    group = Group(id="G1", members=("B4", "B6"), stub="[outer]")
+    gone = {"state": "archived", "group": "G1"}
+    ledger = rendered(changed(ledger, B4=gone, B6=gone).with_groups([group]), 2)
+
+    (_, first), (_, second), (_, third) = shape(request(sendable(content(ledger, held))))
+    assert first == ["go", "[outer]"]
+    assert second[0] == "I look." and len(second) == 2
+    assert len(third) == 1
+
+
+def test_a_stub_before_every_users_message_is_the_first_of_them() -> None:
+    ledger, held = asked()
+    ledger = rendered(changed(ledger, B1={"state": "pruned"}, B2={"state": "archived", "stub": "[stub]"}), 2)
+
+    assert shape(request(sendable(content(ledger, held))))[0] == ("user", ["[stub]", "out"])
+
+
+def test_no_stub_stands_behind_a_system_message() -> None:
+    ledger, _ = numbered(
+        [
+            said("user", words("go")),
+            said("system", wire.text_part("be brief", "system", "client")),
+            said("assistant", wire.text_part("yes", "assistant", "model")),
+        ]
+    )
+    ledger = rendered(changed(ledger, B3={"state": "archived", "stub": "[stub]"}), 2)
+
+    assert [slot.text or slot.row.id for slot in outline(ledger)] == ["B1", "[stub]", "B2"]
 
 
 def test_where_the_first_message_is_not_the_users_a_word_of_ours_is() -> None:

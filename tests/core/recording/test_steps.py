@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -39,7 +39,6 @@ def recorded(part: Part) -> bool:
 # --- properties
 
 
-@settings(max_examples=40, deadline=None)
 @given(recordings(), st.data())
 def test_the_units_of_a_file_that_grows_are_those_of_the_finished_one(events: Events, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(events)))
@@ -50,7 +49,6 @@ def test_the_units_of_a_file_that_grows_are_those_of_the_finished_one(events: Ev
     assert all_of(events) == whole
 
 
-@settings(max_examples=50, deadline=None)
 @given(recordings())
 def test_everything_said_is_in_one_unit_of_its_scope(events: Events) -> None:
     """A prompt that a rewind went back to is also in the scope that the rewind opened."""
@@ -80,7 +78,6 @@ def parts_of_unit(unit: Unit) -> list[Part]:
     return [part for message in messages for part in message.parts if recorded(part)]
 
 
-@settings(max_examples=50, deadline=None)
 @given(recordings())
 def test_a_step_is_what_came_in_then_one_reply_then_one_message_with_a_result_for_each_call(events: Events) -> None:
     for unit in all_of(events):
@@ -99,7 +96,6 @@ def test_a_step_is_what_came_in_then_one_reply_then_one_message_with_a_result_fo
         assert all(part.kind == "tool_result" for message in after for part in message.parts)
 
 
-@settings(max_examples=40, deadline=None)
 @given(recordings())
 def test_numbering_finds_every_whole_step_complete(events: Events) -> None:
     """What units call a step is what numbering calls one."""
@@ -114,7 +110,6 @@ def test_numbering_finds_every_whole_step_complete(events: Events) -> None:
             assert sum(len(entry.rows) for entry in made) == sum(len(message.parts) for message in unit.messages)
 
 
-@settings(max_examples=40, deadline=None)
 @given(recordings(forks=False))
 def test_a_scope_is_gathered_as_if_it_were_alone(events: Events) -> None:
     def plain(units: list[Unit], scope: str) -> list[Any]:
@@ -127,7 +122,6 @@ def test_a_scope_is_gathered_as_if_it_were_alone(events: Events) -> None:
         assert plain(together, scope) == plain(alone, scope)
 
 
-@settings(max_examples=40, deadline=None)
 @given(recordings())
 def test_places_only_go_forward(events: Events) -> None:
     gatherer = Gatherer()
@@ -142,7 +136,6 @@ def test_places_only_go_forward(events: Events) -> None:
             newest[unit.scope] = unit.end
 
 
-@settings(max_examples=40, deadline=None)
 @given(recordings())
 def test_nothing_rests_after_the_end(events: Events) -> None:
     gatherer = Gatherer()

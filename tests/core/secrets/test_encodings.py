@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote, quote_plus, unquote_to_bytes
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxvc.core.secrets.encodings import SHORTEST, Search, beginnings
@@ -90,7 +90,6 @@ NEIGHBOURS = st.text(st.characters(codec="utf-8", exclude_characters="+."), max_
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@settings(max_examples=20)
 @given(before=NEIGHBOURS, after=NEIGHBOURS)
 @example(b"", b"").via("alone")
 @example(b"a", b"b").via("the second alignment")

@@ -1,0 +1,66 @@
+"""The words of blocks: by them it is judged what stands nowhere else, and what was used when."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from sys import intern
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+
+#: A name of four letters or more, or a number of four digits or more. Linear in the text.
+_WORD = re.compile(r"[A-Za-z_]\w{3,}|\d{4,}")
+#: Characters of a text whose words are looked at.
+_MOST = 400_000
+#: A word that more blocks hold than this is no sign that one of them was used.
+COMMON = 12
+_SILENT = frozenset({"dashboard", "thinking"})
+_MEDIA = frozenset({"image", "document"})
+
+#: A block's text.
+Text = Callable[[Row], str]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, each once: identifiers and parts of paths, and long numbers."""
+    return tuple({intern(word): None for word in _WORD.findall(text, 0, _MOST)})
+
+
+def of_row(ledger: Ledger, row: Row, text: Text) -> tuple[str, ...]:
+    """The words of a block's body; none of an image's or document's. Worked out once for each checksum."""
+    cache = ledger.cache_of(of_row)
+    own: tuple[str, ...] | None = cache.get(row.sha256)
+    if own is None:
+        own = cache[row.sha256] = () if row.kind in _MEDIA and row.ext != "json" else words(text(row))
+    return own
+
+
+def last_uses(ledger: Ledger, text: Text, count: Mapping[str, int]) -> dict[str, int]:
+    """block → the step of its last use, of those in the prompt that were used.
+
+    A block is used where a later call or text of the model names a word that no newer block in the prompt holds.
+    `count` says how many blocks of the prompt hold a word; words in more than `COMMON` don't count.
+    """
+    newest: dict[str, str] = {}
+    used: dict[str, int] = {}
+    for row in ledger.rows():
+        if row.kind in _SILENT or not (row.present or (newest and row.role == "assistant")):
+            continue
+        own = of_row(ledger, row, text)
+        if row.role == "assistant":
+            for word in own:
+                block = newest.get(word)
+                if block is not None and count[word] <= COMMON:
+                    used[block] = row.step
+        if row.present:
+            newest.update(dict.fromkeys(own, row.id))
+    return used
+
+
+def counted(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
+    """word → how many of these blocks hold it."""
+    count: Counter[str] = Counter()
+    for row in rows:
+        count.update(of_row(ledger, row, text))
+    return count

@@ -1,0 +1,98 @@
+"""What leaves with blocks that leave: halves of pairs, and what left already beside them, whose stubs would be idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan.draft import LedgerDraft
+from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.outline import in_prompt_order
+
+#: Tokens of blocks that become one group, at least and as a share of the budget: a larger group is told of by itself.
+_TOGETHER = 1_000
+_SHARE = 0.1
+
+
+def joined(draft: LedgerDraft, units: Sequence[str], *, near: bool) -> list[str]:
+    """These blocks and groups, and what leaves with them.
+
+    The other half of a pair that left by itself goes along, since no stub of a result stays without its call. With
+    `near`, so does what left between them and right beside them; but no group that has an index text or a summary, or
+    is large.
+    """
+    together = dict.fromkeys(units)
+    together.update(dict.fromkeys(halves(draft, [row for unit in units for row in draft.blocks(unit)])))
+    if near:
+        together.update(dict.fromkeys(_neighbours(draft, [row for unit in together for row in draft.blocks(unit)])))
+    return list(together)
+
+
+def halves(draft: LedgerDraft, rows: Iterable[Row]) -> Iterator[str]:
+    """The other halves of pairs that left by themselves, where a stub stands for them."""
+    for row in rows:
+        for half in draft.pair(row.id)[1:]:
+            counterpart = draft.rows[half]
+            if _is_gone(counterpart) and counterpart.stub and not draft.around(counterpart):
+                yield half
+
+
+def _neighbours(draft: LedgerDraft, rows: Sequence[Row]) -> Iterator[str]:
+    order, places = draft.ledger.derived(_order)
+    inside = {row.id for row in rows}
+    first, last = (end(places[block] for block in inside) for end in (min, max))
+    room = max(_TOGETHER, int(draft.budget * _SHARE)) - draft.tokens(rows)
+    units: dict[str, None] = {}
+    for place in range(first, last + 1):
+        if order[place] not in inside and (unit := _unit(draft, order[place], room)):
+            units[unit] = None
+    for outwards in (range(first - 1, -1, -1), range(last + 1, len(order))):
+        for place in outwards:
+            unit = _unit(draft, order[place], room)
+            if unit is None:
+                break
+            if unit and unit not in units:
+                units[unit] = None
+                room -= draft.tokens(draft.blocks(unit))
+    yield from units
+
+
+def _unit(draft: LedgerDraft, block: str, room: int) -> str | None:
+    """What joins at the place of a block: a block or group, empty where nothing stands, None for what stays."""
+    row = draft.rows[block]
+    if row.kind == "dashboard" or is_cut(row, draft.ledger.meta) or not (row.present or row.stub or row.group):
+        return ""
+    if not _is_gone(row) or any(draft.rows[half].present for half in draft.pair(block)[1:]):
+        return None
+    if name := draft.around(row):
+        return name if _joins(draft, name, room) else None
+    return block if row.stub and row.removed_by.startswith(_AUTOMATIC) else None
+
+
+#: The actors whose stubs join others: they gave no index text.
+_AUTOMATIC = ("policy:", "guard")
+
+
+def _joins(draft: LedgerDraft, name: str, room: int) -> bool:
+    """Whether a group is small, stands in one place, and says no more than what was done in it."""
+    group, rows = draft.groups[name], draft.inside(name)
+    if not group.stub or stubs.is_summary(group.stub) or not group.removed_by.startswith(_AUTOMATIC):
+        return False
+    if draft.tokens(rows) > room:
+        return False
+    order, places = draft.ledger.derived(_order)
+    span = [places[row.id] for row in rows]
+    if any(draft.rows[order[place]].present for place in range(min(span), max(span) + 1)):
+        return False
+    return group.label == draft.label(rows)
+
+
+def _is_gone(row: Row) -> bool:
+    return row.state in ("archived", "blocked")
+
+
+def _order(ledger: Ledger) -> tuple[list[str], dict[str, int]]:
+    """The blocks in the order of the prompt, and the place of each in it."""
+    order = [row.id for row in in_prompt_order(ledger, list(ledger.rows()))]
+    return order, {block: place for place, block in enumerate(order)}

@@ -1,0 +1,233 @@
+"""What a block of the prompt is worth, and in which order blocks leave: least value per token freed first.
+
+Value is measured by words that stand in no other visible block, and by how long the block was not used. Recordings
+replayed under some thirty rules are behind it (docs/policies.md): recency of use first, then words that stand nowhere
+else, then what kind of work the block is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import sqrt
+from typing import Literal, NamedTuple, get_args
+
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.words import counted, last_uses, of_row
+from ctxvc.core.prompt.cut import CUT, is_cut
+from ctxvc.core.prompt.outline import calls_and_results, results_of
+from ctxvc.core.view.view import View
+
+Class = Literal[
+    "text", "edit", "report", "answer", "read", "call", "search", "vcs", "run", "edited", "test", "todo", "notice"
+]
+CLASSES: tuple[Class, ...] = get_args(Class)
+
+#: What a block's words are worth by its class.
+WEIGHTS: Mapping[Class, float] = {
+    "text": 0.5,  # of the model
+    "edit": 1.0,  # the arguments of an edit
+    "report": 1.5,  # of another agent
+    "answer": 1.5,  # a turn's last text
+    "read": 0.6,
+    "call": 0.3,  # any other
+    "search": 0.4,
+    "vcs": 0.3,
+    "run": 0.3,
+    "edited": 0.3,  # the result of an edit
+    "test": 0.2,
+    "todo": 0.05,  # a state that a newer one replaced
+    "notice": 0.1,  # of the client
+}
+#: Of a failed call and its result.
+FAILED = 0.3
+#: Of a word that one other visible block holds, and of a token, beside a word that stands nowhere else.
+SHARED, TOKEN = 0.3, 0.1
+#: Tokens of a short stub, of a group's, and of an exchange in a group's.
+STUB, GROUP, LINE = 18, 30, 6
+#: A result of fewer tokens than this leaves with its call.
+SMALL = 40
+
+
+class Departure(NamedTuple):
+    """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
+
+    `stubbed`: it is a result that leaves a stub of its own. `freed` are the tokens, as counted; `value` per token; `idle` the steps since the last use; `unique` how many of its
+    words stand in no other visible block.
+    """
+
+    rows: tuple[Row, ...]
+    freed: int
+    value: float
+    idle: int
+    unique: int
+    stubbed: bool
+
+
+_COMMANDS: tuple[tuple[Class, re.Pattern[str]], ...] = (
+    ("test", re.compile(r"\b(?:tests?|pytest|jest|vitest|tox|rspec|ctest)\b")),
+    ("vcs", re.compile(r"\b(?:git|gh|hg|jj)\b")),
+    ("search", re.compile(r"\b(?:grep|rg|ag|find|fd|ls|tree)\b")),
+    ("read", re.compile(r"\b(?:cat|sed|head|tail|nl|less|bat|jq)\b")),
+)
+_SHELLS = ("bash", "shell", "exec", "terminal", "command", "run")
+
+
+def class_of(row: Row, call: Row | None) -> Class:
+    """The kind of work a block is: by its tool's name, of a shell's by its command, else by who made it."""
+    if row.kind == "assistant":
+        return "text"
+    if row.role == "user" and row.kind != "tool_result":
+        return "notice"
+    tool = (row.tool or (call.tool if call else "")).lower()
+    is_result = row.kind == "tool_result"
+    if "todo" in tool or tool == "update_plan":
+        return "todo"
+    if any(word in tool for word in ("edit", "write", "patch", "replace", "insert")):
+        return "edited" if is_result else "edit"
+    if tool in ("task", "agent") or "subagent" in tool:
+        return "report"
+    if any(word in tool for word in ("read", "view", "open")):
+        return "read"
+    if any(word in tool for word in ("grep", "glob", "search", "find", "list", "ls")):
+        return "search"
+    if any(word in tool for word in _SHELLS):
+        label = (call or row).label.lower()
+        if "apply_patch" in label:
+            return "edited" if is_result else "edit"
+        return next((name for name, command in _COMMANDS if command.search(label)), "run")
+    return "call"
+
+
+class _Item:
+    """Something that may leave as a whole."""
+
+    __slots__ = ("freed", "rows", "stubbed", "tokens", "unique", "used", "weight", "words")
+
+    def __init__(
+        self,
+        rows: tuple[Row, ...],
+        words: frozenset[str],
+        tokens: int,
+        weight: float,
+        used: int,
+        *,
+        stands: int = LINE,
+        stubbed: bool = False,
+    ) -> None:
+        """Rows that cost so many `tokens`, in whose place so many stand afterwards, `used` last in that step."""
+        self.rows, self.words, self.tokens, self.freed = rows, words, tokens, tokens - stands
+        self.weight, self.used, self.stubbed, self.unique = weight, used, stubbed, 0
+
+    def value(self, count: Mapping[str, int], now: int) -> float:
+        """Per token freed, beside what still stands in the prompt."""
+        once = twice = 0
+        for word in self.words:
+            holders = count[word]
+            if holders == 1:
+                once += 1
+            elif holders == 2:
+                twice += 1
+        self.unique = once
+        worth = once + SHARED * twice + TOKEN * self.tokens
+        return worth * self.weight / (max(now - self.used, 0) + 1) / max(self.freed, 1)
+
+
+def departures(
+    view: View,
+    free: Sequence[Row],
+    weights: Mapping[Class, float] = WEIGHTS,
+    last: frozenset[str] = frozenset(),
+) -> Iterator[Departure]:
+    """The `free` blocks in the order in which they should leave: the least valuable per token freed first.
+
+    A result leaves before its call, which then may leave too; a small one with it. The value of what remains rises as
+    the others that hold its words leave. `last` are turns' last answers. Nothing is worked out before the first is
+    asked for; for n blocks it takes n·log n.
+    """
+    bench = _Bench(view, free, weights, last)
+    heap = [(item.value(bench.count, bench.now), item.rows[0].number, item) for item in bench.items()]
+    heapify(heap)
+    while heap:
+        value, number, item = heappop(heap)
+        risen = item.value(bench.count, bench.now)
+        if risen > value and heap and (risen, number) > heap[0][:2]:
+            heappush(heap, (risen, number, item))
+            continue
+        yield Departure(item.rows, item.freed, risen, max(bench.now - item.used, 0), item.unique, item.stubbed)
+        bench.take(item)
+        if item.stubbed and (call := bench.call_of(item.rows[0])):
+            heappush(heap, (call.value(bench.count, bench.now), call.rows[0].number, call))
+
+
+class _Bench:
+    """What the values of a view's blocks are worked out from. `count` says how many blocks of the prompt hold a word."""
+
+    def __init__(self, view: View, free: Sequence[Row], weights: Mapping[Class, float], last: frozenset[str]) -> None:
+        self._view, self._free, self._weights, self._last = view, free, weights, last
+        ledger = view.ledger
+        self._may_leave = {row.id for row in free}
+        self._results = results_of(calls_and_results(ledger, {row.call for row in free} - {""}))
+        self._calls = {result.id: ledger[call] for call, result in self._results.items()}
+        shown = [row for row in ledger.rows() if row.present and not is_cut(row, ledger.meta) and row.kind not in CUT]
+        self.count = counted(ledger, shown, view.words)
+        self._used = last_uses(ledger, view.words, self.count)
+        self.now = ledger.meta.counters.step
+
+    def items(self) -> Iterator[_Item]:
+        """What may leave at first: all but calls whose results stand for themselves."""
+        for row in self._free:
+            if row.kind == "tool_use":
+                result = self._results.get(row.id)
+                if result is None:
+                    continue
+                if not result.present:
+                    item = self._with_stub(row, result)
+                elif result.id in self._may_leave and self._is_small(result):
+                    item = self._item((row, result))
+                else:
+                    continue
+            elif row.kind != "tool_result" or row.id not in self._calls or not self._calls[row.id].present:
+                item = self._item((row,))
+            elif self._is_small(row):
+                continue
+            else:
+                item = self._item((row,), stands=STUB, stubbed=True)
+            if item.freed > 0:
+                yield item
+
+    def take(self, item: _Item) -> None:
+        """The item leaves: its words stand in one block less."""
+        for row in item.rows:
+            if row.present:
+                for word in of_row(self._view.ledger, row, self._view.words):
+                    self.count[word] -= 1
+
+    def call_of(self, result: Row) -> _Item | None:
+        """The call of a result that has just left a stub, if it may leave too."""
+        call = self._calls[result.id]
+        if call.id not in self._may_leave:
+            return None
+        item = self._item((call,))
+        item.freed += STUB
+        return item
+
+    def _with_stub(self, call: Row, result: Row) -> _Item:
+        """A call, and what stands in the place of its result if that left by itself."""
+        return self._item((call, result) if result.stub and not result.group else (call,))
+
+    def _is_small(self, result: Row) -> bool:
+        return self._view.price.body(result) < SMALL
+
+    def _item(self, rows: tuple[Row, ...], *, stands: int = LINE, stubbed: bool = False) -> _Item:
+        ledger, price, text = self._view.ledger, self._view.price, self._view.words
+        tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
+        words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
+        weight = max(map(self._weight, rows))
+        used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
+        return _Item(rows, words, tokens, weight, used, stands=stands, stubbed=stubbed)
+
+    def _weight(self, row: Row) -> float:
+        kind = "answer" if row.id in self._last else class_of(row, self._calls.get(row.id))
+        return sqrt(self._weights[kind] * (FAILED if row.error else 1.0))

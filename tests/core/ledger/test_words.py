@@ -1,0 +1,55 @@
+"""The words of blocks, and when a block was last used."""
+
+from __future__ import annotations
+
+import time
+
+from ctxvc.core.ledger.words import counted, last_uses, of_row, words
+from tests.making.conversation import human, reply, result, results
+from tests.policies.recorded import Run, running
+
+
+def uses(run: Run) -> dict[str, int]:
+    shown = [row for row in run.ledger.rows() if row.present]
+    return last_uses(run.ledger, run.words, counted(run.ledger, shown, run.words))
+
+
+def test_words_are_names_of_four_letters_and_numbers_of_four_digits_each_once() -> None:
+    assert words("open src/rate_limit.py: 12 1234 if rate_limit fo") == ("open", "rate_limit", "1234")
+
+
+def test_a_block_is_used_where_the_model_names_a_word_that_it_was_the_newest_to_hold() -> None:
+    run = running(
+        human("Fix it"),  # B1
+        reply("", "a1"),
+        results(result("a1", "alpha_name beta_name")),  # B3, step 1
+        reply("", "b2"),
+        results(result("b2", "alpha_name again")),  # B5, step 2
+        reply("", "c3"),
+        results(result("c3", "nothing here")),
+        reply("I change beta_name now"),  # names B3, in step 4
+    )
+    steps = {row.id: row.step for row in run.ledger.rows()}
+    newest = max(steps.values())
+    assert uses(run)["B3"] == newest
+    assert "B5" not in uses(run)
+
+
+def test_a_word_that_many_blocks_hold_is_no_sign_of_use() -> None:
+    parts = [message for at in range(14) for message in (reply("", f"c{at}"), results(result(f"c{at}", "common_word")))]
+    run = running(human("Go"), *parts, reply("common_word it is"))
+    assert not uses(run)
+
+
+def test_words_are_worked_out_once_for_a_checksum() -> None:
+    run = running(human("Go"), reply("", "c1"), results(result("c1", "some_name")))
+    row = run.ledger["B3"]
+    first = of_row(run.ledger, row, run.words)
+    assert of_row(run.ledger, row, lambda _row: "other words entirely") is first
+
+
+def test_hostile_text_takes_linear_time() -> None:
+    start = time.perf_counter()
+    for text in ("a" * 1_000_000, "_1" * 500_000, "9" * 1_000_000, "abc " * 250_000):
+        words(text)
+    assert time.perf_counter() - start < 2
