@@ -37,7 +37,7 @@ def test_a_candidate_is_told_by_the_end_of_its_path_and_when_it_was_used(session
     (first, _) = candidates(session.view(), 6, used={"B3": 3})
 
     assert str(first).startswith("B3 Read …/")
-    assert "paths_1.py, " in str(first) and str(first).endswith(" tokens, 2 steps old, used 0r".replace(" tokens", ""))
+    assert "paths_1.py, " in str(first) and str(first).endswith(", 2 steps old, used 0r")
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
@@ -58,5 +58,5 @@ def test_a_brief_board_keeps_to_its_cap_and_drops_candidates_first(cap: int) -> 
     text = dashboard_text.brief_text(board, ["a note"], 0, best, cap=cap, count=count, nudge="past 60 %")
     assert count(text) <= cap
     assert not text or text.startswith("[dashboard ##########")
-    assert (text.count(" Read ") == 6) == (cap == 250)
+    assert (text.count(" Read ") == 6) == (cap >= 90)
     assert text.count(" Read ") == 0 or "- a note" in text
