@@ -119,7 +119,7 @@ class DashboardFeed:
         context = self._context
         if not self._show():
             # A board that is sent before each call is the only one: those since the reply leave, too.
-            stale = _live_dashboards(context.ledger()) if context.terms.shown == "each" else ()
+            stale = _live_dashboards(context.ledger()) if context.terms.visible_board == "each" else ()
             context.cut("earlier dashboards and thinking leave", stale)
             self._show()
         context.changed = False
@@ -175,7 +175,7 @@ class DashboardFeed:
             _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
-            board=self._context.terms.shown,
+            board=self._context.terms.visible_board,
             unnoted=self._unnoted(view) > 0,
         )
         if form != "cut" or self._context.terms.shown == "each" or view.ledger.meta.render < 2:
@@ -206,11 +206,11 @@ class DashboardFeed:
         self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int, nudge: str
     ) -> str:
         totals, count, terms = self._context.totals(view), self._context.meter.count, self._context.terms
-        if terms.shown == "status":
+        if terms.visible_board == "status":
             # A model that asked for no board has no use for what it is made of.
             make = dashboard_text.status_text if terms.board == "status" else dashboard_text.short_text
             return make(totals, cap=room, count=count, nudge=nudge)
-        if terms.shown in ("changes", "thresholds"):
+        if terms.visible_board in ("changes", "thresholds"):
             notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
             best = [str(one) for one in candidates(view, terms.candidates)]
             return dashboard_text.brief_text(totals, notes, older, best, cap=room, count=count, nudge=nudge)
