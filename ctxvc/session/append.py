@@ -118,8 +118,8 @@ def _appended(
 ) -> tuple[list[str], int]:
     """The new blocks' ids, and 0.
 
-    With `all_or_none`, nothing is added where something would be withheld for lack of room: then no ids, and the counted
-    tokens of what comes in.
+    With `all_or_none`, nothing is added where something would be withheld for lack of room: then no ids, and the
+    counted tokens of what comes in.
     """
     stored, sent = context.stored, dict(context.sent)
     ids: list[str] = []

@@ -70,16 +70,16 @@ def relieve(context: Context, policy: Policy | None, share: float) -> int:
     return rehearsal.freed if rehearsal else 0
 
 
-def unblock(context: Context, policy: Policy | None, spare: int = 0) -> None:
-    """Results that were blocked for lack of room are put back into the prompt, oldest first, as many as there is room.
+def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
+    """Puts results that were blocked for lack of room into the prompt, oldest first, as far as there is room.
 
     Only results of this turn and the one before that nobody has read since, and that may come in whole; below the usage
     from which on the policy takes something away, and where the cached prefix that breaks costs no more than the call
-    by which the model would read the result.
+    by which the model would read the result. Gives whether any came back.
     """
     withheld = list(_withheld(context))
     if not withheld:
-        return
+        return False
     view = context.view()
     mark = (policy.high(view.budget) if policy else int(view.budget.effective * LOW_WATER)) - spare
     back: Rehearsal | None = None
@@ -92,6 +92,8 @@ def unblock(context: Context, policy: Policy | None, spare: int = 0) -> None:
     if back:
         with suppress(Conflict):
             context.commit(back)
+            return True
+    return False
 
 
 def _fits(context: Context, incoming: int, spare: int) -> bool:

@@ -337,7 +337,8 @@ class Session:
         # Room for the dashboard first: a guard that acted after it would need another one to report that. The room is
         # the same with and without a dashboard.
         session_request.keep_below(self._context, self._dashboards.room() if shows else largest, largest, relief)
-        room.unblock(self._context, self.policy, self._spare())
+        if room.unblock(self._context, self.policy, self._spare()):
+            self._context.tag()
         if shows:
             try:
                 self._dashboards.show()

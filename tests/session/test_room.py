@@ -76,7 +76,6 @@ def test_a_policy_that_asks_a_model_is_not_asked_while_a_call_is_open(place: Pat
         session.policy = type(policy)(ask=ask, trigger=0.5)  # type: ignore[call-arg]
         (waits,) = session.stored.open_calls
         session.append({"role": "user", "content": [result({"id": waits}, output(9, 2_900))]})
-        session.append
         assert results(session)[-1].state == "visible"
 
 
@@ -94,10 +93,10 @@ def test_whole_steps_leave_oldest_first_and_not_the_largest_results(place: Path)
 class Broken(Policy, frozen=True, kw_only=True):
     name = "broken"
 
-    def propose(self, view: View) -> Plan:
+    def propose(self, view: View) -> Plan:  # noqa: ARG002
         raise ZeroDivisionError
 
-    def relief(self, view: View, target: int) -> list[Action]:
+    def relief(self, view: View, target: int) -> list[Action]:  # noqa: ARG002
         raise ZeroDivisionError
 
 
