@@ -139,7 +139,7 @@ def _weights(words: Iterable[str]) -> Mapping[Class, float]:
         except ValueError:
             weight = -1.0
         if kind is None or not 0 <= weight <= 1_000:
-            raise ValueError(f"{word[:40]!r} is no weight: write CLASS=NUMBER, of {', '.join(CLASSES)}")
+            raise ValueError(f"weights: {word[:40]!r} is no weight, write CLASS=NUMBER, of {', '.join(CLASSES)}")
         weights[kind] = weight
     return weights
 

@@ -142,15 +142,15 @@ def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, object]) -> None:
 
 def test_a_weight_changes_what_leaves() -> None:
     names = " ".join(f"name_{number:04}" for number in range(200))
-    texts = [human("Do it"), reply(names), reply("", "r1"), results(result("r1", names.replace("name", "other")))]
+    texts = [human("Do it"), reply(names), *call(1, "sh", {"command": "make"}, names.replace("name", "other"))]
 
-    def first(**knobs: tuple[str, ...]) -> str:
-        made = running(*texts, *steps(1, "short"), *steps(1, "newest", first=2))
+    def first(*weights: str) -> str:
+        made = running(*texts, *steps(2, "newest words", first=2))
         used = made.view(10**6).used
-        plan = Default(trigger=0.9, low_water=0.8, **knobs).propose(made.view(used))
+        plan = Default(trigger=0.9, low_water=0.8, weights=weights).propose(made.view(used))
         return plan.actions[0].targets[0]
 
-    assert first(weights=("text=100",)) != first(weights=("run=100",))
+    assert (first("text=100"), first("run=100")) == ("B4", "B2")
 
 
 def test_two_thousand_rows_are_judged_in_time() -> None:
