@@ -92,7 +92,7 @@ def class_of(row: Row, call: Row | None) -> Class:
         return "read"
     if any(word in tool for word in ("grep", "glob", "search", "find", "list", "ls")):
         return "search"
-    if any(word in tool for word in _SHELLS):
+    if tool == "sh" or any(word in tool for word in _SHELLS):
         label = (call or row).label.lower()
         if "apply_patch" in label:
             return "edited" if is_result else "edit"
