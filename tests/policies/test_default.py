@@ -74,7 +74,11 @@ def test_a_plan_that_takes_too_much_of_the_budget_leaves_like_others() -> None:
 
 
 def test_files_that_the_user_named_stay() -> None:
-    reads = [*call(1, "Read", {"file_path": "/work/docs/spec.md"}), *call(2, "Read", {"file_path": "/work/src/a.py"})]
+    why = "because of this " * 20
+    reads = [
+        *call(1, "Read", {"file_path": "/work/docs/spec.md", "why": why}),
+        *call(2, "Read", {"file_path": "/work/src/a.py", "why": why}),
+    ]
     for protect, expected in ((("*.md",), "visible"), (("/work/docs/*",), "visible"), ((), "archived")):
         made = running(human("Do it"), *reads, *steps(12))
         settled(Default(low_water=0.0, trigger=0.0, protect=protect), made, 20_000)
