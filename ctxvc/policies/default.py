@@ -11,9 +11,8 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.value import CLASSES, WEIGHTS, Class, Departure, class_of, departures
+from ctxvc.core.plan.value import CLASSES, WEIGHTS, Class, Departure, class_of, departures, is_fence
 from ctxvc.core.policy import Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.outline import calls_and_results, results_of
@@ -139,7 +138,7 @@ def _weights(words: Iterable[str]) -> Mapping[Class, float]:
         except ValueError:
             weight = -1.0
         if kind is None or not 0 <= weight <= 1_000:
-            raise ValueError(f"{word[:40]!r} is no weight: write CLASS=NUMBER, of {', '.join(CLASSES)}")
+            raise ValueError(f"weights: {word[:40]!r} is no weight, write CLASS=NUMBER, of {', '.join(CLASSES)}")
         weights[kind] = weight
     return weights
 
@@ -160,8 +159,7 @@ def _actions(view: View, batch: Iterable[Departure]) -> tuple[Action, ...]:
     runs: list[list[str]] = [[]]
     turn = 0
     for row in view.ledger.rows():
-        fence = row.present and (is_human(row.role, row.origin) or row.kind == "note" or row.state == "pinned")
-        if runs[-1] and (fence or row.turn != turn):
+        if runs[-1] and (is_fence(row) or row.turn != turn):
             runs.append([])
         if row.id in folded:
             runs[-1].append(row.id)

@@ -178,7 +178,7 @@ class DashboardFeed:
             board=self._context.terms.visible_board,
             unnoted=self._unnoted(view) > 0,
         )
-        if form != "cut" or self._context.terms.shown == "each" or view.ledger.meta.render < 2:
+        if form != "cut" or self._context.terms.visible_board == "each" or view.ledger.meta.render < 2:
             return form
         # A dashboard is not worth a cut by itself: it waits for one that something else makes.
         return form if timing.cut_pays(view, before_reply(view.ledger)) else "none"

@@ -15,7 +15,7 @@ from ctxvc.core.view.view import measure
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
-from tests.making.conversation import LONG, human, reply, result, results, steps
+from tests.making.conversation import LONG, human, reply, steps
 from tests.policies.laws import settled
 from tests.policies.recorded import Run, running, states
 
@@ -76,7 +76,11 @@ def test_a_plan_that_takes_too_much_of_the_budget_leaves_like_others() -> None:
 
 
 def test_files_that_the_user_named_stay() -> None:
-    reads = [*call(1, "Read", {"file_path": "/work/docs/spec.md"}), *call(2, "Read", {"file_path": "/work/src/a.py"})]
+    why = "because of this " * 20
+    reads = [
+        *call(1, "Read", {"file_path": "/work/docs/spec.md", "why": why}),
+        *call(2, "Read", {"file_path": "/work/src/a.py", "why": why}),
+    ]
     for protect, expected in ((("*.md",), "visible"), (("/work/docs/*",), "visible"), ((), "archived")):
         made = running(human("Do it"), *reads, *steps(12))
         settled(Default(low_water=0.0, trigger=0.0, protect=protect), made, 20_000)
@@ -145,15 +149,15 @@ def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, object]) -> None:
 
 def test_a_weight_changes_what_leaves() -> None:
     names = " ".join(f"name_{number:04}" for number in range(200))
-    texts = [human("Do it"), reply(names), reply("", "r1"), results(result("r1", names.replace("name", "other")))]
+    texts = [human("Do it"), reply(names), *call(1, "sh", {"command": "make"}, names.replace("name", "other"))]
 
-    def first(**knobs: tuple[str, ...]) -> str:
-        made = running(*texts, *steps(1, "short"), *steps(1, "newest", first=2))
+    def first(*weights: str) -> str:
+        made = running(*texts, *steps(2, "newest words", first=2))
         used = made.view(10**6).used
-        plan = Default(trigger=0.9, low_water=0.8, **knobs).propose(made.view(used))
+        plan = Default(trigger=0.9, low_water=0.8, weights=weights).propose(made.view(used))
         return plan.actions[0].targets[0]
 
-    assert first(weights=("text=100",)) != first(weights=("run=100",))
+    assert (first("text=100"), first("run=100")) == ("B4", "B2")
 
 
 def test_two_thousand_rows_are_judged_in_time() -> None:
