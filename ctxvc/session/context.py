@@ -236,14 +236,10 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once, with the newest reply its thinking,
-        # and results get their tags.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once, and results get their tags.
+        after = rehearsal.after.with_meta(meta)
         fields = {
-            "cuts": max(
-                cuts.before_reply(self.ledger(), due=bool(tags.without(rehearsal.after))),
-                rehearsal.after.meta.cuts,
-                key=_last,
-            ),
+            "cuts": cuts.before_reply(after, due=bool(tags.without(after))),
             **newest_rendering(meta),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
@@ -347,10 +343,6 @@ def newest_rendering(meta: Meta) -> dict[str, Any]:
 def with_cut(ledger: Ledger) -> Ledger:
     """The ledger after the cut that a hard edit of it comes with."""
     return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
-
-
-def _last(places: tuple[int, ...]) -> int:
-    return places[-1] if places else 0
 
 
 def _op(rehearsal: Rehearsal) -> str:

@@ -84,7 +84,7 @@ def test_a_batch_that_is_too_large_is_previewed_then_blocked_and_overflow_begins
     blocked = [row for row in results(small) if row.state == "blocked"]
     assert blocked
     assert all(small.body(row.id) for row in blocked)
-    assert all("do not run it again" in row.stub for row in blocked)
+    assert all(row.stub.startswith(f"[blocked {row.handle}") for row in blocked)
     agent.ask("I see.")
 
 
@@ -105,9 +105,6 @@ def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session
     small.append({"role": "user", "content": "Go on."})
     assert small.overflow
     held = [row.id for row in results(small)]
-    assert not small.pin(held[:1]).freed
-    assert small.overflow
-    small.unpin(held[:1])
     assert small.archive(held, "all the listings").freed > 0
     assert not small.overflow
 

@@ -17,6 +17,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan.admission import is_large
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.protected import latest_step, protected
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
@@ -57,10 +58,14 @@ def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal
             return rehearsal
     if not reply:
         return rehearsal
+    before = {row.id: row for row in (*_bound_thinking(view.ledger), *_owed(view, newest))}
+    alone = replace(view, ledger=view.ledger.with_rows(before.values()))
+    results = _results(alone, protect - newest, only=newest)
     actions = (*old, *single, Action(verb="archive", targets=reply), *results)
-    ended = _enough(_ended(view), actions, low, target, protect - newest - set(reply))
+    ended = _enough(alone, actions, low, target, protect - newest - set(reply))
     if all(not row.present for row in ended.after.rows() if row.id in reply and row.kind == "tool_use"):
-        return ended
+        rows = before | {row.id: row for row in ended.rows}
+        return msgspec.structs.replace(ended, rows=tuple(sorted(rows.values(), key=lambda row: row.number)))
     return rehearsal
 
 
@@ -186,10 +191,20 @@ def _reply(ledger: Ledger) -> tuple[str, ...]:
     return tuple(row.id for row in reply if row.state in ("visible", "masked"))
 
 
-def _ended(view: View) -> View:
-    """The view without the newest reply's thinking, which is bound to nothing once its calls have left."""
-    meta = msgspec.structs.replace(view.ledger.meta, cuts=cut.at_end(view.ledger))
-    return replace(view, ledger=view.ledger.with_meta(meta))
+def _bound_thinking(ledger: Ledger) -> tuple[Row, ...]:
+    """The newest reply's thinking as it leaves with its calls: it is bound to nothing then.
+
+    No cut takes it, since that would take the thinking of the reply before, which becomes the newest of the prompt.
+    """
+    thinking = (row for row in latest_step(ledger) if row.kind == "thinking" and row.present)
+    return tuple(msgspec.structs.replace(row, state="pruned", removed_by=ACTOR) for row in thinking)
+
+
+def _owed(view: View, newest: frozenset[str]) -> Iterator[Row]:
+    """The newest results that were blocked only for want of room, as they stand where the calls make it."""
+    for row in map(view.ledger.__getitem__, sorted(newest)):
+        if row.state == "blocked" and not row.group and not is_large(view, view.price.body(row)):
+            yield msgspec.structs.replace(row, state="visible", level=0, stub="", removed_by="")
 
 
 def _newest_results(ledger: Ledger) -> frozenset[str]:

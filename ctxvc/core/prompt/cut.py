@@ -45,18 +45,22 @@ def at_turn(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
 def newest_reply(ledger: Ledger) -> list[Row]:
     """The rows of the newest reply, in order; what came in since does not count.
 
-    Neither does a reply of nothing but thinking and white space: once its thinking has left, nothing of it is sent, and
-    the newest that the provider sees is another.
+    Neither does a reply that has left, or one of nothing but thinking and white space: once its thinking has left,
+    nothing of it is sent, and the newest that the provider sees is another.
     """
     reply: list[Row] = []
     for row in ledger.backwards():
         if reply and row.step < reply[-1].step:
-            if any(map(_says, reply)):
+            if any(map(_stands, reply)):
                 break
             reply = []
         if row.role == "assistant":
             reply.append(row)
-    return reply[::-1] if any(map(_says, reply)) else []
+    return reply[::-1] if any(map(_stands, reply)) else []
+
+
+def _stands(row: Row) -> bool:
+    return row.present and _says(row)
 
 
 def latest_step(ledger: Ledger) -> int:
