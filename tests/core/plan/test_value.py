@@ -28,7 +28,10 @@ def exchange(call: str, output: str) -> list[Message]:
 
 def asking(call: str, output: str) -> list[Message]:
     """An exchange whose call is long enough to be worth a group's stub."""
-    return [reply("", call + " please look at this " * 20), results(result(call + " please look at this " * 20, output))]
+    return [
+        reply("", call + " please look at this " * 20),
+        results(result(call + " please look at this " * 20, output)),
+    ]
 
 
 def test_a_result_whose_words_stand_in_another_leaves_before_one_whose_words_stand_nowhere_else() -> None:
