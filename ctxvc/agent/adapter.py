@@ -201,7 +201,8 @@ class Adapter:
 
     def _relieved(self) -> bool:
         """Whether there is room after the guard acted; then nothing is refused any more."""
-        return self.relieve() > 0
+        self.relieve()
+        return not self.session.overflow
 
     def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
         """Overflow mode's answer, where the guard has nothing left to take. Who goes on all the same has one more turn,

@@ -85,7 +85,7 @@ def resumable(
     """
     ledger = snapshot.ledger
     prompt_pieces = pieces(outline(ledger), snapshot.bodies)
-    expected, safe = valid(prompt_pieces), sendable(prompt_pieces)
+    expected, safe = valid(prompt_pieces), sendable(prompt_pieces, ledger.meta.render)
     if not expected:
         raise Refused("nothing was said yet at this revision", hint=Phrase("other-revisions"))
     history = list(revision.history(store, snapshot.commit))

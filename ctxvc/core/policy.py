@@ -7,7 +7,7 @@ the view. Its fields are its knobs; its class says where it comes from and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -15,14 +15,17 @@ from ctxvc.core.plan import guard, timing
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.timing import CommitDecision, Timing
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
 
-#: What the model is shown of its context: the table of blocks, the totals only, nothing.
-Board = Literal["full", "status", "off"]
+#: Those that list blocks.
+_LISTING: frozenset[Board] = frozenset({"each", "changes", "thresholds", "full"})
 
 #: The tools by which an agent gets at what left its prompt, and those of them that it needs for that.
 READING = frozenset({"recover", "restore", "search"})
 REACH = ("recover", "search")
+#: The tool by which an agent that makes room itself asks for its board.
+DASHBOARD = "dashboard"
 #: The tools by which an agent makes room without losing anything, as it is told of them.
 _FREEING: Mapping[str, str] = {"archive": "archive", "note": "note with fold", "scope": "scope"}
 
@@ -39,6 +42,7 @@ Results = Annotated[int, msgspec.Meta(description="results")]
 Steps = Annotated[int, msgspec.Meta(description="steps")]
 Bytes = Annotated[int, msgspec.Meta(description="bytes")]
 Characters = Annotated[int, msgspec.Meta(description="characters")]
+Blocks = Annotated[int, msgspec.Meta(description="blocks")]
 Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, separated by |")]
 Globs = Annotated[tuple[str, ...], msgspec.Meta(description="patterns of paths, separated by |")]
 Weights = Annotated[tuple[str, ...], msgspec.Meta(description="CLASS=NUMBER, separated by |")]
@@ -63,20 +67,31 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     stubs tell how to get it back, and `recover` and `search` are among the tools, since large results leave under every
     policy; else no tool reads it. `ladder` are thresholds of the budget that differ, and `batch` is how many tokens the
     results of one step may have together (0: as many as fit). `folds` says whether a note may archive what led to it.
+    A board names at most `candidates` results to let go, and with `nudges` it says when it is time to make room. A
+    model that makes no room itself sees the totals alone, and one that does can ask for its board (`dashboard`).
     """
 
     tools: tuple[str, ...] = ()
     protocol: str = ""
-    board: Board = "full"
+    board: Board = "changes"
     handles: bool = True
     ladder: Mapping[str, float] = {}
     batch: int = 0
     folds: bool = True
+    candidates: int = 6
+    nudges: bool = True
 
     def __post_init__(self) -> None:
         usable = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
         tools = tuple(dict.fromkeys((*usable, *(REACH if self.handles else ()))))
         msgspec.structs.force_setattr(self, "tools", tools)
+        if self.freeing and self.board in _LISTING:
+            msgspec.structs.force_setattr(self, "tools", tuple(dict.fromkeys((*tools, DASHBOARD))))
+
+    @property
+    def visible_board(self) -> Board:
+        """The board that the model gets: the totals alone where it has no tool to act on more, but for `full`."""
+        return "status" if self.board in _LISTING - {"full"} and not self.freeing else self.board
 
     @property
     def freeing(self) -> tuple[str, ...]:
@@ -104,7 +119,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         note tells of, where those are many. Either is 0 where there is nothing to say.
         """
         reminders = []
-        if crossed and self.freeing:
+        if crossed and self.nudges and self.freeing:
             reminders.append(f"past {crossed} %: make room with {self.ways} when you can")
         if unnoted and self.notes_before_leaving:
             reminders.append(f"nothing noted in {unnoted} steps: note what you learned before you goto another scope")

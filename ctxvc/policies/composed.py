@@ -11,8 +11,9 @@ from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import CommitDecision
-from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.policy import DASHBOARD, Policy, Terms
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
 from ctxvc.policies.run import ask_plan, ask_timing
@@ -80,6 +81,10 @@ class Composed(Policy, frozen=True, kw_only=True):
         return f"policy:{'+'.join(part.name for part in self.parts)}"
 
 
+#: Boards, that of which a model sees least first.
+_LEAST_FIRST: tuple[Board, ...] = ("off", "status", "thresholds", "changes", "full", "each")
+
+
 def joined(terms: list[Terms]) -> Terms:
     """What several policies ask for together: all of their tools, the least of what the model sees.
 
@@ -91,12 +96,14 @@ def joined(terms: list[Terms]) -> Terms:
         ladder.update(part_terms.ladder)
     paragraphs = dict.fromkeys(part for part_terms in terms for part in part_terms.protocol.split("\n\n") if part)
     terms_joined = Terms(
-        tools=tuple(dict.fromkeys(tool for part_terms in terms for tool in part_terms.tools)),
-        board="off" if "off" in boards else "status" if "status" in boards else "full",
+        tools=tuple(dict.fromkeys(tool for part_terms in terms for tool in part_terms.tools if tool != DASHBOARD)),
+        board=next(board for board in _LEAST_FIRST if board in boards),
         handles=all(part_terms.handles for part_terms in terms),
         ladder=ladder,
         batch=min((part_terms.batch for part_terms in terms if part_terms.batch), default=0),
         folds=all(part_terms.folds for part_terms in terms),
+        candidates=min(part_terms.candidates for part_terms in terms),
+        nudges=all(part_terms.nudges for part_terms in terms),
     )
     text = protocol.fitting(
         "\n\n".join(paragraphs), terms_joined.tools, board=terms_joined.board, folds=terms_joined.folds

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import READING, Board, Policy, Share, Terms, Tokens
+from ctxvc.core.policy import READING, Blocks, Policy, Share, Terms, Tokens
+from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol
 from ctxvc.policies.candidates import leaving, removable, standing, steps
@@ -29,10 +30,13 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
       (12,000 and 50,000 in the paper's runs); 0 is the budget's own ladder.
     - `low_water`: share of the budget that the guard goes down to.
     - `share`: share of the budget that the fixed rule goes down to, which acts in the agent's place with `agent=off`.
-    - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations; `board=status` shows totals only, and
-      `wording=alt` is the protocol in other words. A note folds only where the agent may archive. With `archive=off`
-      the agent can only delete, and nothing is archived by rule; large results still come in as previews, and what
-      would pass the hard budget is archived by the session's guard, as under every policy.
+    - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations. A note folds only where the agent may
+      archive. With `archive=off` the agent can only delete, and nothing is archived by rule; large results still come
+      in as previews, and what would pass the hard budget is archived by the session's guard, as under every policy.
+    - `board`: `each` is the paper's, a table of which the prompt holds only the newest; `full` leaves those sent before
+      where they are; `changes` and `thresholds` name at most `candidates` in the table's place; `status` shows totals.
+    - `nudges`: whether a board says that it is time to make room; the paper's do not.
+    - `wording`: `alt` is the protocol in other words.
 
     Differs from the paper: results that do not fit are stored and shown in part, where its strict mode drops them and
     has the agent call again; the guard goes on to a low-water mark, since each time costs the cached prefix; text that
@@ -53,12 +57,14 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     archive: bool = True
     recover: bool = True
     agent: bool = True
-    board: Literal["full", "status"] = "full"
+    board: Literal["each", "changes", "thresholds", "full", "status"] = "full"
+    candidates: Blocks = 6
+    nudges: bool = True
     wording: Wording = "usual"
 
     def __post_init__(self) -> None:
         shares(self, "low_water", "share")
-        numbers(self, 0, "single", "batch")
+        numbers(self, 0, "single", "batch", "candidates")
 
     def propose(self, view: View) -> Plan:
         effective, before = view.budget.effective, view.used
@@ -92,6 +98,8 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
             tools=tools,
             protocol=protocol.text(tools, board=board, wording=self.wording, folds=self.folds),
             board=board,
+            candidates=self.candidates,
+            nudges=self.nudges,
             handles=self.recover,
             ladder={"offload_most": self.single} if self.single else {},
             batch=self.batch,

@@ -12,11 +12,11 @@ from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, is_human, speaks
 from ctxvc.core.plan import admission, timing
-from ctxvc.core.prompt import cut
+from ctxvc.core.prompt import cut, tag
 from ctxvc.core.prompt.stub import arguments
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
-from ctxvc.session.context import Context
+from ctxvc.session.context import Context, newest_rendering
 from ctxvc.session.proof import TRAILER, Sent
 from ctxvc.store.log.stored_session import RedactedMessages
 from ctxvc.store.log.transaction import AdmittedEntry
@@ -118,8 +118,8 @@ def _appended(
 ) -> tuple[list[str], int]:
     """The new blocks' ids, and 0.
 
-    With `all_or_none`, nothing is added where something would be withheld for lack of room: then no ids, and the counted
-    tokens of what comes in.
+    With `all_or_none`, nothing is added where something would be withheld for lack of room: then no ids, and the
+    counted tokens of what comes in.
     """
     stored, sent = context.stored, dict(context.sent)
     ids: list[str] = []
@@ -132,7 +132,8 @@ def _appended(
             admitted = admit(ledger, entry, texts, view, previews, context.terms.batch, spare)
             if scope == context.scope and admitted.total:
                 total, lacking = admitted.total, lacking + admitted.lacking
-            transaction.append(scope, _with_proof(sent, scope, admitted.entry))
+            tagged = _with_tags(context, admitted.entry, ledger, view, transaction.bodies)
+            transaction.append(scope, _with_proof(sent, scope, tagged))
             ids += [row.id for row in entry.rows]
         if not (all_or_none and lacking):
             stored.acknowledge(transaction)
@@ -171,7 +172,11 @@ def admit(
         if not any(speaks(row.kind, row.role, row.origin) for row in ledger.rows()):
             rows = tuple(_pinned(row) for row in rows)
         if rows[0].turn > ledger.meta.counters.turn:
-            meta["cuts"] = timing.cuts_at_turn(view) if view else cut.at_turn(ledger)
+            newest = newest_rendering(ledger.meta)
+            first = ledger.meta.source is not None and not tag.any_tag(ledger)  # the first turn under our hand
+            due = bool(newest) or first
+            cuts = timing.cuts_at_turn(view) if view and not due else cut.at_turn(ledger, due=due)
+            meta |= {"cuts": cuts, **newest}
     if view is not None:
         admitted = admission.admit(
             view,
@@ -190,6 +195,24 @@ def admit(
             meta["refused"] = max(1, ledger.meta.refused)
     meta = {name: value for name, value in meta.items() if value != getattr(ledger.meta, name)}
     return _Admitted(AdmittedEntry(msgspec.structs.replace(entry, rows=rows), meta), total, lacking)
+
+
+def _with_tags(
+    context: Context,
+    admitted: AdmittedEntry,
+    ledger: Ledger,
+    view: View | None,
+    bodies: Mapping[tuple[str, str], bytes],
+) -> AdmittedEntry:
+    """The entry with the tags of its results, which are sent for the first time with the next request."""
+    entry = admitted.entry
+    results = [row for row in entry.rows if row.kind == "tool_result"]
+    if not results:
+        return admitted
+    view = view or context.view(ledger, entry.rows, bodies)
+    tagged = {row.id: row for row in context.tagged(results, view, lambda row: bodies[row.id, ""])}
+    rows = tuple(tagged.get(row.id, row) for row in entry.rows)
+    return admitted._replace(entry=msgspec.structs.replace(entry, rows=rows))
 
 
 def _texts(entry: Entry) -> dict[str, str]:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Row
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import cut as cuts
+from ctxvc.core.prompt import tag as tags
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view import budget as budgets
 from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
 from ctxvc.core.view.view import View, costs, dashboards, measure
+from ctxvc.errors import Conflict
 from ctxvc.session.proof import Sent
 from ctxvc.store import revision
+from ctxvc.store.format import FORMAT
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
@@ -63,7 +66,7 @@ class Context:
         self.requested: dict[str, Ledger] = {}
         self.now = now
         #: The terms of the session's policy.
-        self.terms = Terms()
+        self.terms = Terms(board="full")
         self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and its prices
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies
@@ -233,9 +236,15 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once; with the newest reply its thinking.
+        # The prefix breaks here anyway, so everything bound to it leaves now, once, with the newest reply its thinking,
+        # and results get their tags.
         fields = {
-            "cuts": max(cuts.before_reply(self.ledger()), rehearsal.after.meta.cuts, key=_last),
+            "cuts": max(
+                cuts.before_reply(self.ledger(), due=bool(tags.without(rehearsal.after))),
+                rehearsal.after.meta.cuts,
+                key=_last,
+            ),
+            **newest_rendering(meta),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
@@ -265,7 +274,7 @@ class Context:
         after_reply = [row for row in dashboards if not cuts.is_cut(row, meta)]
         rows = [msgspec.structs.replace(row, state="pruned", removed_by="guard") for row in after_reply]
         if rows or new_cuts != ledger.meta.cuts:
-            fields = {"cuts": new_cuts} if new_cuts != ledger.meta.cuts else {}
+            fields = {"cuts": new_cuts, **newest_rendering(ledger.meta)} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     @property
@@ -278,6 +287,24 @@ class Context:
         ledger = self.ledger() if ledger is None else ledger
         a_milli, b = calibration.initial(ledger.meta.model, budget_of(ledger).window)
         return a_milli, b
+
+    def tag(self) -> bool:
+        """Gives the results their tags that are due one before the next call; whether there were any."""
+        rows = list(self.tagged(tags.due(self.ledger()), self.view(), self.bodies().body))
+        if not rows:
+            return False
+        which = ", ".join(selection.ranges([row.id for row in rows])[:_MOST_NAMED])
+        try:
+            self.stored.change(subject=f"tag {which}", op="tag", actor="guard", rows=rows)
+        except Conflict:
+            self.stored.refresh()  # another writer was here: what is due now is looked for again
+        return True
+
+    def tagged(self, rows: Iterable[Row], view: View, body: Callable[[Row], bytes]) -> Iterator[Row]:
+        """Those of `rows` that get a tag in a prompt of this view, with it."""
+        if view.ledger.meta.render < tags.SINCE:
+            return iter(())
+        return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.part, body=body)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
@@ -296,7 +323,7 @@ class Context:
             return
         changes = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
         if another and ledger.meta.model:
-            new["cuts"] = cuts.at_turn(ledger)
+            new |= {"cuts": cuts.at_turn(ledger), **newest_rendering(ledger.meta)}
         self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
 
 
@@ -310,6 +337,11 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
         if (value := getattr(budget.ladder, name)) != getattr(usual, name)
     }
     return {"budget": budget.window, "reserve": budget.reserve, "ladder": ladder}
+
+
+def newest_rendering(meta: Meta) -> dict[str, Any]:
+    """The fields by which a scope of an older format becomes one of today's; empty where it is. Only with a cut."""
+    return {} if meta.render >= RENDER else {"format": max(meta.format, FORMAT), "render": RENDER}
 
 
 def with_cut(ledger: Ledger) -> Ledger:

@@ -12,10 +12,12 @@ from ctxvc.core import display, scope
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan import timing
+from ctxvc.core.plan.candidates import candidates
 from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
-from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.cut import before_reply, is_cut
 from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
@@ -27,14 +29,20 @@ from ctxvc.session.context import Context, with_cut
 from ctxvc.session.overfull import overfull
 from ctxvc.store import revision
 
+#: Results that a refusal names.
+_NAMED = 5
 #: The provider's stop reason for a reply that it paused.
 PAUSED = "pause_turn"
 
 
 def newest(context: Context) -> Slot:
     """The newest slot of the prompt, dashboards aside. Raises: BadInput if no model could answer to it."""
+    render = context.ledger().meta.render
     slots = (slot for slot in reversed(outline(context.ledger())) if slot.row.kind != "dashboard")
-    last = next((slot for slot in slots if any(map(alone, pieces([slot], context.bodies())))), None)
+    last = next(
+        (slot for slot in slots if any(alone(piece, render) for piece in pieces([slot], context.bodies(), render))),
+        None,
+    )
     if last is None:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that the provider paused continues when it is sent back, as does one that ends in a call of its own tool.
@@ -110,7 +118,9 @@ class DashboardFeed:
         """Adds the dashboard that is due, if any; makes a cut first if there is no room for it."""
         context = self._context
         if not self._show():
-            context.cut("earlier dashboards and thinking leave")
+            # A board that is sent before each call is the only one: those since the reply leave, too.
+            stale = _live_dashboards(context.ledger()) if context.terms.visible_board == "each" else ()
+            context.cut("earlier dashboards and thinking leave", stale)
             self._show()
         context.changed = False
 
@@ -156,7 +166,7 @@ class DashboardFeed:
         return view, last
 
     def _due(self, view: View, last: dashboard_text.LastShown | None) -> dashboard_text.Due:
-        return dashboard_text.next_form(
+        form = dashboard_text.next_form(
             last,
             view.ledger,
             self._context.totals(view),
@@ -165,8 +175,13 @@ class DashboardFeed:
             _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
+            board=self._context.terms.visible_board,
             unnoted=self._unnoted(view) > 0,
         )
+        if form != "cut" or self._context.terms.visible_board == "each" or view.ledger.meta.render < 2:
+            return form
+        # A dashboard is not worth a cut by itself: it waits for one that something else makes.
+        return form if timing.cut_pays(view, before_reply(view.ledger)) else "none"
 
     def _unnoted(self, view: View) -> int:
         """The number of steps without a note of which the agent is reminded."""
@@ -190,9 +205,15 @@ class DashboardFeed:
     def _dashboard_text(
         self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int, nudge: str
     ) -> str:
-        totals, count = self._context.totals(view), self._context.meter.count
-        if self._context.terms.board == "status":
-            return dashboard_text.status_text(totals, cap=room, count=count, nudge=nudge)
+        totals, count, terms = self._context.totals(view), self._context.meter.count, self._context.terms
+        if terms.visible_board == "status":
+            # A model that asked for no board has no use for what it is made of.
+            make = dashboard_text.status_text if terms.board == "status" else dashboard_text.short_text
+            return make(totals, cap=room, count=count, nudge=nudge)
+        if terms.visible_board in ("changes", "thresholds"):
+            notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
+            best = [str(one) for one in candidates(view, terms.candidates)]
+            return dashboard_text.brief_text(totals, notes, older, best, cap=room, count=count, nudge=nudge)
         dashboard = self._context.dashboard()
         if form == "changes" and last and last.ledger:
             return dashboard_text.changes_text(last.ledger, view.ledger, dashboard, cap=room, count=count, nudge=nudge)
@@ -209,16 +230,12 @@ def refusal(context: Context, terms: Terms | None) -> str:
     used = view.used
     if view.ledger.meta.refused:
         context.set({"refused": view.ledger.meta.refused + 1})
-    results = [
-        (view.price.body(row), row.id) for row in view.ledger.rows() if row.kind == "tool_result" and row.present
-    ]
-    results.sort(reverse=True)
-    largest = ", ".join(f"{block} ({tokens:,} tokens)" for tokens, block in results[:5])
+    best = "; ".join(map(str, candidates(view, _NAMED)))
     way = terms.room if terms else "make room first"
     again = ", then repeat the call" if terms is None or terms.freeing else ""
     return (
         f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens; {way}{again}"
-        f"{'; largest: ' + largest if largest else ''}]"
+        f"{'. May leave first: ' + best if best else ''}]"
     )
 
 

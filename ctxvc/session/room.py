@@ -13,11 +13,15 @@ from ctxvc.core.plan.guard import ACTOR, LOW_WATER, Relief, guard
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.policies.run import ask_relief, has_model
 from ctxvc.session import policy as session_policy
 from ctxvc.session.context import Context
+
+#: The share of the budget that is free below the guard where an agent in overflow mode may go on.
+ROOM = 0.05
 
 
 def relief(policy: Policy | None) -> Relief | None:
@@ -53,28 +57,29 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
 def relieve(context: Context, policy: Policy | None, share: float) -> int:
     """The guard acts until a share of the budget, or of what is used, is left; gives the tokens that it freed.
 
-    The latest step leaves only where nothing else does. Raises: Conflict.
+    The latest step leaves only where nothing else does. Where there is room then, overflow mode ends. Raises: Conflict.
     """
     view = context.view()
     mark = int(min(view.budget.effective, view.used) * share)
     rehearsal = guard(view, max(0, view.budget.guard - mark), relief(policy))
-    if not rehearsal:
-        return 0
-    older = rehearse(view, rehearsal.plan, roll_up=True)
-    context.commit(older or rehearsal)
-    return (older or rehearsal).freed
+    if rehearsal:
+        rehearsal = rehearse(view, rehearsal.plan, roll_up=True) or rehearsal
+        context.commit(rehearsal, relieves=False)
+    if context.view().used <= view.budget.guard - view.budget.effective * ROOM:
+        context.set({"refused": 0})
+    return rehearsal.freed if rehearsal else 0
 
 
-def unblock(context: Context, policy: Policy | None, spare: int = 0) -> None:
-    """Results that were blocked for lack of room are put back into the prompt, oldest first, as many as there is room.
+def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
+    """Puts results that were blocked for lack of room into the prompt, oldest first, as far as there is room.
 
     Only results of this turn and the one before that nobody has read since, and that may come in whole; below the usage
     from which on the policy takes something away, and where the cached prefix that breaks costs no more than the call
-    by which the model would read the result.
+    by which the model would read the result. Gives whether any came back.
     """
     withheld = list(_withheld(context))
     if not withheld:
-        return
+        return False
     view = context.view()
     mark = (policy.high(view.budget) if policy else int(view.budget.effective * LOW_WATER)) - spare
     back: Rehearsal | None = None
@@ -87,6 +92,8 @@ def unblock(context: Context, policy: Policy | None, spare: int = 0) -> None:
     if back:
         with suppress(Conflict):
             context.commit(back)
+            return True
+    return False
 
 
 def _fits(context: Context, incoming: int, spare: int) -> bool:
@@ -97,10 +104,13 @@ def _fits(context: Context, incoming: int, spare: int) -> bool:
 def _withheld(context: Context) -> Iterator[Row]:
     """The results that were blocked for lack of room, and may still be wanted."""
     view = context.view()
-    turn = view.ledger.meta.counters.turn
-    for rows in view.ledger.by_segment(_blocked):
+    ledger = view.ledger
+    turn, latest = ledger.meta.counters.turn, latest_step(ledger)
+    for rows in ledger.by_segment(_blocked):
         for row in rows:
-            if row.turn >= turn - 1 and not row.reads and not is_large(view, view.price.body(row)):
+            call = ledger.get(row.parent) if row.parent else None
+            called = row.step >= latest or (call is not None and call.present)
+            if called and row.turn >= turn - 1 and not row.reads and not is_large(view, view.price.body(row)):
                 yield row
 
 

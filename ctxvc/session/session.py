@@ -328,24 +328,25 @@ class Session:
             self.settle()  # a cut was made here anyway
         if self.policy:
             self.rehearsal = session_policy.govern(self._context, self.policy, cut=turn_begins)
-        room.unblock(self._context, self.policy, self._spare())
         self._dashboards.retire()
+        self._context.tag()
         with_dashboard = self.shows_dashboard and newest.role == "user"
+        shows = with_dashboard and self.terms.visible_board != "off"
+        largest = self._dashboards.largest() if with_dashboard else 0
         relief = room.relief(self.policy)
-        if not with_dashboard:
-            session_request.keep_below(self._context, relief=relief)
-        elif self.terms.board == "off":
-            # The room is the same with and without a dashboard.
-            session_request.keep_below(self._context, self._dashboards.largest(), relief=relief)
-        else:
-            # Room for the dashboard first: a guard that acted after it would need another one to report that.
-            largest = self._dashboards.largest()
-            session_request.keep_below(self._context, self._dashboards.room(), largest, relief)
+        # Room for the dashboard first: a guard that acted after it would need another one to report that. The room is
+        # the same with and without a dashboard.
+        session_request.keep_below(self._context, self._dashboards.room() if shows else largest, largest, relief)
+        if room.unblock(self._context, self.policy, self._spare()):
+            self._context.tag()
+        if shows:
             try:
                 self._dashboards.show()
             except Conflict as error:  # the append would have completed a change of scope, and another writer was first
                 self.add(f"[{error}]")
                 self._dashboards.show()
+            session_request.keep_below(self._context, relief=relief)
+        while self._context.tag():  # what a cut in between has made due
             session_request.keep_below(self._context, relief=relief)
         self._context.called = self._context.now()
         request = self.prompt()
@@ -389,6 +390,10 @@ class Session:
         better = self._calibrating.refused(self.scope, theirs, meta.calibration, meta.model)
         if fields or better:
             self.set(**fields, **({"calibration": tuple(better)} if better else {}))
+
+    def show_board(self) -> None:
+        """The next request comes with a full dashboard."""
+        self._context.changed = True
 
     @property
     def overflow(self) -> bool:

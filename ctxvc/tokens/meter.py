@@ -10,8 +10,8 @@ import msgspec
 
 from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.prompt.outline import MASK_SHOWN, Bodies, Slot, outline, pieces
+from ctxvc.core.ledger.ledger import RENDER, Ledger, Row
+from ctxvc.core.prompt.outline import MASK_SHOWN, Bodies, Slot, outline, pieces, tag_of
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget, Ladder
 from ctxvc.core.view.dashboard import Cost
 from ctxvc.store.revision import Snapshot
@@ -60,6 +60,8 @@ class Meter:
                 continue
             sources_in_place = bodies[slot.row.id] if slot.show == "body" else [_stand_in(slot, snapshot.bodies)]
             in_prompt.setdefault(slot.row.id, []).extend(sources_in_place)
+            if tag := tag_of(slot):
+                in_prompt[slot.row.id].append(_text_source(tag))
         counts = self._counts([*bodies.values(), *in_prompt.values()], snapshot.ledger.meta.model)
         return {
             block: Cost(
@@ -146,7 +148,7 @@ class Prices:
         key = (row.id, row.sha256)
         if key not in self._masks:
             slot = Slot(row, "mask", row.role, row.kind, call=row.call)
-            self._masks[key] = self._meter.count(text.decode(pieces([slot], self._bodies)[0].body))
+            self._masks[key] = self._meter.count(text.decode(pieces([slot], self._bodies, RENDER)[0].body))
         return self._masks[key]
 
     def text(self, text: str) -> int:

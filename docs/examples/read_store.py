@@ -1,4 +1,4 @@
-"""Reads a ctxvc store of format 1 or 2 as docs/format.md describes it: Python's own library and git, and no part of ctxvc.
+"""Reads a ctxvc store of format 1 or 2 as docs/format.md describes it, with Python and git, and no part of ctxvc.
 
 read_store.py STORE ledger COMMIT            the rows of a commit (or branch), one JSON object a line
 read_store.py STORE body COMMIT ADDRESS      the bytes of B17, or of its sibling B17-1.png

@@ -16,7 +16,7 @@ from ctxvc.core.view.view import measure
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
-from tests.making.conversation import LONG, human, reply, result, results, steps
+from tests.making.conversation import LONG, human, reply, steps
 from tests.policies.laws import settled
 from tests.policies.recorded import Run, running, states
 
@@ -123,12 +123,13 @@ def test_a_repeated_batch_changes_nothing() -> None:
 
 def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> None:
     terms = POLICY.terms()
-    assert set(terms.tools) == {*self_managed.TOOLS, *scoped.TOOLS}
+    assert set(terms.tools) == {*self_managed.TOOLS, *scoped.TOOLS, "dashboard"}
     assert len(terms.tools) == len(set(terms.tools))
     told = terms.protocol.split("\n\n")
     assert len(told) == len(set(told))
-    assert {*SelfManaged().terms().protocol.split("\n\n"), protocol.paragraph("scopes")} <= set(told)
-    assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("full", True, {}, 0)
+    usual = SelfManaged(board="changes").terms().protocol.split("\n\n")
+    assert {*usual, protocol.paragraph("leaving")} <= set(told)
+    assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {}, 0)
 
 
 @pytest.mark.parametrize(

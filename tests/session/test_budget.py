@@ -50,8 +50,8 @@ def test_one_result_over_the_threshold_comes_in_as_a_preview_and_one_below_as_it
         below, above = results(session)
         price = session.view().price
         assert price.body(below) <= threshold < price.body(above)
-        assert (below.state, above.state) == ("visible", "archived")
-        assert above.stub.startswith(f"[archived {above.handle}")
+        assert (below.state, above.state) == ("visible", "blocked")
+        assert above.stub.startswith(f"[blocked {above.handle}")
         assert "2.0 the quick" in above.stub
         assert "lines left out]" in above.stub
         assert price.text(above.stub) < price.body(above)
@@ -64,7 +64,7 @@ def test_a_result_that_is_one_giant_line_is_shown_by_both_ends(small: Session) -
     agent.say("Look.")
     agent.step("begin " + "x y " * 40_000 + "end")
     (row,) = results(small)
-    assert row.state == "archived"
+    assert row.state == "blocked"
     assert "begin x y" in row.stub
     assert row.stub.rstrip().endswith("end")
     assert "characters left out" in row.stub
@@ -74,13 +74,11 @@ def test_a_result_that_is_one_giant_line_is_shown_by_both_ends(small: Session) -
 def test_a_batch_that_is_too_large_is_previewed_then_blocked_and_overflow_begins(small: Session) -> None:
     agent = Agent(small)
     agent.say("Look.")
-    agent.step(*(output(number, 2_500) for number in range(4)))
-    assert states(small) == ["visible"] * 4
+    agent.step(*(output(number, 2_900) for number in range(4)))
+    assert states(small) == ["blocked", *["visible"] * 3]
+    assert "lines left out" in results(small)[0].stub
     assert not small.overflow
-    agent.step(output(5, 2_900))
-    assert states(small) == [*["visible"] * 4, "archived"]
-    assert not small.overflow
-    agent.step(*(output(number, 2_900) for number in range(6)))
+    agent.step(*(output(number, 2_900) for number in range(60)))
     assert small.used() <= small.budget.guard
     assert small.overflow
     blocked = [row for row in results(small) if row.state == "blocked"]
@@ -115,18 +113,12 @@ def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session
 
 
 def test_what_the_guard_takes_away_before_a_request_does_not_end_overflow(small: Session) -> None:
-    agent = Agent(small)
-    agent.say("Look.")
-    agent.step(*(output(number, 900) for number in range(3)))
-    stood = [row.id for row in results(small)]
-    _overflowing(small, agent.judge)
-    assert all(small.ledger()[block].present for block in stood)
-    small.append({"role": "user", "content": " so" * 200}, origin="client")
+    agent = _overflowing(small)
+    agent.ask(text("I see."))
+    small.append({"role": "user", "content": " so" * 4_000}, origin="client")
     small.request()
-    assert any(not small.ledger()[block].present for block in stood)
+    assert any(row.state == "archived" and row.removed_by == "guard" for row in small.ledger().rows())
     assert small.overflow
-    assert small.archive([row.id for row in results(small)], "all of them").freed > 0
-    assert not small.overflow
 
 
 def test_a_fold_that_frees_room_ends_overflow(small: Session) -> None:

@@ -281,9 +281,11 @@ def test_where_nothing_can_be_got_back_no_text_of_ours_says_so(tmp_path: Path, r
         agent.say("Look.")
         agent.step(WORDS * 400, *(WORDS * 10,) * 3)
         agent.step(*(f"{at} {WORDS}" * 140 for at in range(60)))
+        agent.step(WORDS * 30)
+        agent.step("seen")
         results = [row.id for row in made.ledger().rows() if row.kind == "tool_result"]
-        made.archive(results[1:3], "two listings")
-        made.delete(results[3], "a mistake")
+        made.archive(results[4:6], "two listings")
+        made.delete(results[-2], "a mistake")
         shown = str(
             [row.stub for row in made.ledger().rows()] + [group.stub for group in made.ledger().groups.values()]
         )
@@ -294,8 +296,9 @@ def test_where_nothing_can_be_got_back_no_text_of_ours_says_so(tmp_path: Path, r
         assert ("recover B" in shown and "recover G" in shown) == recover
         assert ("recover" in shown) == recover
         assert ("recover" in str(made.request().messages)) == recover
-        listed = made.recover(next(iter(made.ledger().groups))).text
-        assert results[1] in listed and results[2] in listed
+        group = next(group.id for group in made.ledger().groups.values() if results[4] in group.members)
+        listed = made.recover(group).text
+        assert results[4] in listed and results[5] in listed
 
 
 def test_a_stub_that_hides_its_handle_cannot_be_forged(tmp_path: Path) -> None:
@@ -305,7 +308,7 @@ def test_a_stub_that_hides_its_handle_cannot_be_forged(tmp_path: Path) -> None:
         agent.step(WORDS * 400)
         (row,) = [row for row in made.ledger().rows() if row.kind == "tool_result"]
         stub = row.stub.partition("\n")[0]
-        assert row.state == "archived" and stub.startswith(f"[archived {row.id}:")
+        assert row.state == "blocked" and stub.startswith(f"[blocked {row.id}:")
         agent.step(stub)
         shown = str(made.request().messages)
         assert shown.count(stub) == 2
@@ -320,7 +323,7 @@ def test_thresholds_of_a_policy_hold_where_the_session_has_none_of_its_own(tmp_p
         agent.say("Look.")
         agent.step(WORDS * 30, WORDS * 60)
         states = [row.state for row in made.ledger().rows() if row.kind == "tool_result"]
-        assert states == ["visible", "archived"]
+        assert states == ["visible", "blocked"]
         made.set(ladder={"offload_most": 5_000})
         assert made.view().budget.offload == 5_000
 

@@ -18,7 +18,7 @@ from ctxvc.policies.episodes import delimiter
 #: What stands before the name of a context tool where the agent has a tool of that name itself.
 PREFIX = "context_"
 
-_IDS = "IDs as the dashboard lists them: B3, B5-B9, G2"
+_IDS = "as in B3, B5-B9, G2: results end with theirs"
 
 
 def _says(description: str) -> msgspec.Meta:
@@ -47,13 +47,15 @@ class Goto(Arguments, frozen=True, kw_only=True):
 
 
 class PlainNote(Arguments, frozen=True, kw_only=True):
-    """Write down what you learned. Notes stay in the context when other blocks leave it."""
+    """Write down what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context
+    when other blocks leave it."""
 
     text: str
 
 
 class WriteNote(Arguments, frozen=True, kw_only=True):
-    """Write down what you learned. Notes stay in the context when other blocks leave it."""
+    """Write down what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context
+    when other blocks leave it."""
 
     text: str
     fold: Annotated[bool, _says("also take out what led to it: all since the last note or user message")] = False
@@ -73,7 +75,7 @@ class Archive(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
-    index: Annotated[str, _says("what the stub says is in them, so that you can find it again")] = ""
+    index: Annotated[str, _says("what the stub says is in them: what one would look for there")] = ""
 
 
 class Recover(Arguments, frozen=True, kw_only=True):
@@ -117,6 +119,10 @@ class Search(Arguments, frozen=True, kw_only=True):
     ignore_case: bool = False
 
 
+class Board(Arguments, frozen=True, kw_only=True):
+    """Show how full the context is, your notes, and which results would best leave."""
+
+
 #: Name → what a call gives. The order is that of the definitions.
 TOOLS: Mapping[str, type[Arguments]] = {
     "scope": Scope,
@@ -130,6 +136,7 @@ TOOLS: Mapping[str, type[Arguments]] = {
     "delete": Delete,
     "delimiter": Delimiter,
     "search": Search,
+    "dashboard": Board,
 }
 #: The tools that take less where a note archives nothing.
 _PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}

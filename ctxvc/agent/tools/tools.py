@@ -21,8 +21,9 @@ from ctxvc.session.session import Note, Session
 from ctxvc.store import revision
 
 #: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
-#: (`Terms.freeing`), what it notes before, and the marks by which a policy makes room.
-FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter"})
+#: (`Terms.freeing`), what it notes before, the board that says what may leave, and the marks by which a policy makes
+#: room.
+FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter", "dashboard"})
 
 #: Characters of an error, of a list of notes, and of a note.
 ERROR = 380
@@ -86,7 +87,7 @@ class Tools:
         except _ANSWERED as error:
             return failed(error, self._kinds)
 
-    def _act(self, arguments: Arguments, call: str) -> str:
+    def _act(self, arguments: Arguments, call: str) -> str:  # noqa: PLR0912 - one for each tool
         session = self._session
         match arguments:
             case tools.Scope():
@@ -117,6 +118,9 @@ class Tools:
                 return self._recovered(arguments, call)
             case tools.Search():
                 return self._search(arguments)
+            case tools.Board():
+                session.show_board()
+                return "It stands below."
             case tools.Delimiter():
                 return self._delimited(arguments, call)
         raise NotImplementedError(type(arguments).__name__)

@@ -19,7 +19,7 @@ from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.core import display
 from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import outline, pieces
+from ctxvc.core.prompt.outline import outline, pieces, tag_of
 from ctxvc.errors import Refused
 from ctxvc.inspection import bisect as bisecting
 from ctxvc.store import address as addresses
@@ -285,6 +285,7 @@ class _PromptCosts:
         total = sum(self._bodies[row.id, row.sha256] for row in full)
         return (
             total
+            + sum(self._meter.count(tag) for tag in map(tag_of, slots) if tag)
             + sum(self._meter.count(display.decode(piece.body)) for piece in others)
             + self._meter.overhead(snapshot)
         )
@@ -292,7 +293,7 @@ class _PromptCosts:
 
 def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
     """Whether the person's command judges the prompt good. Raises: Refused if it gives no judgement."""
-    content = pieces(outline(snapshot.ledger), snapshot.bodies)
+    content = pieces(outline(snapshot.ledger), snapshot.bodies, snapshot.ledger.meta.render)
     request = formats.Prompt(
         pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
     )  # fmt: skip

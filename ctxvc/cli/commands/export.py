@@ -145,5 +145,8 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
         raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
-        data = formats.dumps(_FORMATS[form](request_of(snapshot, pieces(outline(snapshot.ledger), snapshot.bodies))))
+        # What we sent is told as it was sent; another program gets no tags, which only our tools understand.
+        render = snapshot.ledger.meta.render if form == "anthropic" else 1
+        content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
+        data = formats.dumps(_FORMATS[form](request_of(snapshot, content)))
     write(app, target, data)

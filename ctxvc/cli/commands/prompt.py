@@ -37,7 +37,8 @@ def prompt(app: App, revision: str, sent: bool) -> None:
 
 
 def _answer(snapshot: Snapshot) -> Prompt:
-    content = sendable(pieces(outline(snapshot.ledger), snapshot.bodies))
+    render = snapshot.ledger.meta.render
+    content = sendable(pieces(outline(snapshot.ledger), snapshot.bodies, render), render)
     request: dict[str, Any] = formats.anthropic(request_of(snapshot, content))
     source = snapshot.ledger.meta.source
     return Prompt(
@@ -68,7 +69,8 @@ def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
         yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in snapshot.tools))
     slots = outline(snapshot.ledger)
     shows = {(slot.group or slot.row.id, slot.role): slot.show for slot in slots}
-    for piece in sendable(pieces(slots, snapshot.bodies)):
+    render = snapshot.ledger.meta.render
+    for piece in sendable(pieces(slots, snapshot.bodies, render), render):
         yield from _section(output, _heading(piece, shows.get((piece.block, piece.role), "text")), _piece_text(piece))
 
 
@@ -88,7 +90,8 @@ def _heading(piece: Piece, show: Show) -> str:
 
 def _piece_text(piece: Piece) -> str:
     text = words_of(piece.body, piece.ext)
-    return f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if text is None else text
+    content = f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if text is None else text
+    return f"{content}\n{piece.tag}" if piece.tag else content
 
 
 class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):

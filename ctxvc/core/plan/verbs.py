@@ -262,12 +262,16 @@ class Rehearser:
         return restored
 
     def _to_restore(self, action: Action, target: str) -> list[str]:
-        """The blocks that come back with a target: of a block also the other half of its pair."""
+        """The blocks that come back with a target: of a block also the other half of its pair.
+
+        The guard puts back a result that nobody has seen yet; a call that left meanwhile was too large beside it.
+        """
         if target in self.draft.groups:
             return [row.id for row in self.draft.inside(target) if self._may_restore(action, row)]
         if not self._may_restore(action, self.draft.rows[target]):
             return []
-        halves = [self.draft.rows[block] for block in self.draft.pair(target)[1:]]
+        pair = self.draft.pair(target) if self.plan.actor != "guard" else []
+        halves = [self.draft.rows[block] for block in pair[1:]]
         return [target, *(row.id for row in halves if not row.present and self._restorable(row))]
 
     def _may_restore(self, action: Action, row: Row) -> bool:

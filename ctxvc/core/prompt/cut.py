@@ -17,26 +17,29 @@ def is_cut(row: Row, meta: Meta) -> bool:
     return row.kind in CUT and bool(meta.cuts) and row.number <= meta.cuts[-1]
 
 
-def at_end(ledger: Ledger) -> tuple[int, ...]:
-    """`cuts` with one behind the newest block; as they are where nothing would leave."""
+def at_end(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
+    """`cuts` with one behind the newest block; as they are where nothing would leave, and none is `due` even so."""
     last = ledger.last()
-    return _cut(ledger, last.number if last else 0)
+    return _cut(ledger, last.number if last else 0, due=due)
 
 
-def before_reply(ledger: Ledger) -> tuple[int, ...]:
-    """`cuts` with one before the newest reply, whose thinking stays while its round of calls is open."""
+def before_reply(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
+    """`cuts` with one before the newest reply, whose thinking stays while its round of calls is open.
+
+    One that is `due` is made even where nothing leaves by it.
+    """
     reply = newest_reply(ledger)
-    return _cut(ledger, reply[0].number - 1) if reply else at_end(ledger)
+    return _cut(ledger, reply[0].number - 1, due=due) if reply else at_end(ledger, due=due)
 
 
-def at_turn(ledger: Ledger) -> tuple[int, ...]:
+def at_turn(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
     """`cuts` as a turn's start makes them: behind the newest reply, or before it where it called something.
 
     Then the turn began inside its round: the results of the calls are sent with what the human says, and the provider
     wants the thinking that led to them.
     """
     called = any(row.kind == "tool_use" for row in newest_reply(ledger))
-    return before_reply(ledger) if called else at_end(ledger)
+    return before_reply(ledger, due=due) if called else at_end(ledger, due=due)
 
 
 def newest_reply(ledger: Ledger) -> list[Row]:
@@ -69,7 +72,9 @@ def _says(row: Row) -> bool:
     return row.kind not in CUT and (row.kind != "assistant" or bool(row.label))
 
 
-def _cut(ledger: Ledger, end: int) -> tuple[int, ...]:
+def _cut(ledger: Ledger, end: int, *, due: bool) -> tuple[int, ...]:
+    if due and end > max(ledger.meta.cuts, default=0):
+        return (end,)
     for row in ledger.backwards():
         if is_cut(row, ledger.meta):
             break

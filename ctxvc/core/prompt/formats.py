@@ -67,8 +67,14 @@ def normalise_anthropic(messages: Iterable[dict[str, Any]]) -> list[dict[str, An
 
 
 def content(piece: Piece) -> list[dict[str, Any]]:
-    """The blocks of a message's content that a piece becomes in `anthropic`: one or none."""
-    return list(_normal_blocks(_blocks(piece)))
+    """The blocks of a message's content that a piece becomes in `anthropic`: one or none, and one more for its tag."""
+    blocks = list(_normal_blocks(_blocks(piece)))
+    if not piece.tag or not blocks:
+        return blocks
+    last = blocks[-1]
+    if last["type"] != "tool_result":
+        return [*blocks, _text(piece.tag)]
+    return [*blocks[:-1], {**last, "content": [*last.get("content", ()), _text(piece.tag)]}]
 
 
 def by_message(content: Iterable[tuple[str, T]], later: Callable[[T], bool]) -> Iterator[tuple[str, list[T]]]:

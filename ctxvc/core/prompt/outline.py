@@ -18,7 +18,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.prompt import stub
+from ctxvc.core.prompt import stub, tag
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.sanitise import OwnText, Piece, sendable
 
@@ -34,6 +34,7 @@ __all__ = [
     "pieces",
     "results_of",
     "sendable",
+    "tag_of",
 ]
 
 #: What a masked body still shows at its head and at its tail, in characters.
@@ -189,9 +190,14 @@ def _in_users_voice(slots: list[Slot]) -> list[Slot]:
     return ordered
 
 
-def pieces(slots: Iterable[Slot], bodies: Bodies) -> list[Piece]:
-    """The slots with their bytes."""
-    return [_piece(slot, bodies) for slot in slots]
+def pieces(slots: Iterable[Slot], bodies: Bodies, render: int = 1) -> list[Piece]:
+    """The slots with their bytes: as they are sent by this version of rendering; by 1 without tags, as for others."""
+    return [_piece(slot, bodies, render) for slot in slots]
+
+
+def tag_of(slot: Slot) -> str:
+    """The tag that stands behind a slot in a prompt of ours; empty for none."""
+    return slot.row.tag if slot.show == "body" else ""
 
 
 def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
@@ -354,7 +360,7 @@ def _without_call(slot: Slot) -> Slot:
     return msgspec.structs.replace(slot, kind="user", role="user", call="")
 
 
-def _piece(slot: Slot, bodies: Bodies) -> Piece:
+def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
     row = slot.row
     if slot.show == "text":
         unknown = slot.kind == "tool_result" and not slot.text
@@ -362,7 +368,7 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         failed = unknown or (slot.kind == "tool_result" and row.error)
         return _own_text(slot, slot.text, error=failed, extra=extra)
     body = bodies.body(row)
-    if slot.show == "mask" and (masked := _masked(body, row)):
+    if slot.show == "mask" and (masked := _masked(body, row, render)):
         kind = slot.role if slot.kind in _WHOLE else slot.kind
         return _own_text(msgspec.structs.replace(slot, kind=kind), masked, error=row.error)
     whole = Piece(
@@ -376,6 +382,7 @@ def _piece(slot: Slot, bodies: Bodies) -> Piece:
         error=row.error,
         extra=row.extra,
         block=row.id,
+        tag=tag_of(slot) if render >= tag.SINCE else "",
     )
     if row.kind == "tool_result" and slot.kind != "tool_result":
         return msgspec.structs.replace(whole, body=text.encode(_plain(body, row)), ext="txt", extra={})
@@ -396,17 +403,17 @@ def _own_text(slot: Slot, value: str, *, error: bool, extra: Mapping[str, Any] =
     )
 
 
-def _masked(body: bytes, row: Row) -> str:
+def _masked(body: bytes, row: Row, render: int) -> str:
     """The masked form of a body; empty if a mask would keep all of it."""
     if row.kind in ("image", "document") and row.ext != "json":
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
     value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)
     left_out = len(value) - 2 * MASK_SHOWN
     if left_out <= 0:
-        return stub.guarded(value) if row.files else ""
+        return stub.guarded(value, render) if row.files else ""
     if row.kind in _WHOLE:
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
-    head, tail = stub.guarded(value[:MASK_SHOWN]), stub.guarded(value[-MASK_SHOWN:])
+    head, tail = stub.guarded(value[:MASK_SHOWN], render), stub.guarded(value[-MASK_SHOWN:], render)
     return f"{head}\n[masked {row.handle}: {left_out:,} characters left out]\n{tail}"
 
 

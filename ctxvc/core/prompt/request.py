@@ -117,6 +117,7 @@ class _Newest:
     `messages` are keyed by the identities of their pieces. `hashed` is the hash of the first `settled` of them.
     """
 
+    render: int = 0
     slots: tuple[Slot, ...] = ()
     rendered_slots: list[_RenderedSlot] = field(default_factory=list)
     messages: dict[tuple[int, ...], _Message] = field(default_factory=dict)
@@ -136,10 +137,14 @@ class _Message(NamedTuple):
 def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]:
     """The messages of the prompt. What the newest prompt was made of is made again only where it is another."""
     slots = outline(ledger)
+    if newest.render != ledger.meta.render:
+        newest.render, newest.slots, newest.rendered_slots, newest.messages = ledger.meta.render, (), [], {}
     both = enumerate(map(is_not, slots, newest.slots))
     common = next((at for at, differs in both if differs), min(len(slots), len(newest.slots)))
     by_place = {(one.slot.row.id, one.slot.kind): one for one in newest.rendered_slots[common:]}
-    rendered_slots = newest.rendered_slots[:common] + [_render(slot, by_place, bodies) for slot in slots[common:]]
+    rendered_slots = newest.rendered_slots[:common] + [
+        _render(slot, by_place, bodies, newest.render) for slot in slots[common:]
+    ]
     messages: list[tuple[tuple[int, ...], _Message]] = []
     for role, run in groupby(
         _together([rendered_slot.rendered for rendered_slot in rendered_slots if rendered_slot.rendered]),
@@ -168,12 +173,14 @@ def _message(role: str, content: list[_Rendered]) -> _Message:
     return _Message(content, role, blocks, written)
 
 
-def _render(slot: Slot, by_place: Mapping[tuple[str, str], _RenderedSlot], bodies: Bodies) -> _RenderedSlot:
+def _render(
+    slot: Slot, by_place: Mapping[tuple[str, str], _RenderedSlot], bodies: Bodies, render: int
+) -> _RenderedSlot:
     earlier = by_place.get((slot.row.id, slot.kind))
     if earlier and (earlier.slot is slot or earlier.slot == slot):
         return earlier
-    (piece,) = pieces([slot], bodies)
-    fit = None if _unsigned(piece) else alone(piece)
+    (piece,) = pieces([slot], bodies, render)
+    fit = None if _unsigned(piece) else alone(piece, render)
     return _RenderedSlot(slot, _Rendered(fit, list(_blocks(fit))) if fit else None)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import FOREIGN
+from ctxvc.core.ledger.ledger import RENDER
 from ctxvc.core.prompt import stub
 
 _TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
@@ -42,7 +43,8 @@ _UNNAMED = "unnamed"
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """A content block with its bytes, ready for any provider's form. `message` tells what belongs together.
 
-    `block` is the block or group that it stands for, empty where there is none; it is no part of what is sent.
+    `block` is the block or group that it stands for, empty where there is none; it is no part of what is sent. `tag` is
+    sent behind it.
     """
 
     message: int
@@ -56,18 +58,20 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, Any] = {}
     files: Mapping[str, bytes] = {}
     block: str = ""
+    tag: str = ""
 
 
 class OwnText(Piece, frozen=True, kw_only=True):
     """A text of ours in a body's place: a stub, what a mask leaves, a word on what is missing."""
 
 
-def sendable(content: Iterable[Piece]) -> list[Piece]:
+def sendable(content: Iterable[Piece], render: int = RENDER) -> list[Piece]:
     """`content` as it is sent to a model: valid, and nothing recorded in it reads as if we had written it.
 
-    In recorded texts but the model's own, a backslash stands before what begins as a text of ours (`stubs.guarded`).
+    In recorded texts but the model's own, a backslash stands before what begins as a text of ours in this version of
+    rendering (`stub.guarded`).
     """
-    return valid(map(_guarded, content))
+    return valid(_guarded(piece, render) for piece in content)
 
 
 def valid(content: Iterable[Piece]) -> list[Piece]:
@@ -82,9 +86,9 @@ def valid(content: Iterable[Piece]) -> list[Piece]:
     return together(filter(_says_something, map(_fit, content)))
 
 
-def alone(piece: Piece) -> Piece | None:
+def alone(piece: Piece, render: int = RENDER) -> Piece | None:
     """The part of `sendable` that looks at one piece only; None where it says nothing."""
-    fit = _fit(_guarded(piece))
+    fit = _fit(_guarded(piece, render))
     return fit if _says_something(fit) else None
 
 
@@ -100,30 +104,30 @@ def together(content: Iterable[Piece]) -> list[Piece]:
 # --- nothing recorded passes for ours
 
 
-def _guarded(piece: Piece) -> Piece:
+def _guarded(piece: Piece, render: int) -> Piece:
     if isinstance(piece, OwnText) or piece.role == "assistant" or piece.kind == "dashboard":
         return piece
     if piece.kind == "note" and {"to", "left"} & wire.own_metadata(piece.extra).keys():
         # We began it, with `[→ ` or `[← `; the rest is somebody's words.
         text = display.decode(piece.body)
-        return msgspec.structs.replace(piece, body=display.encode(text[:1] + stub.guarded(text[1:])))
+        return msgspec.structs.replace(piece, body=display.encode(text[:1] + stub.guarded(text[1:], render)))
     if piece.kind in _TEXTS or (piece.kind == "tool_result" and wire.items(piece.body, piece.extra) is None):
         text = display.decode(piece.body)
-        guarded = stub.guarded(text)
+        guarded = stub.guarded(text, render)
         return piece if guarded == text else msgspec.structs.replace(piece, body=display.encode(guarded))
     parsed = wire.parsed(piece.body, object) if piece.ext == "json" else None
-    guarded_value = _guarded_value(parsed)
+    guarded_value = _guarded_value(parsed, render)
     return piece if guarded_value == parsed else msgspec.structs.replace(piece, body=wire.compact(guarded_value))
 
 
-def _guarded_value(value: Any) -> Any:
+def _guarded_value(value: Any, render: int) -> Any:
     match value:
         case str():
-            return stub.guarded(value)
+            return stub.guarded(value, render)
         case list():
-            return [_guarded_value(item) for item in value]
+            return [_guarded_value(item, render) for item in value]
         case dict():
-            return {stub.guarded(key): _guarded_value(item) for key, item in value.items()}
+            return {stub.guarded(key, render): _guarded_value(item, render) for key, item in value.items()}
     return value
 
 

@@ -9,7 +9,8 @@ import re
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.ledger.ledger import RENDER, Group, Row
+from ctxvc.core.prompt import tag
 
 #: Characters of a call's arguments, and of an index text, that a stub shows at most.
 ARGUMENTS = 160
@@ -26,20 +27,20 @@ FAILED = "[the tool failed without any output]"
 BEGINNING = "[nothing before this is in the prompt]"
 
 #: How a text of ours begins: a stub, a mask, a dashboard, one of the words above, a note on a change of scope.
-_OURS = re.compile(
-    r"\[(?=(?:archived|masked|pruned|blocked|deleted) [BG][0-9]|dashboard\b|[→←] |"
-    + "|".join(re.escape(words[1:]) for words in (INTERRUPTED, FAILED, BEGINNING))
-    + ")",
-    re.IGNORECASE,
+_BEGINNINGS = r"(?:archived|masked|pruned|blocked|deleted) [BG][0-9]|dashboard\b|[→←] |" + "|".join(
+    re.escape(words[1:]) for words in (INTERRUPTED, FAILED, BEGINNING)
 )
+_OURS = re.compile(rf"\[(?={_BEGINNINGS})", re.IGNORECASE)
+#: The same where results have tags (`tag.SINCE`): with the beginning of one, and what looks like it.
+_OURS_AND_TAGS = re.compile(rf"\[(?={_BEGINNINGS}|[BG][0-9]+\s*[·•∙⋅])", re.IGNORECASE)
 
 
-def guarded(value: str) -> str:
-    """Recorded text in which nothing begins as a text of ours does: a backslash stands before it.
+def guarded(value: str, render: int = RENDER) -> str:
+    """Recorded text in which nothing begins as a text of ours does in that version: a backslash stands before it.
 
     Taking away one backslash before each such beginning gives back `value`.
     """
-    return _OURS.sub(r"\\[", value)
+    return (_OURS_AND_TAGS if render >= tag.SINCE else _OURS).sub(r"\\[", value)
 
 
 def escaped(value: str, width: int) -> str:

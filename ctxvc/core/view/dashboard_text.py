@@ -1,8 +1,9 @@
 """The dashboard as a model reads it, and when which form of it is due.
 
-Three forms: **full**, with a row for each block, group or range; **changes**, with the rows that are new or stand
-otherwise; and a **line** with the bar alone. Each begins with `[dashboard`, which nothing recorded can begin with in a
-prompt (`stub.guarded`), and holds recorded words only where they can neither end a line nor begin one.
+A **brief** board has the bar, the notes, and what may best leave, by name; a **table** a row for each block, group or
+range, and then one of **changes** those that are new or stand otherwise; a **line** the bar alone. Each begins with
+`[dashboard`, which nothing recorded can begin with in a prompt (`stub.guarded`), and holds recorded words only where
+they can neither end a line nor begin one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Dashboard, Line, folded, outer_groups
 
 Kind = Literal["full", "changes", "line"]
+#: What a model sees of its context, and when. `changes`: the bar, its notes and what may best leave at a turn's start,
+#: at thresholds, after a switch and on demand, and a line where usage moved; `thresholds`: no lines in between; `full`:
+#: the table of all blocks in the place of what may best leave; `each`: that before each call, and only the newest, as
+#: VISTA has it; `status`: the totals alone; `off`: nothing.
+Board = Literal["each", "changes", "thresholds", "full", "status", "off"]
 Due = Literal["full", "changes", "line", "none", "cut"]
 Count = Callable[[str], int]
 
@@ -81,17 +87,21 @@ def next_form(
     *,
     turn_began: bool,
     committed: bool,
+    board: Board,
     unnoted: bool = False,
 ) -> Due:
     """The form of the dashboard that comes next. `last` is the one since the last cut, None if there was none.
 
-    Full at the start of a turn. Full as well after a committed plan, a switch of scope, an upward crossing of one of
-    `thresholds` (percents), or (once) if much is `unnoted`; only changes if the rows were listed already. At any other
-    step a line, if usage grew enough. `cut` if it might not fit: `kept_tokens` are those of the dashboards since the
-    last cut, `cap` is the most that they may cost together. The caller then makes a cut, and a full dashboard follows.
+    With the board `each` always full, and a cut before it if another one is there. Else full at the start of a turn,
+    and after a committed plan, a switch of scope, an upward crossing of one of `thresholds` (percents), or (once) if
+    much is `unnoted`; of a table only changes if the rows were listed already. At any other step a line, if usage grew
+    enough, but for the board `thresholds`. `cut` if it might not fit: `kept_tokens` are those of the dashboards since
+    the last cut, `cap` is the most that they may cost together. The caller then makes a cut, and a full one follows.
     """
     nudged = bool(crossed(last, dashboard, thresholds)) or (unnoted and not (last and last.reminded))
-    form = _form(last, ledger, dashboard, turn_began=turn_began, changed=committed or nudged)
+    if board == "each":
+        return "cut" if kept_tokens else "full"
+    form = _form(last, ledger, dashboard, board, turn_began=turn_began, changed=committed or nudged)
     if form == "none":
         return "none"
     need = {"full": cap // 2, "changes": min(cap // 4, CHANGES), "line": LINE}[form]
@@ -113,6 +123,7 @@ def _form(
     last: LastShown | None,
     ledger: Ledger,
     dashboard: Dashboard,
+    board: Board,
     *,
     turn_began: bool,
     changed: bool,
@@ -120,9 +131,9 @@ def _form(
     if turn_began or last is None:
         return "full"
     if changed:
-        is_listed = last.ledger is not None and last.ledger.meta.scope == ledger.meta.scope
+        is_listed = board == "full" and last.ledger is not None and last.ledger.meta.scope == ledger.meta.scope
         return "changes" if is_listed else "full"
-    return "line" if dashboard.percent - last.percent >= GROWTH else "none"
+    return "line" if board != "thresholds" and dashboard.percent - last.percent >= GROWTH else "none"
 
 
 # --- what
@@ -142,6 +153,36 @@ def full_text(
     if not fitted and note_lines:
         fitted = _fitted(dashboard, nudge, [], dashboard.lines, frozenset(), cap, count)
     return fitted or _totals(dashboard, "", nudge, cap, count)
+
+
+def brief_text(
+    dashboard: Dashboard,
+    notes: Sequence[str],
+    older: int,
+    candidates: Sequence[str],
+    *,
+    cap: int,
+    count: Count,
+    nudge: str = "",
+) -> str:
+    """The bar, the notes of the scope, and `candidates` to leave, best first, in at most `cap` tokens by `count`.
+
+    If not all fits, the last candidates go, then the notes; empty if not even a line fits.
+    """
+    where = "" if dashboard.scope == "main" else f"scope {_word(dashboard.scope)}"
+    note_lines = list(_notes(notes, older, cap))
+    for above in [note_lines, []] if note_lines else [[]]:
+        for number in range(len(candidates), -1, -1):
+            below = ["may leave first:", *candidates[:number]] if number else []
+            text, cost = _settled(dashboard, _joined(where, nudge), [*above, *below], cap, count, _brief_header)
+            if cost <= cap:
+                return text
+    return short_text(dashboard, cap=cap, count=count, nudge=nudge)
+
+
+def _brief_header(dashboard: Dashboard, remark: str, own: int) -> str:
+    updated = msgspec.structs.replace(dashboard, dashboards=dashboard.dashboards + own)
+    return f"[dashboard {_joined(f'{_usage(updated)}, step {dashboard.step}', remark)}]"
 
 
 def changes_text(
@@ -164,6 +205,11 @@ def changes_text(
 def status_text(dashboard: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
     """The totals alone, on one line of at most `cap` tokens; empty if it does not fit."""
     return _totals(dashboard, "", nudge, cap, count)
+
+
+def short_text(dashboard: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
+    """One line with the bar, of at most `cap` tokens; empty if it does not fit."""
+    return next((line for line in (line_text(dashboard, nudge), line_text(dashboard)) if count(line) <= cap), "")
 
 
 def line_text(dashboard: Dashboard, nudge: str = "") -> str:
@@ -193,14 +239,11 @@ def _usage(dashboard: Dashboard) -> str:
 
 def _header(dashboard: Dashboard, remark: str, own: int) -> str:
     """The first line of a dashboard that costs `own` tokens."""
-    a, b = dashboard.calibration
-    whole = msgspec.structs.replace(dashboard, dashboards=dashboard.dashboards + own * a // 1000)
+    whole = msgspec.structs.replace(dashboard, dashboards=dashboard.dashboards + own)
     parts = [
         f"[dashboard {_word(dashboard.session)}/{_word(dashboard.scope)}, step {dashboard.step}: {_usage(whole)}",
         f"overhead {whole.overhead:,}, conversation {whole.conversation:,}, dashboard {whole.dashboards:,}",
     ]
-    if (a, b) != (1000, 0):
-        parts.append(f"1 token below is {a / 1000:.2f} here")
     if remark:
         parts.append(remark)
     return "; ".join(parts) + "]"
@@ -214,8 +257,10 @@ def _notes(notes: Sequence[str], older: int, cap: int) -> Iterator[str]:
         yield from (f"- {stub.escaped(note, max(40, min(200, cap // 20)))}" for note in newest)
 
 
-def _row(line: Line, width: int) -> str:
-    tokens = str(line.tokens) if line.shown == line.tokens else f"{line.tokens}→{line.shown}"
+def _row(line: Line, width: int, a: int) -> str:
+    """A row, its tokens as the provider counts: `a` thousandths of ours."""
+    body, place = line.tokens * a // 1000, line.shown * a // 1000
+    tokens = str(body) if body == place else f"{body}→{place}"
     status = line.status.replace(" ", "")
     if line.removed_by:
         status += f"({_word(line.removed_by)})"
@@ -262,7 +307,7 @@ def _fitted(
     single = min(len(lines), cap // _ROW)
     for attempt in range(_TRIES):
         rows = folded(lines, single - single // 3, single // 3, gaps=gaps)
-        below = [*above, *([COLUMNS] if rows else []), *(_row(line, width) for line in rows)]
+        below = [*above, *([COLUMNS] if rows else []), *(_row(line, width, dashboard.calibration[0]) for line in rows)]
         text, cost = _settled(dashboard, remark, below, cap, count)
         if cost <= cap:
             best, fits = text, single
@@ -277,7 +322,14 @@ def _fitted(
     return best
 
 
-def _settled(dashboard: Dashboard, remark: str, below: Sequence[str], cap: int, count: Count) -> tuple[str, int]:
+def _settled(
+    dashboard: Dashboard,
+    remark: str,
+    below: Sequence[str],
+    cap: int,
+    count: Count,
+    header: Callable[[Dashboard, str, int], str] | None = None,
+) -> tuple[str, int]:
     """The text, whose header states its own token count, and that count.
 
     A number may change the count of the text that it is in. If that goes round in a circle, the header is off by a
@@ -285,7 +337,7 @@ def _settled(dashboard: Dashboard, remark: str, below: Sequence[str], cap: int, 
     """
     own = cap
     for _ in range(4):
-        text = "\n".join([_header(dashboard, remark, own), *below])
+        text = "\n".join([(header or _header)(dashboard, remark, own * dashboard.calibration[0] // 1000), *below])
         cost = count(text)
         if cost == own or cost > cap:
             break

@@ -9,7 +9,7 @@ from operator import is_not
 from typing import NamedTuple, Protocol
 
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.prompt.outline import Slot, outline, tag_of
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost
 
@@ -71,7 +71,9 @@ def cost_of(slot: Slot, price: Price) -> int:
     """The tokens of one piece of the prompt."""
     if slot.show == "text":
         return price.text(slot.text) if slot.text else 0
-    return price.mask(slot.row) if slot.show == "mask" else price.body(slot.row)
+    if slot.show == "mask":
+        return price.mask(slot.row)
+    return price.body(slot.row) + (price.text(tag) if (tag := tag_of(slot)) else 0)
 
 
 class Price(Protocol):

@@ -27,13 +27,13 @@ APART = (
 FULL = "VISTA (full)"
 #: The paper's variants and baselines, with its accuracy on LOCA-bench in per cent where it gives one.
 VARIANTS: tuple[tuple[Variant, str], ...] = (
-    (Variant(FULL, "self_managed"), "50.7"),
-    (Variant("without dashboard", "self_managed:dashboard=off"), "37.3"),
-    (Variant("without recovery", "self_managed:recover=off"), "45.3"),
-    (Variant("without archive", "self_managed:archive=off"), "lower (figure only)"),
-    (Variant("fixed rule (auto-archive)", "self_managed:agent=off"), "44.0"),
-    (Variant("status board", "self_managed:board=status"), "close to full (figure only)"),
-    (Variant("other wording", "self_managed:wording=alt"), "close to full (figure only)"),
+    (Variant(FULL, "self_managed:nudges=off"), "50.7"),
+    (Variant("without dashboard", "self_managed:dashboard=off,nudges=off"), "37.3"),
+    (Variant("without recovery", "self_managed:recover=off,nudges=off"), "45.3"),
+    (Variant("without archive", "self_managed:archive=off,nudges=off"), "lower (figure only)"),
+    (Variant("fixed rule (auto-archive)", "self_managed:agent=off,nudges=off"), "44.0"),
+    (Variant("status board", "self_managed:board=status,nudges=off"), "close to full (figure only)"),
+    (Variant("other wording", "self_managed:wording=alt,nudges=off"), "close to full (figure only)"),
     (Variant("ReAct", "window", bare=True), "22.7"),
     (Variant("tool-result clearing", "clear:pairs=on", bare=True), "26.7"),
     (Variant("fixed stale masking", "mask", bare=True), "28.0"),

@@ -75,7 +75,7 @@ def _replace_head(store: Store, session: str) -> None:
     data = path.read_bytes()
     tips = store.tips(session)
     metas = [store.reader.meta(tip) for tip in tips.values()]
-    format = max(meta.format for meta in metas)
+    newest_format = max(meta.format for meta in metas)
     counters = [meta.counters for meta in metas]
     block, group = max(counter.block for counter in counters), max(counter.group for counter in counters)
     frames, _ = parse(data)
@@ -83,14 +83,14 @@ def _replace_head(store: Store, session: str) -> None:
     journal, newest = _newest_sequence(store, tips.values())
     if records and _can_follow(store, tips, journal, records):
         aside.keep(store, session, [Damage(0, data[: records[0].start])])
-        head = Head(format, journal or store.new_id(), newest, block, group)
+        head = Head(newest_format, journal or store.new_id(), newest, block, group)
         files.replace(path, encode_head(head) + data)
         return
     aside.keep(store, session, [Damage(0, data)])
     numbers = Numbers(0, block, group)
     for piece in _pieces(data):
         numbers = numbers_after(piece, numbers)
-    files.replace(path, encode_head(Head(format, store.new_id(), numbers.seq, numbers.block, numbers.group)))
+    files.replace(path, encode_head(Head(newest_format, store.new_id(), numbers.seq, numbers.block, numbers.group)))
 
 
 def _newest_sequence(store: Store, tips: Iterable[str]) -> tuple[str, int]:

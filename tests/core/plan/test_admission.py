@@ -42,7 +42,7 @@ def cost(rows: tuple[Row, ...]) -> int:
 def test_a_result_at_the_threshold_comes_in_as_it_is_and_one_above_as_a_preview() -> None:
     at, above = admitted([10_000, 10_001]).rows
     assert (at.state, at.stub) == ("visible", "")
-    assert (above.state, above.level, above.removed_by) == ("archived", 1, "guard")
+    assert (above.state, above.level, above.removed_by) == ("blocked", 1, "guard")
     assert above.stub.count("a line of text") == 2 * LINES
 
 
@@ -94,26 +94,37 @@ def test_the_threshold_is_the_providers_count() -> None:
     row = made(1, 6_000)
     (kept,) = admit(view_of(40_000), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
     (gone,) = admit(view_of(40_000, (2000, 0)), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
-    assert (kept.state, gone.state) == ("visible", "archived")
+    assert (kept.state, gone.state) == ("visible", "blocked")
 
 
-def test_of_results_that_do_not_fit_together_the_largest_is_offloaded_first() -> None:
+def test_of_results_that_do_not_fit_together_the_largest_is_previewed_first() -> None:
     done = admitted([4_000, 9_000, 6_000], used=24_000)
-    assert [row.state for row in done.rows] == ["visible", "archived", "visible"]
-    assert not done.blocked
+    assert [row.state for row in done.rows] == ["visible", "blocked", "visible"]
+    assert not done.overflow
+    assert done.total == 24_000 + cost(done.rows)
+    assert done.lacking == 19_000 - cost(done.rows)
+
+
+def test_room_that_is_to_stay_free_beside_results_stays_free() -> None:
+    rows = [made(1, 6_000)]
+    words = {"B1": "a line of text\n" * 400}
+    used = 39_200 - 6_000 - 500
+    (fits,) = admit(view_of(40_000), rows, words, used, {}, spare=500).rows
+    (short,) = admit(view_of(40_000), rows, words, used, {}, spare=501).rows
+    assert (fits.state, short.state) == ("visible", "blocked")
 
 
 def test_what_does_not_fit_even_as_a_preview_is_blocked_and_that_is_overflow() -> None:
     done = admitted([9_000, 9_000, 9_000], used=38_800)
     assert "blocked" in [row.state for row in done.rows]
-    assert done.blocked
+    assert done.overflow
     assert all("do not run it again" in row.stub for row in done.rows if row.state == "blocked")
 
 
 def test_a_small_result_is_never_replaced_by_a_larger_stub() -> None:
     done = admitted([20, 30, 40], used=40_000)
     assert [row.state for row in done.rows] == ["visible"] * 3
-    assert not done.blocked
+    assert not done.overflow
 
 
 def test_a_text_of_a_human_is_masked_only_when_it_is_huge() -> None:
@@ -174,5 +185,7 @@ def test_never_larger_than_it_came_and_below_the_guard_where_that_can_be(
     shortest = sum(min(size, 240) for size in sizes)
     if used + shortest <= Budget(window).guard:
         assert used + cost(done.rows) <= Budget(window).guard
-    assert done.blocked == any(row.state == "blocked" for row in done.rows)
+    assert done.lacking >= 0
+    assert done.total == used + cost(done.rows)
+    assert not done.overflow or any(row.state == "blocked" for row in done.rows)
     assert BLOCKED > 0

@@ -1,0 +1,87 @@
+"""Results that a replay withholds: how many, and how many of them though older blocks could have left.
+
+As a program: the figures of recordings, one line each. `python -m tests.replay.withheld POLICY BUDGET FILES`
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.plan.admission import is_large
+from ctxvc.core.plan.guard import ACTOR, oldest_steps
+from ctxvc.core.plan.plan import Plan
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.view import View
+from ctxvc.errors import CtxvcError
+from ctxvc.policies import parse
+from ctxvc.replay.conversation import Conversation, conversations_in
+from ctxvc.replay.drive import new_session
+from ctxvc.session.session import Session
+from ctxvc.tokens.meter import Meter
+
+
+class Withheld(NamedTuple):
+    """Results, those over the threshold, those blocked for lack of room, and of these the ones without need."""
+
+    results: int = 0
+    large: int = 0
+    blocked: int = 0
+    needless: tuple[str, ...] = ()
+    failed: int = 0
+
+
+def withheld(conversation: Conversation, policy: Policy, budget: int, meter: Meter) -> Withheld:
+    """What is withheld when the conversation is replayed."""
+    session = new_session(conversation, policy, budget, meter=meter)
+    total = Withheld()
+    for call in conversation.calls:
+        for message in call.before:
+            total = _added(total, session, message)
+        try:
+            session.request()
+        except CtxvcError:
+            total = total._replace(failed=total.failed + 1)
+        session.append(call.reply)
+    return total
+
+
+def _added(total: Withheld, session: Session, message: Message) -> Withheld:
+    ids = session.append(message)
+    view = session.view()
+    for row in (view.ledger[block] for block in ids):
+        if row.kind != "tool_result":
+            continue
+        blocked = row.state == "blocked"
+        large = blocked and is_large(view, view.price.body(row))
+        needless = (row.id,) if blocked and not large and _could_be_shown(view, row) else ()
+        total = total._replace(
+            results=total.results + 1,
+            large=total.large + large,
+            blocked=total.blocked + (blocked and not large),
+            needless=(*total.needless, *needless),
+        )
+    return total
+
+
+def _could_be_shown(view: View, row: Row) -> bool:
+    """Whether the result would fit if all old steps left that may."""
+    plan = Plan(actions=tuple(oldest_steps(view, 0)), actor=ACTOR, pressure=True)
+    after = rehearse(view, plan).tokens_after + view.price.body(row) - view.price.text(row.stub)
+    return view.calibrated(after) <= view.budget.guard
+
+
+def _figures(policy: str, budget: int, paths: list[Path]) -> Iterator[str]:
+    meter = Meter(None)
+    for conversation in conversations_in(paths):
+        yield f"{policy} {budget} {conversation.file} {withheld(conversation, parse(policy), budget, meter)}"
+
+
+if __name__ == "__main__":
+    for line in _figures(sys.argv[1], int(sys.argv[2]), list(map(Path, sys.argv[3:]))):
+        print(line, flush=True)
