@@ -10,6 +10,7 @@ import pytest
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import measure
 from ctxvc.policies import protocol, scoped, self_managed
@@ -183,3 +184,17 @@ def test_a_plan_is_one_value_on_disk_and_back() -> None:
     made = running(human("Do it"), *steps(20))
     plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.96)))
     assert msgspec.json.decode(msgspec.json.encode(plan), type=type(plan)) == plan
+
+
+def test_the_oldest_stubs_leave_where_words_of_a_human_keep_them_from_being_one_group() -> None:
+    def turn(number: int) -> list[Message]:
+        return [human(f"{number}?"), reply(" ".join(f"answer_{number}_{at}" for at in range(40)))]
+
+    made = running(*[message for at in range(200) for message in turn(at)], *steps(1))
+    budget = made.view(10**6).used // 3
+    for number in range(200, 260):
+        settled(POLICY, made, budget)
+        made.append(*turn(number), *steps(1, "short", first=number))
+    stubs = [slot for slot in outline(made.ledger) if slot.show == "text" and slot.kind != "tool_result"]
+    assert "pruned" in [row.state for row in made.ledger.rows()]
+    assert sum(made.view().price.text(slot.text) for slot in stubs) <= 0.13 * budget

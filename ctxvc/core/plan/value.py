@@ -54,7 +54,8 @@ SMALL = 40
 class Departure(NamedTuple):
     """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
 
-    `stubbed`: it is a result that leaves a stub of its own. `freed` are the tokens, as counted; `value` per token; `idle` the steps since the last use; `unique` how many of its
+    `stubbed`: it is a result that leaves a stub of its own. `freed` are the tokens, as counted; `value` per token; `idle`
+    the steps since the last use; `unique` how many of its
     words stand in no other visible block.
     """
 
@@ -179,7 +180,7 @@ def is_fence(row: Row) -> bool:
 
 
 class _Bench:
-    """What the values of a view's blocks are worked out from. `count` says how many blocks of the prompt hold a word."""
+    """What the values of a view's blocks are worked out from. `count` is the blocks of the prompt that hold a word."""
 
     def __init__(self, view: View, free: Sequence[Row], weights: Mapping[Class, float], last: frozenset[str]) -> None:
         self._view, self._free, self._weights, self._last = view, free, weights, last
