@@ -54,9 +54,8 @@ SMALL = 40
 class Departure(NamedTuple):
     """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
 
-    `stubbed`: it is a result that leaves a stub of its own. `freed` are the tokens, as counted; `value` per token; `idle`
-    the steps since the last use; `unique` how many of its
-    words stand in no other visible block.
+    `stubbed`: it is a result that leaves a stub of its own. `freed` are its counted tokens, `value` is per token, `idle`
+    the steps since its last use, and `unique` the number of its words that stand in no other visible block.
     """
 
     rows: tuple[Row, ...]
