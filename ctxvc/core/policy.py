@@ -89,7 +89,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "tools", tuple(dict.fromkeys((*tools, DASHBOARD))))
 
     @property
-    def shown(self) -> Board:
+    def visible_board(self) -> Board:
         """The board that the model gets: the totals alone where it has no tool to act on more, but for `full`."""
         return "status" if self.board in _LISTING - {"full"} and not self.freeing else self.board
 

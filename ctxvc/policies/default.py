@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import translate
 from typing import ClassVar
@@ -11,12 +11,13 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.plan import rollup
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.value import CLASSES, WEIGHTS, Class, Departure, class_of, departures
+from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, is_fence
 from ctxvc.core.policy import Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
-from ctxvc.core.prompt.outline import calls_and_results, results_of
+from ctxvc.core.prompt.outline import calls_and_results, outline, results_of
+from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
@@ -106,7 +107,8 @@ class Default(Policy, frozen=True, kw_only=True):
             batch.append(departure)
             freed += departure.freed
         batch, freed = _without_excess(batch, freed, lambda tokens: used - view.calibrated(tokens) <= target)
-        return _actions(view, batch), used - view.calibrated(freed)
+        actions = _actions(view, batch)
+        return (*actions, *_old_stubs(view, len(actions))), used - view.calibrated(freed)
 
 
 def _without_excess(
@@ -139,7 +141,7 @@ def _weights(words: Iterable[str]) -> Mapping[Class, float]:
         except ValueError:
             weight = -1.0
         if kind is None or not 0 <= weight <= 1_000:
-            raise ValueError(f"{word[:40]!r} is no weight: write CLASS=NUMBER, of {', '.join(CLASSES)}")
+            raise ValueError(f"weights: {word[:40]!r} is no weight, write CLASS=NUMBER, of {', '.join(CLASSES)}")
         weights[kind] = weight
     return weights
 
@@ -160,8 +162,7 @@ def _actions(view: View, batch: Iterable[Departure]) -> tuple[Action, ...]:
     runs: list[list[str]] = [[]]
     turn = 0
     for row in view.ledger.rows():
-        fence = row.present and (is_human(row.role, row.origin) or row.kind == "note" or row.state == "pinned")
-        if runs[-1] and (fence or row.turn != turn):
+        if runs[-1] and (is_fence(row) or row.turn != turn):
             runs.append([])
         if row.id in folded:
             runs[-1].append(row.id)
@@ -171,6 +172,27 @@ def _actions(view: View, batch: Iterable[Departure]) -> tuple[Action, ...]:
         Action(verb="archive", targets=blocks, why={block: why[block] for block in blocks if block in why})
         for blocks in targets
     )
+
+
+def _old_stubs(view: View, more: int) -> Iterator[Action]:
+    """The oldest stubs leave where all, with so many `more`, cost more than roll-up begins at: a human's words stand
+    between them.
+
+    What an agent or a person gave an index text stays, as do answers to calls. What left is found by a search.
+    """
+    ledger = view.ledger
+    stubs = [slot for slot in outline(ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
+    cost = more * STUB + sum(view.price.text(slot.text) for slot in stubs)
+    hundredth = view.budget.effective / 100
+    if view.calibrated(cost) <= rollup.MOST * hundredth:
+        return
+    for slot in stubs:
+        if view.calibrated(cost) <= rollup.LEAST * hundredth:
+            return
+        by = ledger.groups[slot.group].removed_by if slot.group else slot.row.removed_by
+        if slot.kind != "tool_result" and by.startswith(("policy:", "guard")):
+            cost -= view.price.text(slot.text)
+            yield Action(verb="prune", targets=(slot.group or slot.row.id,))
 
 
 def _answers(ledger: Ledger) -> frozenset[str]:

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from ctxvc import policies
-from ctxvc.agent.provider import behind
 from ctxvc.agent.call import arguments
 from ctxvc.agent.model import Model, TooLong
+from ctxvc.agent.provider import behind
 from ctxvc.core.policy import Answer, Policy
 from ctxvc.core.view.view import View
 from ctxvc.policies import Composed

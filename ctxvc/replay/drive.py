@@ -12,7 +12,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, blocks_of
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces
+from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces, tag_of
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import View, cost_of
 from ctxvc.errors import BadInput, BadPolicy, CtxvcError, OverBudget
@@ -110,7 +110,7 @@ class Prompts:
         slots = outline(view.ledger)
         common = next((at for at, differs in enumerate(map(is_not, slots, self._slots)) if differs), len(self._slots))
         common = min(len(slots), common)
-        keys = [(slot.row.id, slot.show, slot.text) for slot in slots[common:]]
+        keys = [(slot.row.id, slot.show, slot.text or tag_of(slot)) for slot in slots[common:]]
         sizes = [cost_of(slot, view.price) for slot in slots[common:]]
         self._slots = slots
         self.keys = [*self.keys[: common + 1], *keys]

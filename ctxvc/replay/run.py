@@ -45,7 +45,7 @@ class Prepared:
     """What all replays of a conversation share: its uses, the tokens of its blocks, and the run that keeps everything.
 
     `overhead` are the tokens of system prompt and tools, `times` the recorded times of the calls in seconds. `bounds`
-    has what an oracle reaches, by budget, marks and whether only results leave.
+    has what an oracle reaches, by budget, marks, overhead and whether only results leave.
     """
 
     conversation: Conversation
@@ -56,7 +56,7 @@ class Prepared:
     times: tuple[float | None, ...]
     keep: Tokens
     keep_cost: float
-    bounds: dict[tuple[int, Marks, bool], bytes] = field(default_factory=dict)
+    bounds: dict[tuple[int, Marks, int, bool], bytes] = field(default_factory=dict)
 
 
 def prepare(conversation: Conversation) -> Prepared:
@@ -167,7 +167,7 @@ def run(
         invalid += bool(driven.faults)
         cache.send(prompts.keys, prompts.sizes, time)
         demand.add(driven.prompt, range(*lookup.spans[number]), gauge.add(driven.prompt))
-    events = _events(session)
+    events, overhead = _events(session), session.view().overhead
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
     retained = retention(lookup.uses, gauge.outcomes)
@@ -203,8 +203,12 @@ def run(
         retention=retained.uses,
         kinds=dict(retained.kinds.items()),
         failures=dict(retained.categories.items()),
-        oracle=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=False)),
-        belady=_visible(lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, results_only=True)),
+        oracle=_visible(
+            lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, overhead, results_only=False)
+        ),
+        belady=_visible(
+            lookup.uses, gauge.outcomes, bound(prepared, setup.budget, between, overhead, results_only=True)
+        ),
         uses=encode_uses(_measured(lookup.uses, gauge.outcomes)),
         store_bytes=sizes(store).packed if store else 0,
         timing=Timing(
@@ -214,14 +218,18 @@ def run(
     )
 
 
-def bound(prepared: Prepared, budget: int, between: Marks, *, results_only: bool) -> bytes:
-    """The outcome of each use under a rule that knows the future: `oracle`, or `belady` if only results leave."""
-    key = budget, between, results_only
+def bound(prepared: Prepared, budget: int, between: Marks, overhead: int, *, results_only: bool) -> bytes:
+    """The outcome of each use under a rule that knows the future: `oracle`, or `belady` if only results leave.
+
+    `overhead` are the tokens of system prompt and tools beside the conversation, those of the policy's own tools
+    included: the bound is on what a policy decides, so it pays for the same tools.
+    """
+    key = budget, between, overhead, results_only
     if key not in prepared.bounds:
         rule = oracle.belady if results_only else oracle.oracle
         gauge = Gauge(prepared.lookup, archive=False)
         prompts = rule(
-            prepared.conversation, prepared.lookup.uses, prepared.tokens, budget, *between, overhead=prepared.overhead
+            prepared.conversation, prepared.lookup.uses, prepared.tokens, budget, *between, overhead=overhead
         )
         for prompt in prompts:
             gauge.add(prompt)

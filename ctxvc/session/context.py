@@ -300,7 +300,7 @@ class Context:
         """Those of `rows` that get a tag in a prompt of this view, with it."""
         if view.ledger.meta.render < tags.SINCE:
             return iter(())
-        return tags.tagged(rows, view.ledger, counted=view.price.body, estimated=view.part, body=body)
+        return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.part, body=body)
 
     def set(self, fields: Mapping[str, Any]) -> None:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does.

@@ -12,11 +12,12 @@ from ctxvc.core import display, scope
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan import timing
 from ctxvc.core.plan.candidates import candidates
 from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
-from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.cut import before_reply, is_cut
 from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
@@ -118,7 +119,7 @@ class DashboardFeed:
         context = self._context
         if not self._show():
             # A board that is sent before each call is the only one: those since the reply leave, too.
-            stale = _live_dashboards(context.ledger()) if context.terms.shown == "each" else ()
+            stale = _live_dashboards(context.ledger()) if context.terms.visible_board == "each" else ()
             context.cut("earlier dashboards and thinking leave", stale)
             self._show()
         context.changed = False
@@ -165,7 +166,7 @@ class DashboardFeed:
         return view, last
 
     def _due(self, view: View, last: dashboard_text.LastShown | None) -> dashboard_text.Due:
-        return dashboard_text.next_form(
+        form = dashboard_text.next_form(
             last,
             view.ledger,
             self._context.totals(view),
@@ -174,9 +175,13 @@ class DashboardFeed:
             _cap(view),
             turn_began=turn_began(view.ledger),
             committed=self._context.changed,
-            board=self._context.terms.shown,
+            board=self._context.terms.visible_board,
             unnoted=self._unnoted(view) > 0,
         )
+        if form != "cut" or self._context.terms.visible_board == "each" or view.ledger.meta.render < 2:
+            return form
+        # A dashboard is not worth a cut by itself: it waits for one that something else makes.
+        return form if timing.cut_pays(view, before_reply(view.ledger)) else "none"
 
     def _unnoted(self, view: View) -> int:
         """The number of steps without a note of which the agent is reminded."""
@@ -201,11 +206,11 @@ class DashboardFeed:
         self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int, nudge: str
     ) -> str:
         totals, count, terms = self._context.totals(view), self._context.meter.count, self._context.terms
-        if terms.shown == "status":
+        if terms.visible_board == "status":
             # A model that asked for no board has no use for what it is made of.
             make = dashboard_text.status_text if terms.board == "status" else dashboard_text.short_text
             return make(totals, cap=room, count=count, nudge=nudge)
-        if terms.shown in ("changes", "thresholds"):
+        if terms.visible_board in ("changes", "thresholds"):
             notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
             best = [str(one) for one in candidates(view, terms.candidates)]
             return dashboard_text.brief_text(totals, notes, older, best, cap=room, count=count, nudge=nudge)

@@ -331,7 +331,7 @@ class Session:
         self._dashboards.retire()
         self._context.tag()
         with_dashboard = self.shows_dashboard and newest.role == "user"
-        shows = with_dashboard and self.terms.shown != "off"
+        shows = with_dashboard and self.terms.visible_board != "off"
         largest = self._dashboards.largest() if with_dashboard else 0
         relief = room.relief(self.policy)
         # Room for the dashboard first: a guard that acted after it would need another one to report that. The room is

@@ -10,9 +10,10 @@ import pytest
 
 from ctxvc import policies
 from ctxvc.agent import Adapter, loop, run, start
-from ctxvc.agent.limits import Limits
+from ctxvc.agent.limits import Limits, Spending
 from ctxvc.agent.model import TooLong
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
+from ctxvc.core.policy import Answer, Ask
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.session.session import Session
@@ -226,8 +227,9 @@ def test_a_run_ends_when_its_prompts_and_replies_took_what_they_may_and_goes_on_
         session.set(calibration=(1_000, 0))
         ended = go(session, model, lines=5, tokens=12_000)
         assert ended.why == "tokens"
-        assert sum(model.sizes) + 50 * len(model.sizes) >= 12_000
-        assert sum(model.sizes[:-1]) + 50 * len(model.sizes[:-1]) < 12_000
+        reply = 50 if reports else 0
+        assert sum(size + reply for size in model.sizes) >= 12_000
+        assert sum(size + reply for size in model.sizes[:-1]) < 12_000
         assert not session.stored.in_step
         assert not session.stored.open_calls
         assert go(session, model, lines=5).why == "said"
@@ -242,3 +244,19 @@ def test_a_limit_of_tokens_is_a_number() -> None:
 def test_a_reply_may_have_no_more_than_half_of_a_small_window(tmp_path: Path) -> None:
     with opened(tmp_path, budget=Budget(WINDOW)) as session:
         assert Adapter(session).request()["max_tokens"] == WINDOW // 2
+
+
+def test_the_answer_to_a_policys_question_fits_a_small_window(tmp_path: Path) -> None:
+    """Providers refuse a prompt whose reply would not fit behind it."""
+    asked: list[int] = []
+
+    class Model:
+        def ask(self, _name: str, _prompt: object, most: int, **_: object) -> Ask:
+            asked.append(most)
+            return lambda _view, _question: Answer("")
+
+    with opened(tmp_path) as session:
+        session.set(calibration=(1_000, 0))
+        ask = run._beside(session, Model(), "planner", Silent(), Spending(Limits()))  # type: ignore[arg-type]
+        ask(session.view(), "What may leave?")
+    assert asked == [RESERVE]

@@ -82,7 +82,7 @@ def _other_git(path: Path) -> None:
 
 
 def _newer(path: Path) -> None:
-    program.run(path, "config", "ctxvc.format", "2")
+    program.run(path, "config", "ctxvc.format", "3")
 
 
 def _extension(path: Path) -> None:
@@ -95,7 +95,7 @@ def _extension(path: Path) -> None:
     [
         (_not_git, "is no git repository", 3),
         (_other_git, "no ctxvc store", 1),
-        (_newer, "has format 2; this ctxvc reads up to 1", 1),
+        (_newer, "has format 3; this ctxvc reads up to 2", 1),
         (_extension, "ctxvcfuture", 1),
     ],
 )

@@ -119,6 +119,19 @@ def test_the_person_says_what_a_model_takes_that_nobody_knows(serving: Serving, 
             assert session.budget.window == 150_000
 
 
+def test_a_window_that_was_learned_leaves_the_prompt_its_part_when_a_run_goes_on(run: Run, tmp_path: Path) -> None:
+    """Of a budget of 60,000 a reply gets 15,000; of a window of 20,000 that would be most."""
+    said = tmp_path / "said.json"
+    said.write_text('[{"content": "Well."}]')
+    ran(run, tmp_path, "first", "--model", "own-model", "--budget", "60000", "--script", str(said))
+    with session_of(tmp_path) as session:
+        session.too_long(window=20_000)
+        assert (session.budget.window, session.budget.reserve) == (20_000, 5_000)
+    ran(run, tmp_path, "second", "--resume", "run-1", "--script", str(said))
+    with session_of(tmp_path) as session:
+        assert (session.budget.window, session.budget.reserve) == (20_000, 5_000)
+
+
 def test_a_question_leaves_room_for_its_answer_and_fits_the_model(serving: Serving, run: Run, tmp_path: Path) -> None:
     with serving(endless(["It cites nothing."]), **{HAIKU: 30_000}) as api:
         ran(run, tmp_path, "first")

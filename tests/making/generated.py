@@ -381,7 +381,9 @@ def _stub(row: Row) -> str:
 def _group(choose: Choices, name: str, members: list[str], outer: str, rows: list[Row]) -> Group:
     group = Group(id=name, members=tuple(members), group=outer)
     if choose.coin():
-        stub = stubs.group_stub(group, steps=(1, 2), blocks=len(members), tokens=choose.of((None, 7)), size=9, digest="3fa9c1")
+        stub = stubs.group_stub(
+            group, steps=(1, 2), blocks=len(members), tokens=choose.of((None, 7)), size=9, digest="3fa9c1"
+        )
         return msgspec.structs.replace(group, stub=stub)
     ids = [row.id for row in rows]
     summary = tuple(dict.fromkeys(choose.some(ids, 0, 3)))

@@ -180,5 +180,5 @@ def test_what_one_lacks_another_may_bring_and_the_text_fits_what_is_there() -> N
     terms = parse("self_managed:archive=off+self_managed:dashboard=off").terms()
     told = terms.protocol.split("\n\n")
     assert len(told) == len(set(told))
-    assert protocol.paragraph("full") not in told and protocol.paragraph("fold") not in told
-    assert protocol.paragraph("archive") in told and "archive" in terms.tools
+    assert protocol.paragraph("full") not in told
+    assert protocol.paragraph("want") in told and "archive" in terms.tools

@@ -10,19 +10,22 @@ import pytest
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import measure
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
-from tests.making.conversation import LONG, human, reply, result, results, steps
+from tests.making.conversation import LONG, human, reply, steps
 from tests.policies.laws import settled
 from tests.policies.recorded import Run, running, states
 
 POLICY = Default()
 
 
-def call(number: int, tool: str, arguments: dict[str, object], output: str = LONG, error: bool = False) -> list[Message]:
+def call(
+    number: int, tool: str, arguments: dict[str, object], output: str = LONG, error: bool = False
+) -> list[Message]:
     name = f"call-{number}"
     part = wire.call_part(tool, name, json.dumps(arguments).encode())
     answer = wire.result_part(output, name, error=error)
@@ -74,7 +77,11 @@ def test_a_plan_that_takes_too_much_of_the_budget_leaves_like_others() -> None:
 
 
 def test_files_that_the_user_named_stay() -> None:
-    reads = [*call(1, "Read", {"file_path": "/work/docs/spec.md"}), *call(2, "Read", {"file_path": "/work/src/a.py"})]
+    why = "because of this " * 20
+    reads = [
+        *call(1, "Read", {"file_path": "/work/docs/spec.md", "why": why}),
+        *call(2, "Read", {"file_path": "/work/src/a.py", "why": why}),
+    ]
     for protect, expected in ((("*.md",), "visible"), (("/work/docs/*",), "visible"), ((), "archived")):
         made = running(human("Do it"), *reads, *steps(12))
         settled(Default(low_water=0.0, trigger=0.0, protect=protect), made, 20_000)
@@ -116,12 +123,13 @@ def test_a_repeated_batch_changes_nothing() -> None:
 
 def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> None:
     terms = POLICY.terms()
-    assert set(terms.tools) == {*self_managed.TOOLS, *scoped.TOOLS}
+    assert set(terms.tools) == {*self_managed.TOOLS, *scoped.TOOLS, "dashboard"}
     assert len(terms.tools) == len(set(terms.tools))
     told = terms.protocol.split("\n\n")
     assert len(told) == len(set(told))
-    assert {*SelfManaged().terms().protocol.split("\n\n"), protocol.paragraph("scopes")} <= set(told)
-    assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("full", True, {}, 0)
+    usual = SelfManaged(board="changes").terms().protocol.split("\n\n")
+    assert {*usual, protocol.paragraph("leaving")} <= set(told)
+    assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -142,15 +150,15 @@ def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, object]) -> None:
 
 def test_a_weight_changes_what_leaves() -> None:
     names = " ".join(f"name_{number:04}" for number in range(200))
-    texts = [human("Do it"), reply(names), reply("", "r1"), results(result("r1", names.replace("name", "other")))]
+    texts = [human("Do it"), reply(names), *call(1, "sh", {"command": "make"}, names.replace("name", "other"))]
 
-    def first(**knobs: tuple[str, ...]) -> str:
-        made = running(*texts, *steps(1, "short"), *steps(1, "newest", first=2))
+    def first(*weights: str) -> str:
+        made = running(*texts, *steps(2, "newest words", first=2))
         used = made.view(10**6).used
-        plan = Default(trigger=0.9, low_water=0.8, **knobs).propose(made.view(used))
+        plan = Default(trigger=0.9, low_water=0.8, weights=weights).propose(made.view(used))
         return plan.actions[0].targets[0]
 
-    assert first(weights=("text=100",)) != first(weights=("run=100",))
+    assert (first("text=100"), first("run=100")) == ("B4", "B2")
 
 
 def test_two_thousand_rows_are_judged_in_time() -> None:
@@ -176,3 +184,17 @@ def test_a_plan_is_one_value_on_disk_and_back() -> None:
     made = running(human("Do it"), *steps(20))
     plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.96)))
     assert msgspec.json.decode(msgspec.json.encode(plan), type=type(plan)) == plan
+
+
+def test_the_oldest_stubs_leave_where_words_of_a_human_keep_them_from_being_one_group() -> None:
+    def turn(number: int) -> list[Message]:
+        return [human(f"{number}?"), reply(" ".join(f"answer_{number}_{at}" for at in range(40)))]
+
+    made = running(*[message for at in range(200) for message in turn(at)], *steps(1))
+    budget = made.view(10**6).used // 3
+    for number in range(200, 260):
+        settled(POLICY, made, budget)
+        made.append(*turn(number), *steps(1, "short", first=number))
+    stubs = [slot for slot in outline(made.ledger) if slot.show == "text" and slot.kind != "tool_result"]
+    assert "pruned" in [row.state for row in made.ledger.rows()]
+    assert sum(made.view().price.text(slot.text) for slot in stubs) <= 0.13 * budget

@@ -23,7 +23,7 @@ def test_oldest_turn_folds_whole_turns_chronologically_and_keeps_the_latest() ->
 
     assert names(plan) == [("archive", tuple(f"B{n}" for n in range(first, first + 9))) for first in (2, 12, 22)]
     assert {action.index for action in plan.actions} == {""}, "its stub says what was done"
-    assert plan.reason == "13,800 of 20,000 tokens: down to 3,525"
+    assert plan.reason == "13,800 of 20,000 tokens: down to 3,614"
 
 
 def test_tool_prune_takes_the_largest_results_first_and_no_more_than_it_has_to() -> None:

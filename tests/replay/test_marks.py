@@ -58,7 +58,7 @@ def test_the_marks_of_a_policy_as_it_ships(name: str) -> None:
         ("layered:low_water=0.3+clear", 0.6, 0.3),
         ("clear+layered:low_water=0.3", 0.6, 0.55),
         ("mask+keep", 0.98, 0.98),
-        ("default+layered:clear=0.8,low_water=0.7", 0.8, 0.6),
+        ("default+layered:clear=0.8,low_water=0.7", 0.8, 0.7),
     ],
 )
 def test_knobs_move_the_marks_and_several_policies_have_those_of_the_first_to_act(

@@ -62,29 +62,27 @@ class Part(NamedTuple):
 
 PARTS = {
     "": Part(),
-    "dashboard=off": Part(board="off", paragraphs=("full",)),
-    "board=status": Part(board="status", paragraphs=("full",), instead=("status",)),
-    "archive=off": Part(
-        tools=("archive",), said=(" Prefer archive.",), fold=True, paragraphs=("archive", "want", "fold")
-    ),
+    "dashboard=off": Part(tools=("dashboard",), board="off", paragraphs=("full",)),
+    "board=status": Part(tools=("dashboard",), board="status", paragraphs=("full",), instead=("status",)),
+    "archive=off": Part(tools=("archive",), said=(" Prefer archive.",), fold=True, paragraphs=("want",)),
     "recover=off": Part(
         tools=("recover", "restore", "search"),
         said=(" Nothing is lost: recover reads them.", " Restore puts them back."),
-        paragraphs=("stubs", "recover", "restore", "search"),
+        paragraphs=("stubs", "recover"),
         instead=("traces",),
         handles=True,
     ),
     "agent=off": Part(
-        tools=("archive", "delete"),
+        tools=("archive", "delete", "dashboard"),
         fold=True,
-        paragraphs=("when", "archive", "overflow", "delete", "want", "fold"),
+        paragraphs=("when", "overflow", "want"),
     ),
     "wording=alt": Part(alt=True),
     "single=12000": Part(),
     "batch=50000": Part(),
 }
 SH = {"name": "sh", "description": "Run a command.", "input_schema": {"type": "object"}}
-USUAL = protocol.text(SelfManaged().terms().tools)
+USUAL = protocol.text(SelfManaged().terms().tools, board="full")
 
 
 def changed(body: dict[str, Any], part: Part) -> dict[str, Any]:

@@ -90,8 +90,8 @@ def _heading(piece: Piece, show: Show) -> str:
 
 def _piece_text(piece: Piece) -> str:
     text = words_of(piece.body, piece.ext)
-    shown = f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if text is None else text
-    return f"{shown}\n{piece.tag}" if piece.tag else shown
+    content = f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if text is None else text
+    return f"{content}\n{piece.tag}" if piece.tag else content
 
 
 class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):

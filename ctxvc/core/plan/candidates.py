@@ -48,9 +48,9 @@ def large_and_old(view: View, row: Row) -> float:
 
 
 def candidates(
-    view: View, most: int, *, value: Value = large_and_old, used: Mapping[str, int] = {}
+    view: View, limit: int, *, value: Value = large_and_old, used: Mapping[str, int] = {}
 ) -> tuple[Candidate, ...]:
-    """At most `most` results in the prompt, best first, that an agent may take out of it.
+    """At most `limit` results in the prompt, best first, that an agent may take out of it.
 
     Those of the newest step, pinned and protected ones, and those of less than `LEAST` tokens stay. `used` has, by
     block, the step in which it was last used.
@@ -63,7 +63,7 @@ def candidates(
         for row in rows
         if row.step < latest and row.id not in stays and view.price.body(row) >= LEAST
     )
-    best = nlargest(most, free, key=lambda row: (value(view, row), -row.number)) if most > 0 else []
+    best = nlargest(limit, free, key=lambda row: (value(view, row), -row.number)) if limit > 0 else []
     return tuple(
         Candidate(
             block=row.id,
@@ -83,8 +83,8 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 def _name(view: View, row: Row) -> str:
     """`Read …/paths.go`: the tool, and the end of what it was called with where that is a path."""
     call = view.ledger.get(row.parent) if row.parent else None
-    words = stub.escaped(stub.arguments(call), 400)
-    if len(words) > NAME and " " not in words and "/" in words:
-        words = f"…{words[-NAME:]}"
-        words = f"…{words.partition('/')[1]}{words.partition('/')[2]}" if "/" in words[1:] else words
-    return " ".join(filter(None, (stub.escaped(row.tool or "result", 24), display.one_line(words, NAME + 1))))
+    arguments = stub.escaped(stub.arguments(call), 400)
+    if len(arguments) > NAME and " " not in arguments:
+        _, slash, end = arguments[-NAME:].partition("/")
+        arguments = f"…{slash}{end}" if end else arguments
+    return " ".join(filter(None, (stub.escaped(row.tool or "result", 24), display.one_line(arguments, NAME + 1))))

@@ -137,14 +137,20 @@ def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:
     """
     ledger = view.ledger
     cuts = cut.at_turn(ledger)
-    if cuts == ledger.meta.cuts or ledger.meta.render < 2 or view.idle > timing.lifetime:
+    if ledger.meta.render < 2 or view.idle > timing.lifetime or cut_pays(view, cuts, timing):
         return cuts
+    return ledger.meta.cuts
+
+
+def cut_pays(view: View, cuts: tuple[int, ...], timing: Timing = USUAL) -> bool:
+    """Whether the thinking and dashboards that `cuts` take away cost more in the calls of a turn than the cut does."""
+    ledger = view.ledger
     now, after = outline(ledger), outline(ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts)))
     at = _first_difference(now, after)
     rewritten = sum(cost_of(slot, view.price) for slot in after[at:])
     leaving = sum(cost_of(slot, view.price) for slot in now[at:]) - rewritten
     saved = leaving * timing.read_price * calls_a_turn(ledger)
-    return cuts if saved > rewritten * (timing.write_price - timing.read_price) else ledger.meta.cuts
+    return saved > rewritten * (timing.write_price - timing.read_price)
 
 
 def calls_a_turn(ledger: Ledger) -> float:

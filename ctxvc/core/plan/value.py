@@ -13,7 +13,8 @@ from heapq import heapify, heappop, heappush
 from math import sqrt
 from typing import Literal, NamedTuple, get_args
 
-from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.words import counted, last_uses, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.outline import calls_and_results, results_of
@@ -44,8 +45,8 @@ WEIGHTS: Mapping[Class, float] = {
 FAILED = 0.3
 #: Of a word that one other visible block holds, and of a token, beside a word that stands nowhere else.
 SHARED, TOKEN = 0.3, 0.1
-#: Tokens of a short stub, of a group's, and of an exchange in a group's.
-STUB, GROUP, LINE = 18, 30, 6
+#: Tokens of a short stub, of a group's with one exchange, and of another exchange in it.
+STUB, GROUP, LINE = 18, 40, 6
 #: A result of fewer tokens than this leaves with its call.
 SMALL = 40
 
@@ -53,8 +54,8 @@ SMALL = 40
 class Departure(NamedTuple):
     """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
 
-    `stubbed`: it is a result that leaves a stub of its own. `freed` are the tokens, as counted; `value` per token; `idle` the steps since the last use; `unique` how many of its
-    words stand in no other visible block.
+    `stubbed`: it is a result that leaves a stub of its own. `freed` are its counted tokens, `value` is per token, `idle`
+    the steps since its last use, and `unique` the number of its words that stand in no other visible block.
     """
 
     rows: tuple[Row, ...]
@@ -92,7 +93,7 @@ def class_of(row: Row, call: Row | None) -> Class:
         return "read"
     if any(word in tool for word in ("grep", "glob", "search", "find", "list", "ls")):
         return "search"
-    if any(word in tool for word in _SHELLS):
+    if tool == "sh" or any(word in tool for word in _SHELLS):
         label = (call or row).label.lower()
         if "apply_patch" in label:
             return "edited" if is_result else "edit"
@@ -156,13 +157,29 @@ def departures(
             heappush(heap, (risen, number, item))
             continue
         yield Departure(item.rows, item.freed, risen, max(bench.now - item.used, 0), item.unique, item.stubbed)
-        bench.take(item)
-        if item.stubbed and (call := bench.call_of(item.rows[0])):
-            heappush(heap, (call.value(bench.count, bench.now), call.rows[0].number, call))
+        for new in bench.take(item):
+            heappush(heap, (new.value(bench.count, bench.now), new.rows[0].number, new))
+
+
+def _runs(ledger: Ledger) -> dict[str, int]:
+    """block → the run of blocks that it is in: what leaves of a run can be one group."""
+    runs: dict[str, int] = {}
+    run, turn = 0, -1
+    for row in ledger.rows():
+        if is_fence(row) or row.turn != turn:
+            run += 1
+        runs[row.id] = run
+        turn = row.turn
+    return runs
+
+
+def is_fence(row: Row) -> bool:
+    """Whether no group reaches across a block: a human's words in the prompt, a note, a pin."""
+    return row.present and (is_human(row.role, row.origin) or row.kind == "note" or row.state == "pinned")
 
 
 class _Bench:
-    """What the values of a view's blocks are worked out from. `count` says how many blocks of the prompt hold a word."""
+    """What the values of a view's blocks are worked out from. `count` is the blocks of the prompt that hold a word."""
 
     def __init__(self, view: View, free: Sequence[Row], weights: Mapping[Class, float], last: frozenset[str]) -> None:
         self._view, self._free, self._weights, self._last = view, free, weights, last
@@ -174,6 +191,9 @@ class _Bench:
         self.count = counted(ledger, shown, view.words)
         self._used = last_uses(ledger, view.words, self.count)
         self.now = ledger.meta.counters.step
+        self._runs = _runs(ledger)
+        self._begun: set[int] = set()  # the runs in which something leaves, for which one stub will stand
+        self._waiting: dict[int, list[_Item]] = {}  # what is not worth a stub of its own, by its run
 
     def items(self) -> Iterator[_Item]:
         """What may leave at first: all but calls whose results stand for themselves."""
@@ -194,24 +214,32 @@ class _Bench:
                 continue
             else:
                 item = self._item((row,), stands=STUB, stubbed=True)
-            if item.freed > 0:
-                yield item
+            yield from self._worth_a_stub(item)
 
-    def take(self, item: _Item) -> None:
-        """The item leaves: its words stand in one block less."""
+    def take(self, item: _Item) -> Iterator[_Item]:
+        """The item leaves: its words stand in one block less. Gives what may leave now, and could not before."""
         for row in item.rows:
             if row.present:
                 for word in of_row(self._view.ledger, row, self._view.words):
                     self.count[word] -= 1
+        if not item.stubbed:
+            run = self._runs[item.rows[0].id]
+            self._begun.add(run)
+            for waiting in self._waiting.pop(run, ()):
+                waiting.freed += GROUP - LINE
+                yield from self._worth_a_stub(waiting)
+        elif (call := self._calls[item.rows[0].id]).id in self._may_leave:
+            left = self._item((call,))
+            left.freed += STUB
+            yield from self._worth_a_stub(left)
 
-    def call_of(self, result: Row) -> _Item | None:
-        """The call of a result that has just left a stub, if it may leave too."""
-        call = self._calls[result.id]
-        if call.id not in self._may_leave:
-            return None
-        item = self._item((call,))
-        item.freed += STUB
-        return item
+    def _worth_a_stub(self, item: _Item) -> Iterator[_Item]:
+        """The item, if it frees more than what will stand in its place; else it waits for others beside it."""
+        run = self._runs[item.rows[0].id]
+        if item.freed > 0:
+            yield item
+        elif not item.stubbed and run not in self._begun:
+            self._waiting.setdefault(run, []).append(item)
 
     def _with_stub(self, call: Row, result: Row) -> _Item:
         """A call, and what stands in the place of its result if that left by itself."""
@@ -220,7 +248,8 @@ class _Bench:
     def _is_small(self, result: Row) -> bool:
         return self._view.price.body(result) < SMALL
 
-    def _item(self, rows: tuple[Row, ...], *, stands: int = LINE, stubbed: bool = False) -> _Item:
+    def _item(self, rows: tuple[Row, ...], *, stands: int = 0, stubbed: bool = False) -> _Item:
+        stands = stands or (LINE if self._runs[rows[0].id] in self._begun else GROUP)
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
         words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))

@@ -119,7 +119,8 @@ class Rehearser:
     def _lowest(self, action: Action, units: list[tuple[str, int]]) -> list[str]:
         """The units of the lowest level listed."""
         lowest = min((level for _, level in units), default=0)
-        folded = set(self._left_before([unit for unit, level in units if level == lowest]))
+        rows = [self.draft.rows[unit] for unit, level in units if level == lowest and unit in self.draft.rows]
+        folded = set(halves(self.draft, rows))
         for unit, level in units:
             if level > lowest and unit not in folded:
                 self._drop(
@@ -150,18 +151,12 @@ class Rehearser:
             return "protected", "the latest step, what was asked, and instruction files stay"
         return None
 
-    def _left_before(self, units: list[str]) -> list[str]:
-        """The results of these calls that left with a stub of their own: it would stand there without its call."""
-        results = (self.draft.rows[result] for unit in units if (result := self.draft.results.get(unit)))
-        return [row.id for row in results if row.state in ("archived", "blocked") and not self.draft.around(row)]
-
     # --- what the verbs do
 
     def _gather(self, action: Action, units: list[str]) -> list[str]:
         """Blocks and groups leave under one stub: a single block under its own, anything else as a new group."""
         if not units:
             return []
-        units = list(dict.fromkeys([*units, *self._left_before(units)]))
         draft, (only, *others) = self.draft, units
         alone = draft.rows.get(only)
         again = not others and (alone is None or LedgerDraft.level(alone) > 0)

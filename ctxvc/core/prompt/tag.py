@@ -35,16 +35,16 @@ def size(tokens: int) -> str:
 
 
 def tagged(
-    rows: Iterable[Row], ledger: Ledger, *, counted: Tokens, estimated: Callable[[int], int], body: Body
+    rows: Iterable[Row], ledger: Ledger, *, count: Tokens, estimate: Callable[[int], int], body: Body
 ) -> Iterator[Row]:
     """Those of `rows` that get a tag, with it.
 
-    `counted` is the cost of a body as we count, `estimated` what the provider would count for that, `ledger` has the
+    `count` is the cost of a body as we count, `estimate` what the provider would count for that, `ledger` has the
     calls.
     """
     for row in rows:
-        if _lacks_tag(row) and (tokens := counted(row)) >= LEAST and _takes_text(row, ledger, body):
-            yield msgspec.structs.replace(row, tag=f"[{row.id} · {size(estimated(tokens))}]")
+        if _lacks_tag(row) and (tokens := count(row)) >= LEAST and _takes_text(row, ledger, body):
+            yield msgspec.structs.replace(row, tag=f"[{row.id} · {size(estimate(tokens))}]")
 
 
 def due(ledger: Ledger) -> list[Row]:
@@ -62,7 +62,7 @@ def without(ledger: Ledger) -> list[Row]:
     return list(chain.from_iterable(ledger.by_segment(_without)))
 
 
-def begun(ledger: Ledger) -> bool:
+def any_tag(ledger: Ledger) -> bool:
     """Whether any result has one: the prompt was sent by a program that writes them."""
     return any(ledger.by_segment(_has_one))
 

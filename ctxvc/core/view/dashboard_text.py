@@ -95,8 +95,8 @@ def next_form(
     With the board `each` always full, and a cut before it if another one is there. Else full at the start of a turn,
     and after a committed plan, a switch of scope, an upward crossing of one of `thresholds` (percents), or (once) if
     much is `unnoted`; of a table only changes if the rows were listed already. At any other step a line, if usage grew
-    enough, but for the board `thresholds`. `cut` if it might not fit: `kept_tokens` are those of the dashboards since the
-    last cut, `cap` is the most that they may cost together. The caller then makes a cut, and a full dashboard follows.
+    enough, but for the board `thresholds`. `cut` if it might not fit: `kept_tokens` are those of the dashboards since
+    the last cut, `cap` is the most that they may cost together. The caller then makes a cut, and a full one follows.
     """
     nudged = bool(crossed(last, dashboard, thresholds)) or (unnoted and not (last and last.reminded))
     if board == "each":
@@ -172,8 +172,8 @@ def brief_text(
     where = "" if dashboard.scope == "main" else f"scope {_word(dashboard.scope)}"
     note_lines = list(_notes(notes, older, cap))
     for above in [note_lines, []] if note_lines else [[]]:
-        for most in range(len(candidates), -1, -1):
-            below = ["may leave first:", *candidates[:most]] if most else []
+        for number in range(len(candidates), -1, -1):
+            below = ["may leave first:", *candidates[:number]] if number else []
             text, cost = _settled(dashboard, _joined(where, nudge), [*above, *below], cap, count, _brief_header)
             if cost <= cap:
                 return text
@@ -181,8 +181,8 @@ def brief_text(
 
 
 def _brief_header(dashboard: Dashboard, remark: str, own: int) -> str:
-    whole = msgspec.structs.replace(dashboard, dashboards=dashboard.dashboards + own)
-    return f"[dashboard {_joined(f'{_usage(whole)}, step {dashboard.step}', remark)}]"
+    updated = msgspec.structs.replace(dashboard, dashboards=dashboard.dashboards + own)
+    return f"[dashboard {_joined(f'{_usage(updated)}, step {dashboard.step}', remark)}]"
 
 
 def changes_text(
@@ -259,8 +259,8 @@ def _notes(notes: Sequence[str], older: int, cap: int) -> Iterator[str]:
 
 def _row(line: Line, width: int, a: int) -> str:
     """A row, its tokens as the provider counts: `a` thousandths of ours."""
-    whole, shown = line.tokens * a // 1000, line.shown * a // 1000
-    tokens = str(whole) if shown == whole else f"{whole}→{shown}"
+    body, place = line.tokens * a // 1000, line.shown * a // 1000
+    tokens = str(body) if body == place else f"{body}→{place}"
     status = line.status.replace(" ", "")
     if line.removed_by:
         status += f"({_word(line.removed_by)})"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
 from ctxvc.core import display
@@ -19,7 +21,7 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.candidates import cost_in_prompt
+from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -108,6 +110,15 @@ class Episodes(Policy, frozen=True, kw_only=True):
         if before <= ceiling:
             return self._plan(f"{before:,} of {ceiling:,} tokens: not above the ceiling")
         target = int(ceiling * self.low_water)
+        # What stays may have grown above the ceiling: then no graph of all blocks is made for nothing at each call.
+        marked = not self.derive or any(view.ledger.by_segment(_marked))
+        bound = before if marked else view.calibrated(_most_saved(view, self.implicit))
+        if before <= view.budget.guard and before - bound > ceiling and bound < ceiling - target:
+            human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
+            return self._plan(
+                f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which does not bring it "
+                f"below; of what stays are {view.overhead:,} of instructions and tools, {human:,} that humans wrote"
+            )
         graph = self.graph(view)
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
         removals = _removals(bench, in_order(graph, self.order, bench.latest))
@@ -125,6 +136,33 @@ class Episodes(Policy, frozen=True, kw_only=True):
 
     def _plan(self, reason: str, actions: tuple[Action, ...] = (), *, pressure: bool = False) -> Plan:
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=pressure)
+
+
+def _most_saved(view: View, reach: int) -> int:
+    """The tokens that no plan can save more than, where an episode has at most `reach` steps.
+
+    Of blocks that may leave, and of stubs that could become one with them: those of the same episode.
+    """
+    rows, ledger = removable(view, alone=True), view.ledger
+    steps = sorted({row.step for row in rows if row.present})
+
+    def near(block: str) -> bool:
+        step = ledger[block].step
+        at = bisect_left(steps, step - reach)
+        return at < len(steps) and steps[at] <= step + reach
+
+    groups = (group for group in ledger.groups.values() if group.level == 1 and not group.group)
+    stubs_of_groups = sum(view.price.text(group.stub) for group in groups if near(group.members[0]))
+    return stubs_of_groups + sum(cost_in_prompt(view, row) for row in rows) if steps else 0
+
+
+def _marked(rows: tuple[Row, ...]) -> bool:
+    return any(map(is_mark, rows))
+
+
+def _of_humans(rows: tuple[Row, ...]) -> list[Row]:
+    """What humans wrote that is in the prompt."""
+    return [row for row in rows if row.present and is_human(row.role, row.origin)]
 
 
 def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:

@@ -134,9 +134,9 @@ def run(
         share = ceiling / WINDOW
         setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
-    done = _Lines(out, f"{code_version()} {sequence.conversation.sha256}")
+    lines = _Lines(out, f"{code_version()} {sequence.conversation.sha256}")
     runs = tuple(
-        done.of(spec, ceiling) or done.with_new(_run(sequence, lookup, spec, ceiling, meter))
+        lines.of(spec, ceiling) or lines.with_new(_run(sequence, lookup, spec, ceiling, meter))
         for spec, ceiling in setups
     )
     sizes = [meter.count(block.text) for block in sequence.conversation.blocks]
@@ -280,8 +280,8 @@ def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: P
         tokens += new
         total += tokens
     across, within = _across_and_within(sequence, lookup.uses, bytes(len(lookup.uses)))
-    spent = Tokens(peak=tokens, total=total)
-    return Run("uncapped", 0, len(added), tokens=spent, cost=Cost(prompts=cost), across=across, within=within)
+    tokens_of_all = Tokens(peak=tokens, total=total)
+    return Run("uncapped", 0, len(added), tokens=tokens_of_all, cost=Cost(prompts=cost), across=across, within=within)
 
 
 def _time(text: str) -> float | None:

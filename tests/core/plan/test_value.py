@@ -26,6 +26,14 @@ def exchange(call: str, output: str) -> list[Message]:
     return [reply("", call), results(result(call, output))]
 
 
+def asking(call: str, output: str) -> list[Message]:
+    """An exchange whose call is long enough to be worth a group's stub."""
+    return [
+        reply("", call + " please look at this " * 20),
+        results(result(call + " please look at this " * 20, output)),
+    ]
+
+
 def test_a_result_whose_words_stand_in_another_leaves_before_one_whose_words_stand_nowhere_else() -> None:
     twice = UNIQUE.replace("name", "copy")
     run = running(
@@ -57,7 +65,7 @@ def test_of_two_alike_the_one_that_was_used_later_stays_longer() -> None:
 
 
 def test_a_result_leaves_before_its_call_and_a_small_one_with_it() -> None:
-    run = running(human("Go"), *exchange("c1", UNIQUE), *exchange("c2", "it is done " * 8), *exchange("c3", "newest"))
+    run = running(human("Go"), *asking("c1", UNIQUE), *asking("c2", "it is done " * 8), *exchange("c3", "newest"))
     leaving = order(run)
     assert leaving.index(("B3",)) < leaving.index(("B2",))
     assert ("B4", "B5") in leaving

@@ -1,0 +1,46 @@
+"""What may not leave has grown above the ceiling: no graph of the whole conversation is made for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ctxvc.core.view.view import View
+from ctxvc.policies.episodes import policy as module
+from ctxvc.policies.episodes.graph import Graph
+from ctxvc.policies.episodes.policy import Episodes
+from ctxvc.replay.conversation import Call, Conversation
+from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.prompt import Prompt
+from tests.making.conversation import LONG, human, reply, result, results
+
+
+def driven(patches: pytest.MonkeyPatch, *, bounded: bool) -> tuple[Sequence[Prompt | None], int]:
+    """The prompts of a conversation whose human texts pass a ceiling of 4,000 tokens, and how many graphs were made."""
+    calls: list[Call] = []
+    for number in range(12):
+        before = [results(result(f"c{number - 1}", LONG[: 17 * 60]))] if number else []
+        calls.append(Call((*before, human(f"{number} " + "words " * 600)), reply(f"part {number}", f"c{number}")))
+    talk = Conversation(id="talk", file="talk", sha256="", calls=tuple(calls))
+    graphs: list[Graph] = []
+    original = Episodes.graph
+
+    def graph(policy: Episodes, view: View) -> Graph:
+        graphs.append(original(policy, view))
+        return graphs[-1]
+
+    patches.setattr(Episodes, "graph", graph)
+    if not bounded:
+        patches.setattr(module, "_most_saved", lambda *_: 1 << 40)
+    session = new_session(talk, Episodes(ceiling=4_000, derive=True), 100_000)
+    return [one.prompt for one in drive(talk, session, Prompts(session))], len(graphs)
+
+
+def test_no_graph_is_made_where_too_little_may_leave_and_the_plans_are_the_same() -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        prompts, graphs = driven(patches, bounded=True)
+    with pytest.MonkeyPatch.context() as patches:
+        always, every_graph = driven(patches, bounded=False)
+    assert prompts == always
+    assert graphs < every_graph
