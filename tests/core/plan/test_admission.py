@@ -86,7 +86,6 @@ def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
         view = dataclasses.replace(view_of(20_000), handles=handles)
         shown = admit(view, rows, words, 0, {}, replacements={"B1": "in short"}).rows
         assert {row.state for row in shown} == {"archived", "blocked"}
-        assert all(("recover" in row.stub) == handles for row in shown)
         assert all((row.handle in row.stub) == handles for row in shown)
 
 
@@ -118,7 +117,7 @@ def test_what_does_not_fit_even_as_a_preview_is_blocked_and_that_is_overflow() -
     done = admitted([9_000, 9_000, 9_000], used=38_800)
     assert "blocked" in [row.state for row in done.rows]
     assert done.overflow
-    assert all("do not run it again" in row.stub for row in done.rows if row.state == "blocked")
+    assert all("it ran" in row.stub for row in done.rows if row.state == "blocked")
 
 
 def test_a_small_result_is_never_replaced_by_a_larger_stub() -> None:
@@ -141,9 +140,9 @@ def test_nothing_but_a_humans_text_is_a_paste(fields: dict[str, object]) -> None
     assert admit(view_of(1_000_000), [row], {}, 0, {}).rows == (row,)
 
 
-def test_the_words_of_the_call_are_in_the_stub() -> None:
+def test_the_stub_does_not_repeat_the_call_that_stands_above_it() -> None:
     (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": "x\n" * 10_000}, 0, {"B1": "make all"}).rows
-    assert "arguments make all" in row.stub
+    assert "make all" not in row.stub
 
 
 def test_a_preview_cannot_pass_for_a_stub_of_ours() -> None:
