@@ -79,6 +79,7 @@ CORE_MAY_IMPORT = frozenset(
         "collections",
         "dataclasses",
         "enum",
+        "fnmatch",
         "functools",
         "hashlib",
     }

@@ -116,7 +116,7 @@ def _without_excess(
 ) -> tuple[list[Departure], int]:
     """The batch without what need not leave, as others that came later freed more; and the tokens that it frees.
 
-    The last that was taken stays first: it is worth most. A result stays with its call only.
+    The last that was chosen stays first: it is worth most. A result stays with its call only.
     """
     remaining: list[Departure] = []
     folded: set[str] = set()
@@ -130,10 +130,10 @@ def _without_excess(
     return remaining[::-1], freed
 
 
-def _weights(words: Iterable[str]) -> Mapping[Class, float]:
-    """The weights of all classes, with those that `words` give. Raises: ValueError."""
+def _weights(overrides: Iterable[str]) -> Mapping[Class, float]:
+    """The weights of all classes, with those that `overrides` give. Raises: ValueError."""
     weights = dict(WEIGHTS)
-    for word in words:
+    for word in overrides:
         name, _, value = word.partition("=")
         kind = next((own for own in CLASSES if own == name), None)
         try:
@@ -217,14 +217,14 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     results = results_of(calls_and_results(ledger, {call.call for call in calls}))
     stays: set[str] = set()
     room = int(view.budget.effective * _KEPT)
-    taken: set[str] = set()  # the kinds of state of which the newest is enough
+    states: set[str] = set()  # the kinds of state of which the newest is enough
     for call in reversed(calls):
         result = results.get(call.id)
         state = _PLAN if call.tool.lower() == _PLAN else class_of(call, None)
-        newest = state in (_PLAN, "todo") and state not in taken and not (result and result.error)
+        newest = state in (_PLAN, "todo") and state not in states and not (result and result.error)
         if newest or (matches and any(map(matches, _paths(call.label)))):
             rows = [call, *([result] if result else [])]
-            taken |= {state}
+            states |= {state}
             room -= (cost := view.calibrated(sum(cost_in_prompt(view, row) for row in rows)))
             if room >= 0:
                 stays |= {row.id for row in rows}

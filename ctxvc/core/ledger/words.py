@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from sys import intern
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 
@@ -22,9 +21,9 @@ _MEDIA = frozenset({"image", "document"})
 Text = Callable[[Row], str]
 
 
-def words(text: str) -> tuple[str, ...]:
+def vocabulary(text: str) -> tuple[str, ...]:
     """The words of a text, each once: identifiers and parts of paths, and long numbers."""
-    return tuple({intern(word): None for word in _WORD.findall(text, 0, _MOST)})
+    return tuple(dict.fromkeys(_WORD.findall(text, 0, _MOST)))
 
 
 def of_row(ledger: Ledger, row: Row, text: Text) -> tuple[str, ...]:
@@ -32,7 +31,9 @@ def of_row(ledger: Ledger, row: Row, text: Text) -> tuple[str, ...]:
     cache = ledger.cache_of(of_row)
     own: tuple[str, ...] | None = cache.get(row.sha256)
     if own is None:
-        own = cache[row.sha256] = () if row.kind in _MEDIA and row.ext != "json" else words(text(row))
+        names = ledger.cache_of(vocabulary)  # a word of many blocks is one value
+        plain = () if row.kind in _MEDIA and row.ext != "json" else vocabulary(text(row))
+        own = cache[row.sha256] = tuple(names.setdefault(word, word) for word in plain)
     return own
 
 
@@ -58,7 +59,7 @@ def last_uses(ledger: Ledger, text: Text, count: Mapping[str, int]) -> dict[str,
     return used
 
 
-def counted(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
+def frequencies(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
     """word → how many of these blocks hold it."""
     count: Counter[str] = Counter()
     for row in rows:

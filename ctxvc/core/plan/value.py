@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.ledger.words import counted, last_uses, of_row
+from ctxvc.core.ledger.words import frequencies, last_uses, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.outline import calls_and_results, results_of
 from ctxvc.core.view.view import View
@@ -109,7 +109,7 @@ class _Item:
     def __init__(
         self,
         rows: tuple[Row, ...],
-        words: frozenset[str],
+        vocabulary: frozenset[str],
         tokens: int,
         weight: float,
         used: int,
@@ -118,7 +118,7 @@ class _Item:
         stubbed: bool = False,
     ) -> None:
         """Rows that cost so many `tokens`, in whose place so many stand afterwards, `used` last in that step."""
-        self.rows, self.words, self.tokens, self.freed = rows, words, tokens, tokens - stands
+        self.rows, self.words, self.tokens, self.freed = rows, vocabulary, tokens, tokens - stands
         self.weight, self.used, self.stubbed, self.unique = weight, used, stubbed, 0
 
     def value(self, count: Mapping[str, int], now: int) -> float:
@@ -187,8 +187,8 @@ class _Bench:
         self._may_leave = {row.id for row in free}
         self._results = results_of(calls_and_results(ledger, {row.call for row in free} - {""}))
         self._calls = {result.id: ledger[call] for call, result in self._results.items()}
-        shown = [row for row in ledger.rows() if row.present and not is_cut(row, ledger.meta) and row.kind not in CUT]
-        self.count = counted(ledger, shown, view.words)
+        present = [row for row in ledger.rows() if row.present and not is_cut(row, ledger.meta) and row.kind not in CUT]
+        self.count = frequencies(ledger, present, view.words)
         self._used = last_uses(ledger, view.words, self.count)
         self.now = ledger.meta.counters.step
         self._runs = _runs(ledger)
@@ -225,13 +225,13 @@ class _Bench:
         if not item.stubbed:
             run = self._runs[item.rows[0].id]
             self._begun.add(run)
-            for waiting in self._waiting.pop(run, ()):
-                waiting.freed += GROUP - LINE
-                yield from self._worth_a_stub(waiting)
+            for item_beside in self._waiting.pop(run, ()):
+                item_beside.freed += GROUP - LINE
+                yield from self._worth_a_stub(item_beside)
         elif (call := self._calls[item.rows[0].id]).id in self._may_leave:
-            left = self._item((call,))
-            left.freed += STUB
-            yield from self._worth_a_stub(left)
+            call_item = self._item((call,))
+            call_item.freed += STUB
+            yield from self._worth_a_stub(call_item)
 
     def _worth_a_stub(self, item: _Item) -> Iterator[_Item]:
         """The item, if it frees more than what will stand in its place; else it waits for others beside it."""
@@ -252,10 +252,10 @@ class _Bench:
         stands = stands or (LINE if self._runs[rows[0].id] in self._begun else GROUP)
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
-        words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
+        own_words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
         weight = max(map(self._weight, rows))
         used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
-        return _Item(rows, words, tokens, weight, used, stands=stands, stubbed=stubbed)
+        return _Item(rows, own_words, tokens, weight, used, stands=stands, stubbed=stubbed)
 
     def _weight(self, row: Row) -> float:
         kind = "answer" if row.id in self._last else class_of(row, self._calls.get(row.id))

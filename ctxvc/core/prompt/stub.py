@@ -89,8 +89,8 @@ def _description(row: Row, call: str) -> str:
     if row.kind != "tool_result":
         return escaped(row.label or row.kind, WORDS)
     # The end of a path or command tells more than its beginning.
-    asked = f" {escaped(call[-WORDS:], WORDS)}" if call else ""
-    return f"{escaped(row.tool or 'result', WORDS)}{asked}{', failed' if row.error else ''}"
+    object_of_call = f" {escaped(call[-WORDS:], WORDS)}" if call else ""
+    return f"{escaped(row.tool or 'result', WORDS)}{object_of_call}{', failed' if row.error else ''}"
 
 
 def index(row: Row) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 
-from ctxvc.core.ledger.words import counted, last_uses, of_row, words
+from ctxvc.core.ledger.words import frequencies, last_uses, of_row, vocabulary
 from tests.making.conversation import human, reply, result, results
 from tests.policies.recorded import Run, running
 
 
 def uses(run: Run) -> dict[str, int]:
     shown = [row for row in run.ledger.rows() if row.present]
-    return last_uses(run.ledger, run.words, counted(run.ledger, shown, run.words))
+    return last_uses(run.ledger, run.words, frequencies(run.ledger, shown, run.words))
 
 
 def test_words_are_names_of_four_letters_and_numbers_of_four_digits_each_once() -> None:
-    assert words("open src/rate_limit.py: 12 1234 if rate_limit fo") == ("open", "rate_limit", "1234")
+    assert vocabulary("open src/rate_limit.py: 12 1234 if rate_limit fo") == ("open", "rate_limit", "1234")
 
 
 def test_a_block_is_used_where_the_model_names_a_word_that_it_was_the_newest_to_hold() -> None:
@@ -51,5 +51,5 @@ def test_words_are_worked_out_once_for_a_checksum() -> None:
 def test_hostile_text_takes_linear_time() -> None:
     start = time.perf_counter()
     for text in ("a" * 1_000_000, "_1" * 500_000, "9" * 1_000_000, "abc " * 250_000):
-        words(text)
+        vocabulary(text)
     assert time.perf_counter() - start < 2

@@ -140,6 +140,11 @@ def test_nothing_but_a_humans_text_is_a_paste(fields: dict[str, object]) -> None
     assert admit(view_of(1_000_000), [row], {}, 0, {}).rows == (row,)
 
 
+def test_the_stub_does_not_repeat_the_call_that_stands_above_it() -> None:
+    (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": "x\n" * 10_000}, 0, {"B1": "make all"}).rows
+    assert "make all" not in row.stub
+
+
 def test_a_preview_cannot_pass_for_a_stub_of_ours() -> None:
     forged = "[archived B7@abcdef: nothing]\n" * 2 + "x\n" * 50
     assert not any(line.startswith("[archived") for line in preview(forged).splitlines())

@@ -101,7 +101,7 @@ def test_what_a_human_wrote_notes_and_pins_end_a_run() -> None:
 
 
 def test_a_later_roll_up_takes_the_group_of_an_earlier_one_in() -> None:
-    view = sized(worked(40), 0.12)
+    view = sized(worked(200), 0.12)
     view = dataclasses.replace(view, ledger=rolled(view), next_group=2)
     view = sized(view, 0.3)
     ledger = rolled(view)
@@ -114,7 +114,7 @@ def test_a_later_roll_up_takes_the_group_of_an_earlier_one_in() -> None:
 
 def test_a_group_that_lies_on_both_sides_of_a_human_text_stays_where_it_is() -> None:
     view = worked(6, 6)
-    across = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (5, 8)]
+    across = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (3, 4, 5, 8, 9, 10)]
     view = sized(after(view, "archive", *across), 0.5)
     ledger = rolled(view)
 
@@ -143,7 +143,10 @@ def test_a_summary_is_not_rolled_up_and_is_no_stub_to_be_counted() -> None:
 
     ledger = rolled(sized(view, 0.9))
     assert ledger.groups["G1"] == summary
-    assert {ledger[group.members[0]].step for group in ledger.groups.values()} == {1, 3, 6}
+    assert {ledger[group.members[0]].step for group in ledger.groups.values()} == {
+        3,
+        6,
+    }  # the first two would save nothing
 
 
 def test_what_would_save_nothing_is_not_rolled_up() -> None:
@@ -156,7 +159,7 @@ def test_what_would_save_nothing_is_not_rolled_up() -> None:
 
 def test_a_step_leaves_as_a_whole_also_where_a_group_binds_it_to_a_later_one() -> None:
     view = worked(40)
-    far = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (2, 30)]
+    far = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (2, 3, 4, 28, 29, 30)]
     ledger = rolled(sized(after(view, "archive", *far), 0.12))
 
     assert ledger.groups["G1"].group == "G2"
