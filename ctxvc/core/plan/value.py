@@ -54,7 +54,7 @@ SMALL = 40
 class Departure(NamedTuple):
     """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
 
-    `stubbed`: it is a result that leaves a stub of its own. `freed` are its counted tokens, `value` is per token, `idle`
+    `stubbed`: it is a result that leaves its own stub. `freed` are its tokens as counted, `value` is per token, `idle`
     the steps since its last use, and `unique` the number of its words that stand in no other visible block.
     """
 
