@@ -403,10 +403,11 @@ def full(place: Path) -> Iterator[Adapter]:
     with opened(place, budget=12_000) as session:
         session.append({"role": "user", "content": "Look."})
         adapter = Adapter(session)
-        for size in (95, 95, 95, 30):
+        while session.used() < session.budget.guard - 480:
             reply = ended(adapter, said([call("sh", cmd="make")]))
-            adapter.results([{**ran(each), "content": output(each, size)} for each in reply.calls])
-        session.pin([row.id for row in session.ledger().rows() if row.kind == "tool_result"])
+            left = session.budget.guard - 380 - session.used()
+            adapter.results([{**ran(each), "content": output(each, min(95, 1 + left // 20))} for each in reply.calls])
+            session.pin([row.id for row in session.ledger().rows() if row.kind == "tool_result"])
         reply = ended(adapter, said([call("sh", cmd="log")]))
         long_lines = "".join(f"{number} {'word ' * 195}\n" for number in range(40))
         adapter.results([{**ran(each), "content": long_lines} for each in reply.calls])

@@ -107,7 +107,7 @@ def test_under_every_policy_the_agent_reads_what_a_stub_says_that_it_can(place: 
         row = session.ledger()[results(session)[-1]]
         assert row.state == "blocked"
         tool, block = "recover", row.id
-        assert f"{tool} {block}" in row.stub.partition("\n")[0]
+        assert row.handle in row.stub.partition("\n")[0]
         assert "412 the quick" in talk.told(tool, block=block, lines="413:413")
         assert row.id in talk.told("search", pattern="^412 the")
 
