@@ -259,9 +259,7 @@ def session() -> View:
 def test_a_block_leaves_a_stub_with_what_it_was_and_how_to_get_it_back() -> None:
     row = after(session(), "archive", "B3", index="the tests fail").ledger["B3"]
 
-    assert row.stub == (
-        f"[archived {row.handle}: tool_result of Bash, 851 tokens; arguments ls c1-0; the tests fail; recover B3]"
-    )
+    assert row.stub == f"[archived {row.handle}, 851 tokens; the tests fail]"
     assert (row.state, row.level, row.removed_by) == ("archived", 1, "agent")
 
 
@@ -270,7 +268,7 @@ def test_the_stub_says_that_the_recorded_output_was_cut() -> None:
     row = msgspec.structs.replace(view.ledger["B3"], extra={"ctxvc": {"cut": True}})
     view = dataclasses.replace(view, ledger=view.ledger.with_rows([row]))
 
-    assert "; the recorded output was cut; " in after(view, "archive", "B3").ledger["B3"].stub
+    assert "; the recorded output was cut]" in after(view, "archive", "B3").ledger["B3"].stub
 
 
 def test_several_blocks_leave_as_one_group_that_can_be_archived_again() -> None:
@@ -290,7 +288,7 @@ def test_several_blocks_leave_as_one_group_that_can_be_archived_again() -> None:
 def test_blocks_that_were_archived_singly_become_a_group_and_keep_their_stubs() -> None:
     view = after(after(session(), "archive", "B3"), "archive", "B5")
     stub = view.ledger["B3"].stub
-    view = after(view, "archive", "B3", "B5")
+    view = after(view, "archive", "B3", "B5", index="both")
 
     assert view.ledger.groups["G1"].level == 2
     assert view.ledger["B3"].stub == stub
@@ -322,7 +320,7 @@ def test_what_is_archived_is_gone(again: tuple[str, ...]) -> None:
 
 
 def test_a_small_block_stays_and_small_neighbours_leave_together() -> None:
-    view = said("Do it", *[["a short line of output, and a bit"]] * 20, None)
+    view = said("Do it", *[["a short line of output"]] * 20, None)
     small = [f"B{number}" for number in range(2, 40)]
 
     assert why(act(view, "archive", "B3")) == {"B3": "no saving"}
@@ -358,7 +356,7 @@ def test_a_restored_block_brings_the_other_half_of_its_pair_out_of_every_group()
     restored = after(view, "restore", "B5").ledger
 
     assert restored.groups["G1"].members == ("B2", "B3")
-    assert [restored.groups[name].stub.count(": 2 blocks, ") for name in ("G1", "G2")] == [1, 1]
+    assert [restored.groups[name].stub.count(" 2 blocks, ") for name in ("G1", "G2")] == [1, 1]
     assert restored.groups["G2"].label == "look"
     assert {restored[block].state for block in ("B4", "B5")} == {"visible"}
     whole = after(view, "restore", "B5", "B3").ledger
