@@ -115,7 +115,7 @@ def test_a_later_roll_up_takes_the_group_of_an_earlier_one_in() -> None:
 def test_a_group_that_lies_on_both_sides_of_a_human_text_stays_where_it_is() -> None:
     view = worked(6, 6)
     across = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (3, 4, 5, 8, 9, 10)]
-    view = sized(after(view, "archive", *across), 0.5)
+    view = sized(after(view, "archive", *across, index="far apart"), 0.5)
     ledger = rolled(view)
 
     assert ledger.groups["G1"].group == ""
@@ -160,7 +160,7 @@ def test_what_would_save_nothing_is_not_rolled_up() -> None:
 def test_a_step_leaves_as_a_whole_also_where_a_group_binds_it_to_a_later_one() -> None:
     view = worked(40)
     far = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (2, 3, 4, 28, 29, 30)]
-    ledger = rolled(sized(after(view, "archive", *far), 0.12))
+    ledger = rolled(sized(after(view, "archive", *far, index="far apart"), 0.12))
 
     assert ledger.groups["G1"].group == "G2"
     left = {row.step for row in ledger.rows() if row.group in ("G1", "G2")}

@@ -124,7 +124,7 @@ def test_undo_takes_a_group_out_of_one_that_came_later() -> None:
 def test_a_group_around_one_that_shrinks_tells_its_new_size() -> None:
     before = after(session(), "archive", "B3", index="what a long search for it gave " * 4)
     then = after(before, "archive", "B5", index="what another search for it gave " * 4)
-    now = after(after(then, "archive", "B3", "B5"), "archive", "G1", index="look")
+    now = after(after(then, "archive", "B3", "B5", index="both of these together"), "archive", "G1", index="look")
     ledger, stale = undone(before, then, now)
 
     assert not stale
