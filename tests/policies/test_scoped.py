@@ -36,7 +36,7 @@ def test_a_finished_task_leaves_both_notes_and_the_humans_words_stay() -> None:
     settled(POLICY, made, 128_000)
     (group,) = made.ledger.groups.values()
     header, went, came = group.stub.split("\n")
-    assert header.startswith(f"[archived G1@{header[13:19]}: 5 blocks, ")
+    assert header.startswith(f"[archived G1@{header[13:19]}, steps 1–3: 5 blocks, ")
     # As in any recorded text, a backslash keeps what begins like a note of ours from being taken for one.
     assert went == "\\[→ task-1] Please fix issue 1 of the list."
     assert came == "\\[← task-1] Task 1 is done: the helper in module 1 takes seconds, not minutes."
