@@ -397,6 +397,18 @@ def test_what_several_threads_do_is_done_one_after_the_other(
     assert len(adapter.session.notes()) == 12
 
 
+def test_no_prompt_is_refused_for_the_dashboard_that_would_come_with_it(place: Path) -> None:
+    with opened(place, budget=12_000) as session:
+        session.append({"role": "user", "content": "Look."})
+        session.append({"role": "assistant", "content": "Where?"})
+        room = session.budget.effective - session.used()
+        session.append({"role": "user", "content": "word " * (room - 40)})
+        assert session.budget.guard < session.used() <= session.budget.effective
+        session.request()
+        assert session.used() <= session.budget.effective
+        assert not [row for row in session.ledger().rows() if row.kind == "dashboard"]
+
+
 # --- overflow
 
 
