@@ -76,12 +76,19 @@ def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Rel
             context.stored.refresh()
             continue
         after = replace(ahead, ledger=rehearsal.after) if rehearsal else ahead
-        ours = after.counted + _own_words(after)
-        # A guess makes room as far as there is any, and refuses nothing that may fit: the provider is the judge.
-        needed = ours if context.guesses else view.calibrated(ours)
+        needed = _needed(context, after)
         if needed <= view.budget.effective:
             return
         raise overfull(after, *context.meter.overheads(revision.now(context.stored)), needed=needed)
+
+
+def _needed(context: Context, view: View, more: int = 0) -> int:
+    """The tokens that the prompt must have in the budget, with `more` counted ones.
+
+    A guess makes room as far as there is any, and refuses nothing that may fit: the provider is the judge.
+    """
+    ours = view.counted + _own_words(view) + more
+    return ours if context.guesses else view.calibrated(ours)
 
 
 def _own_words(view: View) -> int:
@@ -146,6 +153,8 @@ class DashboardFeed:
         if form != "none" and (
             text := self._form_text(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
         ):
+            if _needed(context, view, view.price.text(text)) > view.budget.effective:
+                return True  # no prompt is refused for its dashboard
             part = wire.text_part(text, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
             # It counts itself too, so that crossing a threshold by its own size is no reason for another.

@@ -18,6 +18,7 @@ import pytest
 from ctxvc.agent import Adapter, AsyncAdapter
 from ctxvc.agent.adapter import DEFIANCE
 from ctxvc.agent.call import CUT_SHORT
+from ctxvc.core.plan.timing import USUAL
 from ctxvc.errors import BadInput
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
@@ -87,11 +88,13 @@ def test_thinking_between_tools_bears_an_edit_of_what_stands_before_it(place: Pa
     between = {"type": "between_tools"}
     with (
         opened(place, budget=16_000) as session,
-        serve(said(*steps, "Done.", "Still.")) as api,
+        serve(said(*steps, "Done.", "Still.", "As before.")) as api,
         sync_client(api) as client,
     ):
         adapter = Adapter(session)
-        for asked_for, answer in (("Look.", "Done."), ("Is it so still?", "Still.")):
+        for asked_for, answer in (("Look.", "Done."), ("Is it so still?", "Still."), ("And now?", "As before.")):
+            if answer == "As before.":
+                session._context.called = session._context.now() - 2 * USUAL.lifetime  # the provider's cache expired
             adapter.append({"role": "user", "content": asked_for})
             said_last = loop(adapter, client, model="claude-sonnet-5-5", thinking=between, max_tokens=900)
             assert said_last.text == answer
@@ -99,8 +102,8 @@ def test_thinking_between_tools_bears_an_edit_of_what_stands_before_it(place: Pa
         assert any(row.removed_by == "guard" for row in session.ledger().rows())
     asked = [body["thinking"]["type"] for body in api.bodies]
     assert asked[:4] == ["between_tools"] * 4
-    assert set(asked[4:-2]) == {"between_tools", "adaptive"}
-    assert asked[-2:] == ["adaptive", "between_tools"]  # a turn begins with a cut
+    assert set(asked[4:-3]) == {"between_tools", "adaptive"}
+    assert asked[-3:] == ["adaptive", "adaptive", "between_tools"]  # a turn begins with a cut only if that pays
 
 
 @pytest.mark.parametrize("model", ["claude-opus-5", "claude-haiku-4-5-20251001", "gpt-5", "claude-3-5-sonnet-latest"])
@@ -392,6 +395,18 @@ def test_what_several_threads_do_is_done_one_after_the_other(
         list(pool.map(lambda each: adapter.results([each]), answers))
     assert not together
     assert len(adapter.session.notes()) == 12
+
+
+def test_no_prompt_is_refused_for_the_dashboard_that_would_come_with_it(place: Path) -> None:
+    with opened(place, budget=12_000) as session:
+        session.append({"role": "user", "content": "Look."})
+        session.append({"role": "assistant", "content": "Where?"})
+        room = session.budget.effective - session.used()
+        session.append({"role": "user", "content": "word " * (room - 40)})
+        assert session.budget.guard < session.used() <= session.budget.effective
+        session.request()
+        assert session.used() <= session.budget.effective
+        assert not [row for row in session.ledger().rows() if row.kind == "dashboard"]
 
 
 # --- overflow

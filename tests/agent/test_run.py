@@ -492,12 +492,14 @@ def test_a_helper_that_overflow_mode_refuses_does_not_begin(tmp_path: Path) -> N
         said = json.dumps(request["messages"])
         if "a helper" in said and "delegate" not in said:
             return "Here is my report."
-        if len(api.calls) < 3:
+        if len(api.calls) < 2:
             return [call("bash", command=f"seq {number}000 {number}999") for number in range(4)]
         return [call("delegate", name=f"aside{len(api.calls)}", task="you are a helper")]
 
     with serve(assistant) as api, begun(tmp_path, window=9_000) as session:
-        ended = run.go(asked(session), setup(tmp_path, real(api)))
+        # What a human wrote stays: the guard has nothing to take, and not even a preview fits beside it.
+        room = session.budget.guard - session.used()
+        ended = run.go(asked(session, "word " * (room * 2 // 3 - 200)), setup(tmp_path, real(api)))
         delegated = {row.call: row for row in session.ledger().rows() if row.tool == "delegate"}
         refused = [each for each in results(session) if "the context is full" in each]
         assert refused

@@ -129,7 +129,12 @@ def test_the_definitions_are_taken_by_the_provider_and_always_the_same() -> None
 
 
 def test_a_policy_gets_the_tools_that_it_names_in_the_usual_order() -> None:
-    assert [tool["name"] for tool in definitions(Frugal().terms())] == ["archive", "recover", "search"]
+    assert [tool["name"] for tool in definitions(Frugal().terms())] == ["archive", "recover", "search", "dashboard"]
+    assert [tool["name"] for tool in definitions(Terms(tools=("search", "archive"), board="off"))] == [
+        "archive",
+        "recover",
+        "search",
+    ]
     assert [tool["name"] for tool in definitions(Terms())] == ["recover", "search"]
     assert definitions(Terms(handles=False)) == []
 
@@ -145,11 +150,15 @@ def test_what_is_said_of_tools_is_said_of_those_that_are_there(place: Path, spec
     terms = policy.terms()
     with opened(place, policy=policy) as session:
         said = [json.dumps(definitions(terms)), terms.protocol, session.refuse(Adapter(session)._tools.terms)]
-        for tool in ("archive", "recover", "restore", "delete", "search", "goto"):  # a scope is more than its tool
+        for tool in ("archive", "recover", "restore", "delete", "search", "goto"):  # scope, dashboard: more than a tool
             named = [words for words in said if re.search(rf"\b{tool}\b", words, re.IGNORECASE)]
             assert not named or tool in terms.tools, (tool, named)
         folds = terms.folds and "note" in terms.tools
-        assert [bool(re.search(r"\bfold\b", words)) for words in said[:2]] == [folds, folds and bool(terms.protocol)]
+        assert [bool(re.search(r"\bfold\b", words)) for words in said] == [
+            folds,
+            False,
+            folds,
+        ]  # the tool itself says it
 
 
 @pytest.mark.parametrize(
@@ -214,7 +223,7 @@ def test_a_tool_that_the_policy_does_not_name_is_not_ours(place: Path) -> None:
 
 def test_where_the_agent_has_a_tool_of_the_same_name_ours_is_called_otherwise(place: Path) -> None:
     own = [SH, {**SH, "name": "search"}]
-    assert [tool["name"] for tool in definitions(own=own)][-1] == "context_search"
+    assert [tool["name"] for tool in definitions(own=own)][-2:] == ["context_search", "dashboard"]
     with opened(place, own=own) as session:
         session.append({"role": "user", "content": "go"})
         talk = Talk(session)
