@@ -56,7 +56,7 @@ def test_old_results_are_cleared_and_people_and_the_newest_stay(run: Run, long: 
     assert all(f"Question {turn}?" in prompt for turn in range(5))
     assert "Answer 4." in prompt
     printed = prompt.count("what the tool printed")
-    assert 6 * 120 <= printed < 7 * 120  # the window is no small one, whatever stands in it
+    assert printed == 7 * 120  # the window is no small one, whatever stands in it
     assert asked(run, long, "status")["used"] == told["tokens_after"]
 
 
@@ -81,7 +81,8 @@ def test_where_clearing_is_not_enough_what_is_old_is_summarised(run: Run, long: 
         assert group["stub"].splitlines()[1] == EXTRACTIVE
     prompt = run("prompt", folder=long).stdout
     assert all(f"Question {turn}?" in prompt for turn in range(5))
-    assert "Read x4: src/0/0.py; src/0/1.py; src/0/2.py; src/0/3.py" in prompt
+    # Turns whose results are short stubs are not worth a summary: it would be as long as they are.
+    assert "Read x4: src/3/0.py; src/3/1.py; src/3/2.py; src/3/3.py" in prompt
     whole = run("recover", told["groups"][0]["id"], folder=long)
     assert whole.exit_code == 0
 
@@ -194,7 +195,8 @@ def test_the_bar_is_yellow_from_70_percent_and_red_from_90(
 ) -> None:
     used = asked(run, long, "status")["used"]
     with Store(long / ".ctxvc") as store, Session(StoredSession.open(store, "long")) as session:
-        session.set(budget=used * 100 // percent)
+        # Of a model that nobody knows, twice our count would be assumed.
+        session.set(model="gpt-5", budget=used * 100 // percent)
 
     shown = on_screen("--color", "always", "context", folder=long).output
 

@@ -119,6 +119,7 @@ CASES: dict[str, list[list[str]]] = {
         ["compact", "--dry-run"],
         ["compact"],
         ["compact"],
+        ["compact", "--policy", "summary"],
         ["show", "G2"],
         ["compact", "--json"],
         ["compact", "--budget", "0"],

@@ -282,7 +282,7 @@ def test_a_persons_own_policy_is_planned_with(run: Run, project: Path) -> None:
     [
         ("layered:keep=x", "keep cannot be 'x'", "keep is a number (results)"),
         ("layered:exclude=x,low_water=y", "low_water cannot be 'y'", "low_water is a number (share of the budget)"),
-        ("self_managed:board=foo", "board cannot be 'foo'", "board is full or status"),
+        ("self_managed:board=foo", "board cannot be 'foo'", "board is each or changes or thresholds or full or status"),
         ("self_managed:recover=maybe", "recover cannot be 'maybe'", "recover is on or off"),
     ],
 )

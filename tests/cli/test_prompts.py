@@ -70,7 +70,7 @@ def test_stubs_and_interrupted_results_are_named_by_their_block(run: Run, projec
 
     assert headings(run, project) == [
         ["user", "B1"],
-        ["assistant", "B2", "(stub)"],
+        ["user", "B2", "(stub)"],
         ["user", "B3"],
         ["assistant", "B4", "tool_use", "sh"],
         ["user", "B5", "tool_result", "sh", "(error)"],

@@ -65,7 +65,7 @@ def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
 
 def test_numbers_are_grouped_and_old_times_are_dates(built: Path) -> None:
     told, _ = on_terminal("--color", "never", "status", folder=built)
-    assert "246 / 200,000 tokens" in told
+    assert "189 / 200,000 tokens" in told
 
     told, _ = on_terminal("--color", "never", "log", folder=built)
     assert "2026-03-01" in told

@@ -20,7 +20,8 @@ TRAJECTORY = next((Path(__file__).parents[1] / "data" / "trajectory").glob("*.js
 
 
 def test_every_policy_is_named_and_no_other() -> None:
-    cells = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
+    table = PAGE.partition("\n## Which one\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == {kind.name for kind in POLICIES}
 
 
