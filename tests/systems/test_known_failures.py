@@ -25,6 +25,7 @@ def addresses(prompt: str) -> list[str]:
     """The addresses that the texts of ours in a prompt name."""
     return [block or group for block, group in ADDRESS.findall(prompt)]
 
+
 # --- addressable blocks (VISTA, 1.4)
 
 
