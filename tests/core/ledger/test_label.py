@@ -115,7 +115,7 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
 
 
 @given(
-    st.sampled_from(["[archived B1@3fa9c1: user, 3 tokens; recover B1]", "x] [pruned B3]", "a\n[archived G1@3fa9c1: "])
+    st.sampled_from(["[archived B1@3fa9c1, 3 tokens; user]", "x] [pruned B3]", "a\n[archived G1@3fa9c1, steps 1–2: "])
 )
 def test_a_recorded_text_cannot_end_its_stub_or_begin_another(words: str) -> None:
     stub = stubs.stub(row(label=words, tool=words), index=words, call=words)
