@@ -180,6 +180,15 @@ def test_the_same_plan_again_changes_nothing(data: st.DataObject) -> None:
     # What was left out for its level is of the lowest level now: that is another plan.
     if not any(problem.why == "level" for problem in once.problems):
         again = rehearse.rehearse(next_view(view, once), plan)
+        # Thinking that the newest calls were bound to is free once these calls have left: that is another plan, too.
+        bound = {
+            problem.target
+            for problem in once.problems
+            if problem.why == "open" and view.ledger[problem.target].kind == "thinking"
+        }
+        if again and bound:
+            assert {target for action in again.done for target in action.targets} <= bound
+            return
         assert not again
         assert again.after == once.after
         if plan.actions[0].verb in REMOVING:
@@ -192,7 +201,7 @@ def test_every_address_in_a_stub_leads_to_what_has_that_checksum(data: st.DataOb
     view, _ = data.draw(worked_on())
     for row in view.ledger.rows():
         if row.stub:
-            assert row.stub.startswith((f"[archived {row.handle}: ", f"[deleted {row.handle}: "))
+            assert row.stub.startswith((f"[archived {row.handle}, ", f"[deleted {row.handle}: "))
     for name, group in view.ledger.groups.items():
         (handle,) = re.findall(r"^\[archived (G\d+@[0-9a-f]{6}), steps? [\d–]+: ", group.stub)
         assert selection.expand(handle, view.ledger) == ((name,), ())
@@ -258,9 +267,7 @@ def session() -> View:
 def test_a_block_leaves_a_stub_with_what_it_was_and_how_to_get_it_back() -> None:
     row = after(session(), "archive", "B3", index="the tests fail").ledger["B3"]
 
-    assert row.stub == (
-        f"[archived {row.handle}: tool_result of Bash, 851 tokens; arguments ls c1-0; the tests fail; recover B3]"
-    )
+    assert row.stub == f"[archived {row.handle}, 851 tokens; the tests fail]"
     assert (row.state, row.level, row.removed_by) == ("archived", 1, "agent")
 
 
@@ -269,7 +276,7 @@ def test_the_stub_says_that_the_recorded_output_was_cut() -> None:
     row = msgspec.structs.replace(view.ledger["B3"], extra={"ctxvc": {"cut": True}})
     view = dataclasses.replace(view, ledger=view.ledger.with_rows([row]))
 
-    assert "; the recorded output was cut; " in after(view, "archive", "B3").ledger["B3"].stub
+    assert after(view, "archive", "B3").ledger["B3"].stub.endswith("; the recorded output was cut]")
 
 
 def test_several_blocks_leave_as_one_group_that_can_be_archived_again() -> None:
@@ -287,12 +294,15 @@ def test_several_blocks_leave_as_one_group_that_can_be_archived_again() -> None:
 
 
 def test_blocks_that_were_archived_singly_become_a_group_and_keep_their_stubs() -> None:
-    view = after(after(session(), "archive", "B3"), "archive", "B5")
-    stub = view.ledger["B3"].stub
-    view = after(view, "archive", "B3", "B5")
+    results = [f"B{number}" for number in range(3, 31, 2)]
+    view = said("Do it", *[[LONG]] * len(results), None, "Go on")
+    for block in results:
+        view = after(view, "archive", block)
+    assert why(act(view, "archive", *results[:2])) == dict.fromkeys(results[:2], "no saving")
+    grouped = after(view, "archive", *results).ledger
 
-    assert view.ledger.groups["G1"].level == 2
-    assert view.ledger["B3"].stub == stub
+    assert (grouped.groups["G1"].members, grouped.groups["G1"].level) == (tuple(results), 2)
+    assert all(grouped[block].stub == view.ledger[block].stub for block in results)
 
 
 def test_of_mixed_levels_the_lowest_is_archived() -> None:
@@ -321,7 +331,7 @@ def test_what_is_archived_is_gone(again: tuple[str, ...]) -> None:
 
 
 def test_a_small_block_stays_and_small_neighbours_leave_together() -> None:
-    view = said("Do it", *[["a short line of output, and a bit"]] * 20, None)
+    view = said("Do it", *[["a short line of output"]] * 20, None)
     small = [f"B{number}" for number in range(2, 40)]
 
     assert why(act(view, "archive", "B3")) == {"B3": "no saving"}

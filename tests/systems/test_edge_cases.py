@@ -328,20 +328,29 @@ def test_case_08_an_id_is_a_whole_word_and_never_the_beginning_of_another(sessio
 def test_case_09_a_range_does_what_it_can_and_says_in_few_words_what_not(session: Session) -> None:
     say(session, "go")
     pairs = [step(session, f"c{at}", lines(30, f"run {at}")) for at in range(6)]
+    (thought,) = reply(session, lines(30, "thinking aloud"))
     reply(session, "done")
     session.pin(pairs[0][1])
     session.delete(pairs[1][1], "gone for good")
     session.archive(pairs[2][1], "by itself")
+    session.archive(thought, "a thought")
+    before = session.ledger()
 
     done = session.archive("B999999-b2", "everything")
 
     left = {row.id for row in done.rows}
     assert {*pairs[3], *pairs[4], *pairs[5]} <= left
-    assert not left & {"B1", pairs[0][1], pairs[1][1], pairs[2][1]}
+    assert not left & {"B1", pairs[0][1], pairs[1][1], thought}
     why = {problem.target: problem.why for problem in done.problems}
     assert why[pairs[0][1]] == "pinned"
     assert why[pairs[1][1]] == "gone"
-    assert why[pairs[2][1]] == "level"
+    assert why[thought] == "level"
+    # Its call left, so its stub has nothing to stand under. It goes along, and nothing of it is lost.
+    folded = session.ledger()[pairs[2][1]]
+    assert (folded.state, folded.stub, folded.removed_by) == (
+        "archived", before[folded.id].stub, before[folded.id].removed_by
+    )  # fmt: skip
+    assert "tokens: by itself\n" in session.recover(folded.group).content
     for wild in (
         "B1-B999999999999",
         "B" + "9" * 5_000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,19 @@ import pytest
 
 from ctxvc import Session, Store
 from ctxvc.core.prompt.recover import span
-from ctxvc.errors import BadInput, BadName, CtxvcError, Refused
+from ctxvc.errors import BadInput, BadName, CtxvcError, OverBudget, Refused
 from tests.making.blocks import call, result
 
 from .building import blocks, bodies, everything, expanded, lines, opened, reply, results, rows, say, sent, step, words
+
+#: An address, where a stub or a tag has one.
+ADDRESS = re.compile(r"\[(?:archived )?([BG]\d+(?:@[0-9a-f]{6})?)(?=, | · | in )|(?<= in )(G\d+)(?=\])")
+
+
+def addresses(prompt: str) -> list[str]:
+    """The addresses that the texts of ours in a prompt name."""
+    return [block or group for block, group in ADDRESS.findall(prompt)]
+
 
 # --- addressable blocks (VISTA, 1.4)
 
@@ -36,7 +46,9 @@ def test_a_result_comes_back_byte_for_byte_where_text_mode_changed_it(session: S
     assert session.body(answer) == before == content.encode("utf-8", "surrogatepass")
     session.restore(answer)
     first, _ = blocks(session, "tool_result")
-    assert first["content"] == [{"type": "text", "text": content.replace("\ud800", "\ufffd")}], "what UTF-8 has"
+    text, tag = first["content"]
+    assert text == {"type": "text", "text": content.replace("\ud800", "\ufffd")}, "what UTF-8 has"
+    assert tag == {"type": "text", "text": session.ledger()[answer].tag}, "and its address, as a part of its own"
 
 
 def test_an_archived_call_keeps_all_of_its_arguments(session: Session) -> None:
@@ -77,7 +89,9 @@ def test_a_picture_comes_back_as_the_picture_it_was(session: Session) -> None:
     session.archive(answer)
     session.restore(answer)
 
-    assert blocks(session, "tool_result")[0]["content"] == [{"type": "text", "text": lines(80)}, image]
+    *content, tag = blocks(session, "tool_result")[0]["content"]
+    assert content == [{"type": "text", "text": lines(80)}, image]
+    assert tag == {"type": "text", "text": session.ledger()[answer].tag}
 
 
 def test_every_stub_and_recovery_names_a_checksum_and_how_to_get_it_back(session: Session) -> None:
@@ -89,9 +103,9 @@ def test_every_stub_and_recovery_names_a_checksum_and_how_to_get_it_back(session
     session.archive(answer, "sixty lines")
 
     row = session.ledger()[answer]
-    assert f"[archived {row.handle}: " in words(session)
-    assert f"recover {answer}]" in words(session)
-    assert row.handle in session.recover(answer).header
+    assert f"[archived {row.handle}, 480 tokens; sixty lines]" in words(session)
+    recovered = session.recover(row.handle)
+    assert (recovered.content, row.handle in recovered.header) == (lines(60), True)
 
 
 def test_a_result_that_ran_is_stored_whole_however_little_room_there_is_and_never_asked_for_again(
@@ -214,8 +228,8 @@ def test_what_was_cleared_has_an_address(session: Session) -> None:
     session.archive(answers, "three runs")
 
     (group,) = session.ledger().groups
-    assert f"recover {group}]" in words(session)
-    listed = session.recover(group).content
+    handle = next(each for each in addresses(words(session)) if each.startswith(f"{group}@"))
+    listed = session.recover(handle).content
     assert all(session.ledger()[answer].handle in listed for answer in answers)
 
 
@@ -415,7 +429,7 @@ def test_too_much_that_may_not_leave_is_said_and_never_passed_over_in_silence(pa
     """CWL 5.2: a prompt that stayed over its budget was sent, silently."""
     with opened(path, budget=2_000) as session:
         say(session, lines(400, "every line of this is meant"))
-        with pytest.raises(CtxvcError, match="B1 human user"):
+        with pytest.raises(OverBudget, match=r"the budget has 2,000: human text 5,200 \(B1\), "):
             session.request()
 
 
@@ -464,8 +478,10 @@ def test_every_address_in_the_prompt_can_be_read(session: Session) -> None:
     session.archive([group, pairs[3][1]], "three")
     session.archive([pairs[4][1]])
 
-    named = [word.rstrip("]") for word in words(session).split("recover ")[1:]]
-    assert named
-    for address in (word.split()[0].rstrip("]") for word in named):
+    named = addresses(words(session))
+    (outer,) = (name for name, made in session.ledger().groups.items() if not made.group)
+    shown = {pairs[0][1], outer, pairs[3][1], pairs[4][1], pairs[5][1]}
+    assert {address.partition("@")[0] for address in named} == shown
+    for address in named:
         assert session.recover(address).content
         assert expanded(session, address)

@@ -18,7 +18,7 @@ from tests.core.test_display import COMMANDS, anything
 from tests.making.generated import blocks, hostile_blocks, json_objects, json_values, texts
 
 STUB = re.compile(
-    r"\[archived (B[1-9]\d*@[0-9a-f]{6}: [^\[\]\n]*; recover B[1-9]\d*|"
+    r"\[archived (B7@[0-9a-f]{6}, (9 B|[\d,]+ tokens)(; [^\[\]\n]+)?|"
     r"G[1-9]\d*@[0-9a-f]{6}, steps 2–31: [^\[\]\n]*3 blocks, [^\[\]\n]*)\]"
 )
 
@@ -99,6 +99,7 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
     for stub in (
         stubs.stub(made, tokens=tokens, index=words, call=call, truncated=cut),
         stubs.stub(made, tokens=tokens, call=call, truncated=cut),
+        stubs.stub(made, tokens=tokens, called=True, call=call, truncated=cut),
         stubs.group_stub(
             Group(id="G3", members=("B7",), label=words[: stubs.INDEX]),
             steps=(2, 31),
@@ -114,21 +115,25 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
 
 
 @given(
-    st.sampled_from(["[archived B1@3fa9c1: user, 3 tokens; recover B1]", "x] [pruned B3]", "a\n[archived G1@3fa9c1: "])
+    st.sampled_from(["[archived B1@3fa9c1, 3 tokens; user]", "x] [pruned B3]", "a\n[archived G1@3fa9c1, steps 1–2: "])
 )
 def test_a_recorded_text_cannot_end_its_stub_or_begin_another(words: str) -> None:
     stub = stubs.stub(row(label=words, tool=words), index=words, call=words)
 
     assert (stub.count("["), stub.count("]")) == (1, 1)
-    assert stub.startswith("[archived B7@3fa9c1: ") and stub.endswith("; recover B7]")
+    assert stub.startswith("[archived B7@3fa9c1, 9 B; ") and stub.endswith("]")
 
 
 def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
-    assert stubs.stub(row(tool="Bash", label="3 failed"), tokens=1400, call="pytest", truncated=True) == (
-        "[archived B7@3fa9c1: tool_result of Bash, 1,400 tokens; arguments pytest; the recorded output was cut; "
-        "3 failed; recover B7]"
+    result = row(tool="Bash", label="3 failed", error=True)
+    assert stubs.stub(result, tokens=1400, call="pytest", truncated=True) == (
+        "[archived B7@3fa9c1, 1,400 tokens; the recorded output was cut; Bash pytest, failed]"
     )
-    assert stubs.stub(row(kind="assistant")) == "[archived B7@3fa9c1: assistant, 9 B; recover B7]"
+    assert stubs.stub(result, tokens=1400, called=True, call="pytest") == "[archived B7@3fa9c1, 1,400 tokens]"
+    assert stubs.stub(result, called=True, index="no disk") == "[archived B7@3fa9c1, 9 B; no disk]"
+    assert stubs.stub(result, way_back=False, index="no disk") == "[archived B7, 9 B; no disk]"
+    assert stubs.stub(row(kind="assistant")) == "[archived B7@3fa9c1, 9 B; assistant]"
+    assert stubs.stub(row(kind="assistant", label="I look")) == "[archived B7@3fa9c1, 9 B; I look]"
     assert (
         stubs.group_stub(
             Group(id="G3", members=("B7",), level=2, label="tests"),
