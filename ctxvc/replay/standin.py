@@ -53,21 +53,21 @@ class ToolCall(msgspec.Struct, frozen=True):
 Agent = Callable[[Sequence[Mapping[str, Any]], frozenset[str]], tuple[ToolCall, ...]]
 
 
-def manage(messages: Sequence[Mapping[str, Any]], named: frozenset[str]) -> tuple[ToolCall, ...]:
+def manage(messages: Sequence[Mapping[str, Any]], earlier: frozenset[str]) -> tuple[ToolCall, ...]:
     """The calls that it makes before it goes on with its work; mostly none.
 
     Above `HIGH` percent it archives the oldest rows of the newest dashboard, down to `LOW`; where that has no row that
     is old enough, the oldest results by their tags. Of the stubs, it recovers one that the newest message names by a
-    word of the stub or of the call above it. Blocks that it `named` before are not named again.
+    word of the stub or of the call above it. Blocks that it named in `earlier` calls are not named again.
     """
     texts = [text for message in messages for text in texts_of(message)]
     board = next((text for text in reversed(texts) if _BOARD.match(text) and "\nID " in text), "")
-    room = _room(board, messages[: -2 * YOUNG], named)
-    if room and room.blocks not in named:
+    room = _room(board, messages[: -2 * YOUNG], earlier)
+    if room and room.blocks not in earlier:
         return (room,)
     newest = set(_names("\n".join(texts_of(messages[-1])))) if messages else set()
     for block, about in reversed(list(_stubs(messages))):
-        if block not in named and not newest.isdisjoint(_names(about)):
+        if block not in earlier and not newest.isdisjoint(_names(about)):
             return (ToolCall("recover", block),)
     return ()
 
@@ -85,7 +85,7 @@ def _stubs(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
                 yield from ((match[1], f"{match[0].partition('; ')[2]} {called}") for match in _STUB.finditer(text))
 
 
-def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple[ToolCall, ...]:
+def fold(messages: Sequence[Mapping[str, Any]], _earlier: frozenset[str]) -> tuple[ToolCall, ...]:
     """Active compression: above `HIGH` percent it writes down what it knows, and folds what led to it.
 
     What it knows are the names that the prompt repeats most, and the model's newest words. It does so once in `APART`
@@ -107,7 +107,7 @@ def fold(messages: Sequence[Mapping[str, Any]], _named: frozenset[str]) -> tuple
 NOTED = "noted, "
 
 
-def _room(board: str, old: Sequence[Mapping[str, Any]], named: frozenset[str]) -> ToolCall | None:
+def _room(board: str, old: Sequence[Mapping[str, Any]], earlier: frozenset[str]) -> ToolCall | None:
     header = _BOARD.match(board)
     if header is None or int(header[1]) < HIGH:
         return None
@@ -125,7 +125,7 @@ def _room(board: str, old: Sequence[Mapping[str, Any]], named: frozenset[str]) -
         excess -= int(tokens.rpartition("→")[2])
     if names:
         return ToolCall("archive", ",".join(names), "; ".join(labels)[:160])
-    before = {block for blocks in named for block in blocks.split(",")}
+    before = {block for blocks in earlier for block in blocks.split(",")}
     tags = (match for message in old for text in texts_of(message) for match in _TAG.finditer(text))
     for block, amount, unit in (match.groups() for match in tags):
         if excess <= 0:
