@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 #: Named in each result that a stand-in took part in.
-MANAGER = "manager/1"
+MANAGER = "manager/2"
 FOLDER = "folder/1"
 #: The same of the fixed rules of a policy that could ask a model and has none.
 PLANNER = "planner's rules/1"
