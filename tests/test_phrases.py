@@ -55,7 +55,7 @@ def test_what_a_phrase_is_given_is_what_goes_into_it() -> None:
         places = {surface: placed(table[key]) for surface, table in TABLES.items()}
         assert set().union(*places.values()) == arguments, key
         for table in TABLES.values():
-            render(Phrase(key, **dict.fromkeys(arguments, "x")), table)
+            render(Phrase(key, **dict.fromkeys(arguments, 1)), table)
 
 
 def test_a_model_is_told_of_no_command_and_no_option() -> None:

@@ -108,5 +108,5 @@ def leaving(view: View, before: int, after: int, what: str) -> str:
 
 def excess(view: View, after: int) -> str:
     """The end of a reason where the budget is not met: by how much; empty where it is."""
-    most = after - view.budget.effective
-    return f"; that is {most:,} too many, and none of it may leave by this rule" if most > 0 else ""
+    over = after - view.budget.effective
+    return f"; that is {over:,} too many, and none of it may leave by this rule" if over > 0 else ""

@@ -70,7 +70,7 @@ class Default(Policy, frozen=True, kw_only=True):
         before, high = view.used, self.high(view.budget)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions, after = self._batch(view, int(self._most(view.budget) * self.low_water))
+        actions, after = self._batch(view, int(self._reference(view.budget) * self.low_water))
         what = (
             f"{sum(len(action.targets) for action in actions)} blocks leave whose words stand elsewhere or are unused"
         )
@@ -82,13 +82,13 @@ class Default(Policy, frozen=True, kw_only=True):
         return self._batch(view, target)[0]
 
     def high(self, budget: Budget) -> int:
-        return int(self._most(budget) * self.trigger)
+        return int(self._reference(budget) * self.trigger)
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         return Terms(tools=tools, protocol=protocol.text(tools))
 
-    def _most(self, budget: Budget) -> int:
+    def _reference(self, budget: Budget) -> int:
         """The tokens that the shares are of."""
         return min(budget.effective, self.ceiling) if self.ceiling else budget.effective
 

@@ -21,7 +21,10 @@ from ctxvc.store.store import Store
 
 #: The tools by which an agent manages its context in a session of ours.
 CONTEXT_TOOLS = frozenset(
-    {"scope", "goto", "note", "scopes", "notes", "archive", "recover", "restore", "delete", "delimiter", "search"}
+    {
+        *("scope", "goto", "note", "scopes", "notes", "archive", "recover", "restore", "delete", "delimiter"),
+        *("search", "dashboard"),
+    }
 )
 
 

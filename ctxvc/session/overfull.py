@@ -33,9 +33,11 @@ def overfull(view: View, system: int, tools: int, *, needed: int) -> OverBudget:
     always = sizes[_SYSTEM] + sizes[_TOOLS]
     # The reserve grows with the budget where it is a share of it.
     budget = -(-needed * view.budget.window // view.budget.effective // _STEP) * _STEP + _STEP
+    largely_always = always * 2 > view.budget.effective
+    hint = Phrase("overhead-budget", budget=budget) if largely_always else Phrase("free-budget", budget=budget)
     return OverBudget(
         f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: {', '.join(parts)}",
-        hint=Phrase("overhead-budget" if always * 2 > view.budget.effective else "free-budget", budget=budget),
+        hint=hint,
     )
 
 

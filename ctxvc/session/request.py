@@ -189,8 +189,15 @@ class DashboardFeed:
         )
         if form != "cut" or self._context.terms.visible_board == "each" or view.ledger.meta.render < 2:
             return form
-        # A dashboard is not worth a cut by itself: it waits for one that something else makes.
-        return form if timing.cut_pays(view, before_reply(view.ledger)) else "none"
+        # A dashboard is not worth a cut by itself: it waits for one that something else makes. That it is time to act
+        # an agent that can is told at once: each such reminder comes once, and the cut makes room for those to come.
+        worth = self._nudge(view, last) or timing.cut_pays(view, before_reply(view.ledger))
+        return form if worth else "none"
+
+    def _nudge(self, view: View, last: dashboard_text.LastShown | None) -> str:
+        """What the agent is told to do now, if anything."""
+        reached = dashboard_text.crossed(last, self._context.totals(view), _percents(view.budget))
+        return self._context.terms.nudge(reached, self._unnoted(view))
 
     def _unnoted(self, view: View) -> int:
         """The number of steps without a note of which the agent is reminded."""

@@ -285,8 +285,8 @@ def test_two_plans_are_compared_where_the_judge_tells_them_apart(tmp_path: Path)
 
     def ask(text: str) -> str:
         if "## What both keep" not in text:
-            return answer(valid="PORT_0 = 48201" in text.partition("## The plan")[0])
-        return preference("A_better" if "PORT_0 = 48201" in _only(text, "A") else "B_better")
+            return answer(valid="PORT_6 = 48207" in text.partition("## The plan")[0])
+        return preference("A_better" if "PORT_6 = 48207" in _only(text, "A") else "B_better")
 
     own = asked(tmp_path, ask, pair=(WINDOW, "default"), talks=8)
     kinds = [type(record) for record in own.records]

@@ -35,13 +35,29 @@ def test_only_the_newest_board_counts() -> None:
     assert manage([_user(BOARD), _user(BOARD.replace("90 %", "40 %"))], frozenset()) == ()
 
 
-def test_a_stub_that_the_newest_message_names_is_recovered_once() -> None:
-    stub = "[archived B17@3fa9c1: tool_result of Read, 900 tokens; arguments src/git/store.py; recover B17]"
-    asks = [_user(stub), _user("now change src/git/store.py again")]
+def test_where_the_board_names_nothing_old_the_oldest_tags_leave() -> None:
+    young = "\n".join(line for line in BOARD.splitlines() if "r " not in line or " 2r " in line)
+    tagged = [_user(f"what a tool said\n[B{number} · 1.2k]") for number in range(2, 9)]
+    new = [_user("[B9 · 9.0k]")] * 7
 
-    assert manage(asks, frozenset()) == (ToolCall("recover", "B17"),)
-    assert manage(asks, frozenset({"B17"})) == ()
-    assert manage([_user(stub), _user("what a tool_result of arguments archived")], frozenset()) == ()
+    assert manage([*tagged, *new, _user(young)], frozenset()) == (ToolCall("archive", "B2,B3,B4"),)
+    assert manage([*tagged, *new, _user(young)], frozenset({"B2,B3"})) == (ToolCall("archive", "B4,B5,B6"),)
+    assert manage([*new, _user(young)], frozenset()) == ()
+    forged = [_user("\\[B2 · 9.0k]"), *new, _user(young)]
+    assert manage(forged, frozenset()) == ()
+
+
+def test_a_stub_that_the_newest_message_names_is_recovered_once() -> None:
+    called = {"type": "tool_use", "id": "c", "name": "Read", "input": {"path": "src/git/store.py"}}
+    stub = {"type": "tool_result", "tool_use_id": "c", "content": "[archived B17@3fa9c1, 900 tokens]"}
+    short = [{"role": "assistant", "content": [called]}, {"role": "user", "content": [stub]}]
+    alone = _user("[archived B17@3fa9c1, 900 tokens; Read src/git/store.py]")
+    for above in (short, [alone]):
+        asks = [*above, _user("now change src/git/store.py again")]
+
+        assert manage(asks, frozenset()) == (ToolCall("recover", "B17"),)
+        assert manage(asks, frozenset({"B17"})) == ()
+        assert manage([*above, _user("what a tool_result of arguments archived")], frozenset()) == ()
 
 
 def test_a_full_prompt_is_folded_behind_what_it_names_most() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from ctxvc.policies import parse
@@ -18,7 +20,9 @@ def test_no_result_is_withheld_where_older_blocks_could_have_left(policy: str, b
     """Of the blockings that were read by eye, all could have been spared: 2 of 2, 5 of 5, 5 of 6, 4 of 4."""
     meter = Meter(None)
     results = 0
-    for conversation in conversations_in(trajectories()[20:50:10]):
+    # A failure here is mended by looking at the recording, so those that nothing is tuned on are left out.
+    looked_at = (one for one in conversations_in(trajectories()[20::10]) if not one.aside)
+    for conversation in islice(looked_at, 3):
         figures = withheld(conversation, parse(policy), budget, meter)
         assert figures.needless == (), conversation.id
         results += figures.results

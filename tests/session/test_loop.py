@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
@@ -167,15 +168,32 @@ def test_another_model_is_sent_what_it_takes(session: Session) -> None:
     assert session.ledger().meta.cuts
 
 
-def test_dashboards_leave_together_before_they_cost_too_much(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Begin.")
-    cuts = set()
-    for number in range(30):
-        agent.step(output(number, 20))
-        session.pin([row.id for row in session.ledger().rows()][-1])
-        cuts.add(session.ledger().meta.cuts)
-    assert len(cuts) > 2
+def test_the_board_of_each_call_takes_the_place_of_the_one_before(place: Path) -> None:
+    with create(place, policy=SelfManaged(board="each")) as session:
+        agent = Agent(session)
+        agent.say("Begin.")
+        cuts = set()
+        for number in range(10):
+            agent.step(output(number, 20))
+            cuts.add(session.ledger().meta.cuts)
+            assert len(_boards(session.request().body())) == 1
+        assert len(cuts) > 5
+
+
+def test_boards_that_would_cost_too_much_wait_for_a_cut(place: Path) -> None:
+    """They are no reason for one, except where they say that it is time to make room."""
+    with create(place, policy=SelfManaged()) as session:
+        agent = Agent(session)
+        agent.say("Begin.")
+        while session.used() < session.budget.effective * 0.87:
+            agent.step(output(len(session.ledger()), 20))
+            session.pin([row.id for row in session.ledger().rows()][-1])  # a change that a board would tell
+        rows = list(session.ledger().rows())
+        boards = [session.body(row.id).decode() for row in rows if row.kind == "dashboard"]
+        assert agent.requests > len(boards) + 5
+        assert "past 85 %: make room with" in boards[-1]
+        assert len(session.ledger().meta.cuts) <= 2
+        assert len([row for row in rows if row.kind == "tool_result" and row.present]) == agent.requests
 
 
 @pytest.mark.parametrize("calibration", [(1500, 0), (3000, 2_000)])
@@ -190,8 +208,10 @@ def test_dashboards_cost_no_more_where_the_provider_counts_otherwise(
         agent.step(output(number, 20))
         session.pin([row.id for row in session.ledger().rows()][-1])
     assert session.ledger().meta.calibration == calibration
-    shown = [row for row in session.ledger().rows() if row.kind == "dashboard"]
-    assert len(shown) > 5
+    boards = _boards(session.request().body())
+    tokens = sum(map(session._context.meter.count, boards)) * calibration[0]
+    # The agent sees at each call that they do not cost more; here that there was no room for another.
+    assert len(boards) > 1 and tokens > session.budget.dashboard_cap * 1000 // 2
 
 
 @pytest.mark.parametrize("replied", [False, True])
