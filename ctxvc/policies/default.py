@@ -72,20 +72,24 @@ class Default(Policy, frozen=True, kw_only=True):
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
         actions = self._batch(view, int(self._most(view.budget) * self.low_water))
-        what = (
-            f"{sum(len(action.targets) for action in actions)} blocks leave whose words stand elsewhere or are unused"
-        )
         plan = Plan(actions=actions, actor=self.actor, pressure=bool(actions))
-        now = rehearse(view, plan).after if actions else view.ledger
+        now = view.ledger
+        # Old stubs leave only beside something else: else those of this batch would leave with the next call.
+        if tried := rehearse(view, plan):
+            plan = msgspec.structs.replace(plan, actions=(*actions, *_old_stubs(view, len(actions))))
+            now = rehearse(view, plan).after if len(plan.actions) > len(actions) else tried.after
+        count = sum(len(action.targets) for action in plan.actions)
+        what = f"{count} blocks leave whose words stand elsewhere or are unused"
         left = replace(view, ledger=now).used
-        after = replace(view, ledger=_with_cut(now)).used if actions else left
+        after = replace(view, ledger=_with_cut(now)).used if tried else left
         reason = leaving(view, before, after, what)
         if after < left > view.budget.effective:
             reason += f"; {left - view.budget.effective:,} are over the budget until the cut that comes with it"
         return msgspec.structs.replace(plan, reason=reason)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
-        return self._batch(view, target)
+        actions = self._batch(view, target)
+        return (*actions, *_old_stubs(view, len(actions)))
 
     def high(self, budget: Budget) -> int:
         return int(self._most(budget) * self.trigger)
@@ -114,8 +118,7 @@ class Default(Policy, frozen=True, kw_only=True):
             batch.append(departure)
             freed += departure.freed
         batch, freed = _without_excess(batch, freed, lambda tokens: used - view.calibrated(tokens) <= target)
-        actions = _actions(view, batch)
-        return (*actions, *_old_stubs(view, len(actions)))
+        return _actions(view, batch)
 
 
 def _with_cut(ledger: Ledger) -> Ledger:
