@@ -75,16 +75,16 @@ class Default(Policy, frozen=True, kw_only=True):
         plan = Plan(actions=actions, actor=self.actor, pressure=bool(actions))
         now = view.ledger
         # Old stubs leave only beside something else: else those of this batch would leave with the next call.
-        if tried := rehearse(view, plan):
+        if rehearsal := rehearse(view, plan):
             plan = msgspec.structs.replace(plan, actions=(*actions, *_old_stubs(view, len(actions))))
-            now = rehearse(view, plan).after if len(plan.actions) > len(actions) else tried.after
+            now = rehearse(view, plan).after if len(plan.actions) > len(actions) else rehearsal.after
         count = sum(len(action.targets) for action in plan.actions)
         what = f"{count} blocks leave whose words stand elsewhere or are unused"
-        left = replace(view, ledger=now).used
-        after = replace(view, ledger=_with_cut(now)).used if tried else left
+        until_cut = replace(view, ledger=now).used
+        after = replace(view, ledger=_with_cut(now)).used if rehearsal else until_cut
         reason = leaving(view, before, after, what)
-        if after < left > view.budget.effective:
-            reason += f"; {left - view.budget.effective:,} are over the budget until the cut that comes with it"
+        if after < until_cut > view.budget.effective:
+            reason += f"; {until_cut - view.budget.effective:,} are over the budget until the cut that comes with it"
         return msgspec.structs.replace(plan, reason=reason)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
