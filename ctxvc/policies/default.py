@@ -13,6 +13,7 @@ import msgspec
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan import rollup
 from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, is_fence
 from ctxvc.core.policy import Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
@@ -70,16 +71,25 @@ class Default(Policy, frozen=True, kw_only=True):
         before, high = view.used, self.high(view.budget)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions, after = self._batch(view, int(self._reference(view.budget) * self.low_water))
-        what = (
-            f"{sum(len(action.targets) for action in actions)} blocks leave whose words stand elsewhere or are unused"
-        )
-        return Plan(
-            actions=actions, actor=self.actor, reason=leaving(view, before, after, what), pressure=bool(actions)
-        )
+        actions = self._batch(view, int(self._reference(view.budget) * self.low_water))
+        plan = Plan(actions=actions, actor=self.actor, pressure=bool(actions))
+        now = view.ledger
+        # Old stubs leave only beside something else: else those of this batch would leave with the next call.
+        if rehearsal := rehearse(view, plan):
+            plan = msgspec.structs.replace(plan, actions=(*actions, *_old_stubs(view, len(actions))))
+            now = rehearse(view, plan).after if len(plan.actions) > len(actions) else rehearsal.after
+        count = sum(len(action.targets) for action in plan.actions)
+        what = f"{count} blocks leave whose words stand elsewhere or are unused"
+        until_cut = replace(view, ledger=now).used
+        after = replace(view, ledger=_with_cut(now)).used if rehearsal else until_cut
+        reason = leaving(view, before, after, what)
+        if after < until_cut > view.budget.effective:
+            reason += f"; {until_cut - view.budget.effective:,} are over the budget until the cut that comes with it"
+        return msgspec.structs.replace(plan, reason=reason)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
-        return self._batch(view, target)[0]
+        actions = self._batch(view, target)
+        return (*actions, *_old_stubs(view, len(actions)))
 
     def high(self, budget: Budget) -> int:
         return int(self._reference(budget) * self.trigger)
@@ -92,12 +102,13 @@ class Default(Policy, frozen=True, kw_only=True):
         """The tokens that the shares are of."""
         return min(budget.effective, self.ceiling) if self.ceiling else budget.effective
 
-    def _batch(self, view: View, target: int) -> tuple[tuple[Action, ...], int]:
-        """The actions that bring the prompt down to `target` tokens, and its tokens after them, as far as foreseen."""
+    def _batch(self, view: View, target: int) -> tuple[Action, ...]:
+        """The actions that bring the prompt down to `target` tokens, as far as foreseen."""
         # A batch comes with a cut, so what that takes need not be freed.
-        meta = msgspec.structs.replace(view.ledger.meta, cuts=cut.before_reply(view.ledger))
-        ahead = replace(view, ledger=view.ledger.with_meta(meta))
+        ahead = replace(view, ledger=_with_cut(view.ledger))
         used, freed = ahead.used, 0
+        if used <= target:
+            return ()
         stays = _stays(view, self.protect)
         free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
         batch: list[Departure] = []
@@ -107,8 +118,12 @@ class Default(Policy, frozen=True, kw_only=True):
             batch.append(departure)
             freed += departure.freed
         batch, freed = _without_excess(batch, freed, lambda tokens: used - view.calibrated(tokens) <= target)
-        actions = _actions(view, batch)
-        return (*actions, *_old_stubs(view, len(actions))), used - view.calibrated(freed)
+        return _actions(view, batch)
+
+
+def _with_cut(ledger: Ledger) -> Ledger:
+    """The ledger as it is behind the cut that comes with a batch."""
+    return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cut.before_reply(ledger)))
 
 
 def _without_excess(

@@ -52,7 +52,8 @@ def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal
     single = tuple(Action(verb="archive", targets=(block,)) for action in steps for block in action.targets)
     results = _results(view, protect - newest, only=newest)
     rehearsal: Rehearsal | None = None
-    for actions, spared in ((first, protect), (old, protect), ((*old, *results, *single), protect - newest)):
+    again = tuple(_again(view, protect - newest))
+    for actions, spared in ((first, protect), (old, protect), ((*old, *results, *single, *again), protect - newest)):
         rehearsal = _enough(view, actions, low, target, spared)
         if view.calibrated(rehearsal.tokens_after) <= target:
             return rehearsal
@@ -61,7 +62,8 @@ def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal
     before = {row.id: row for row in (*_bound_thinking(view.ledger), *_owed(view, newest))}
     alone = replace(view, ledger=view.ledger.with_rows(before.values()))
     results = _results(alone, protect - newest, only=newest)
-    actions = (*old, *single, Action(verb="archive", targets=reply), *results)
+    again = tuple(_again(alone, protect - newest - set(reply)))
+    actions = (*old, *single, Action(verb="archive", targets=reply), *results, *again)
     ended = _enough(alone, actions, low, target, protect - newest - set(reply))
     if all(not row.present for row in ended.after.rows() if row.id in reply and row.kind == "tool_use"):
         rows = before | {row.id: row for row in ended.rows}
@@ -165,6 +167,21 @@ def _results(view: View, protect: frozenset[str], only: frozenset[str] | None = 
     ]
     results.sort(key=lambda row: (-view.price.body(row), row.number))
     return tuple(Action(verb="archive", targets=(row.id,)) for row in results)
+
+
+def _again(view: View, protect: frozenset[str]) -> Iterator[Action]:
+    """Archives of what is left between two texts that stay, together, and then of each block by itself.
+
+    Beside what left by now, a block joins its group, and saves what it did not.
+    """
+    runs: list[list[str]] = [[]]
+    for row in view.ledger.rows():
+        if _fence(row) or row.id in protect:
+            runs.append([])
+        elif row.state in ("visible", "masked") and row.kind not in cut.CUT:
+            runs[-1].append(row.id)
+    yield from (Action(verb="archive", targets=tuple(run)) for run in runs if len(run) > 1)
+    yield from (Action(verb="archive", targets=(block,)) for run in runs for block in run)
 
 
 def _steps(view: View, protect: frozenset[str]) -> Iterator[Action]:

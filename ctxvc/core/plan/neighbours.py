@@ -45,11 +45,11 @@ def _neighbours(draft: LedgerDraft, rows: Sequence[Row]) -> Iterator[str]:
     room = max(_TOGETHER, int(draft.budget * _SHARE)) - draft.tokens(rows)
     units: dict[str, None] = {}
     for place in range(first, last + 1):
-        if order[place] not in inside and (unit := _unit(draft, order[place], room)):
+        if order[place] not in inside and (unit := _unit(draft, order[place], room, inside)):
             units[unit] = None
     for outwards in (range(first - 1, -1, -1), range(last + 1, len(order))):
         for place in outwards:
-            unit = _unit(draft, order[place], room)
+            unit = _unit(draft, order[place], room, inside)
             if unit is None:
                 break
             if unit and unit not in units:
@@ -58,12 +58,15 @@ def _neighbours(draft: LedgerDraft, rows: Sequence[Row]) -> Iterator[str]:
     yield from units
 
 
-def _unit(draft: LedgerDraft, block: str, room: int) -> str | None:
-    """What joins at the place of a block: a block or group, empty where nothing stands, None for what stays."""
+def _unit(draft: LedgerDraft, block: str, room: int, inside: set[str]) -> str | None:
+    """What joins at the place of a block: a block or group, empty where nothing stands, None for what stays.
+
+    Those `inside` are about to leave.
+    """
     row = draft.rows[block]
     if row.kind == "dashboard" or is_cut(row, draft.ledger.meta) or not (row.present or row.stub or row.group):
         return ""
-    if not _is_gone(row) or any(draft.rows[half].present for half in draft.pair(block)[1:]):
+    if not _is_gone(row) or any(draft.rows[half].present and half not in inside for half in draft.pair(block)[1:]):
         return None
     if name := draft.around(row):
         return name if _joins(draft, name, room) else None

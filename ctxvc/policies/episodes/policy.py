@@ -9,6 +9,8 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import ClassVar, Literal, NamedTuple
 
+import msgspec
+
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Row, outermost
 from ctxvc.core.ledger.numbering import is_human
@@ -227,10 +229,20 @@ class _Bench(NamedTuple):
         """The tokens in the place of a block that is in the prompt, or blocked from it."""
         return cost_in_prompt(self.view, row)
 
+    @property
+    def _number(self) -> int:
+        """The largest that a group of the plan may have."""
+        return self.view.next_group + 3 * len(self.graph.episodes)
+
+    def answer(self, result: Row) -> int:
+        """The tokens in the place of an absent result that has no stub of its own: none without its call."""
+        call = self.rows.get(result.parent)
+        gathered = msgspec.structs.replace(result, group=f"G{self._number}")
+        return self.view.price.text(stubs.absent(gathered)) if call and call.present else 0
+
     def stub(self, rows: list[Row], index: str, *, level: int) -> int:
         """The tokens of the stub of a group of these blocks, whichever number it gets in this plan."""
-        number = self.view.next_group + 3 * len(self.graph.episodes)
-        group = Group(id=f"G{number}", members=(), level=level, label=display.one_line(index, stubs.INDEX))
+        group = Group(id=f"G{self._number}", members=(), level=level, label=display.one_line(index, stubs.INDEX))
         tokens = sum(map(self.view.price.body, rows))
         return self.view.price.text(header(group, rows, tokens, way_back=self.view.handles))
 
@@ -318,6 +330,8 @@ def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
     if len(units) > 1 or any("\n" in one.stub for one in absent.values()):
         index = f"outputs of {episode.title}"
         cost = sum(bench.view.price.text(one.stub) for one in absent.values())
+        # Behind the one stub, a call that stays still waits for an answer in the place of each other stub.
+        cost -= sum(bench.answer(unit_rows[0]) for unit_rows in list(units.values())[1:])
         saves = cost - bench.stub([row for unit_rows in units.values() for row in unit_rows], index, level=2)
         if saves > 0:
             yield _Move(Action(verb="archive", targets=tuple(units), index=index), saves)
