@@ -614,9 +614,14 @@ def test_one_group_of_twenty_thousand_blocks_is_looked_through_once(store: Store
         row = Row(id="B1", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=1, sha256="0" * 64)
         rows = {name: msgspec.structs.replace(row, id=name, group="G1") for name in names}
         group = Group(id="G1", members=tuple(names))
-        start = time.process_time()
-        assert list(disagreements({}, {"G1": group}, {"G1"}, {k: (None, v) for k, v in rows.items()}, rows.get)) == []
-        took.append(time.process_time() - start)
+        runs = []
+        for _ in range(3):  # the best of three has no collection of garbage in it
+            start = time.process_time()
+            assert (
+                list(disagreements({}, {"G1": group}, {"G1"}, {k: (None, v) for k, v in rows.items()}, rows.get)) == []
+            )
+            runs.append(time.process_time() - start)
+        took.append(min(runs))
 
     assert took[1] < 3 * took[0] + 0.05
 
