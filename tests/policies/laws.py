@@ -48,8 +48,12 @@ _AMOUNT = re.compile(r"(?<![\w-])[0-9][0-9,]*(?= )")
 _ADDRESS = re.compile(r"\b([BG][0-9]+)@")
 
 
-#: Tokens: what saves fewer is no reason to break the cached prefix once more.
-TRIFLE = 8
+#: Tokens, about those of a stub: where a budget cannot be met, so few are no reason to break the cached prefix again.
+TRIFLE = 32
+#: Tokens of the smallest budget: a few stubs fit.
+_LEAST = 100
+#: Every request asks the guard: beside what left before one, a block may save what it did not.
+_REQUESTS = 4
 
 
 def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> Rehearsal:
@@ -113,8 +117,8 @@ def check_generated(policy: Policy, data: st.DataObject) -> Rehearsal:
             plan = data.draw(plans(run.ledger, actors=["agent", "guard"]))
             moved(run, rehearse(run.view(10**6), plan, roll_up=data.draw(st.booleans())))
     cost = measure(run.ledger, run.view().price)
-    shares = [max(1, cost * budget // BUDGETS[-1]) for budget in BUDGETS]
-    return check(policy, run.view(data.draw(st.sampled_from([100, 400, 2_000, 10**6, *shares]))), run)
+    shares = [max(_LEAST, cost * budget // BUDGETS[-1]) for budget in BUDGETS]
+    return check(policy, run.view(data.draw(st.sampled_from([_LEAST, 400, 2_000, 10**6, *shares]))), run)
 
 
 # --- what left can be had again
@@ -189,21 +193,26 @@ def _over_is_told(plan: Plan, settled: View) -> None:
     over = left - settled.budget.effective
     told = [_number(amount) for amount in _OVER.findall(plan.reason)]
     told += [_number(used) - _number(budget) for used, budget in _NOTHING.findall(plan.reason)]
-    if any(abs(amount - over) <= 8 + over // 50 for amount in told):
+    if any(abs(amount - over) <= TRIFLE + over // 50 for amount in told):
         return
     stays = _STAYS.findall(plan.reason)
     assert stays, f"{over:,} over the budget without a word of it: {plan.reason}"
     made_of = settled.calibrated(sum(_number(amount) for amount in _AMOUNT.findall(stays[-1])))
     texts = sum(cost_of(slot, settled.price) for slot in outline(settled.ledger) if slot.show == "text")
-    assert abs(left - made_of) <= settled.calibrated(texts) + 8, f"{left:,} are left, not {made_of:,}: {plan.reason}"
+    assert abs(left - made_of) <= settled.calibrated(texts) + TRIFLE, (
+        f"{left:,} are left, not {made_of:,}: {plan.reason}"
+    )
 
 
 def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
     """It comes below the budget; or nothing is left that may leave, and for each block there is a reason why not."""
-    guarded = guard(settled)
-    assert guarded is not None
-    view = after(settled, _with_cut(guarded.after, cut.before_reply(guarded.after)))
-    assert not problems(view, run), "invalid behind the guard"
+    view = settled
+    for _ in range(_REQUESTS):
+        guarded = guard(view)
+        if not guarded:
+            break
+        view = after(view, _with_cut(guarded.after, cut.before_reply(guarded.after)))
+        assert not problems(view, run), "invalid behind the guard"
     assert all(
         row.present for row in view.ledger.rows() if is_human(row.role, row.origin) and settled.ledger[row.id].present
     )
@@ -217,7 +226,8 @@ def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
     assert not more or more.freed < TRIFLE, (
         f"{[(row.id, row.kind, view.price.body(row)) for row in more.rows[:5]]} could leave too"
     )
-    assert {problem.target for problem in more.problems} == {target for action in each for target in action.targets}
+    if not more:
+        assert {problem.target for problem in more.problems} == {block for action in each for block in action.targets}
 
 
 def _number(words: str) -> int:
