@@ -58,3 +58,12 @@ def human_bytes(count: int) -> str:
         if size < 999.95 or unit == "GB":
             break
     return f"{size:.1f} {unit}"
+
+
+def human_tokens(count: int) -> str:
+    """`640`, `2.3k`, `41k`, `1.2M`: tokens in at most four characters, in texts for a model and for people."""
+    if count < 1_000:
+        return str(count)
+    unit, name = (1_000, "k") if count < 999_500 else (1_000_000, "M")
+    amount = count / unit
+    return f"{amount:.1f}{name}" if amount < 9.95 else f"{amount:.0f}{name}"

@@ -161,9 +161,9 @@ def admit(
 ) -> _Admitted:
     """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
 
-    The first message of a human is pinned, a turn begins with a cut, and `texts` are admitted or blocked by their cost
-    in `view` (None if the entry has no texts), with `spare` tokens beside them. `previews` replaces a result's preview,
-    by its call; if all results together cost more than `batch` tokens, the largest are previewed.
+    The first message of a human is pinned, a turn begins with a cut where one pays, and `texts` are admitted or blocked
+    by their cost in `view` (None if the entry has no texts), with `spare` tokens beside them. `previews` replaces a
+    result's preview, by its call; if all results together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
     rows = entry.rows

@@ -67,7 +67,7 @@ def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message 
 
 def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> tuple[bool, str]:
     if cut:
-        return True, "a turn begins with a cut anyway"
+        return True, "a turn begins"
     decision = ask_timing(policy, view, rehearsal)
     return decision.now, decision.why
 

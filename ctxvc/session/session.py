@@ -325,7 +325,7 @@ class Session:
         newest = session_request.newest(self._context)
         turn_begins = session_request.turn_began(self.ledger())
         if turn_begins:
-            self.settle()  # a cut was made here anyway
+            self.settle()  # where a turn begins, a cut costs least
         if self.policy:
             self.rehearsal = session_policy.govern(self._context, self.policy, cut=turn_begins)
         self._dashboards.retire()

@@ -85,3 +85,12 @@ def test_a_larger_size_never_looks_smaller(one: int, two: int) -> None:
         return float(number) * {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}[unit]
 
     assert (one <= two) <= (size(one) <= size(two))
+
+
+@pytest.mark.parametrize(
+    ("count", "short"),
+    [(0, "0"), (999, "999"), (1_000, "1.0k"), (9_949, "9.9k"), (9_950, "10k"), (999_499, "999k"), (999_500, "1.0M"),
+     (9_949_999, "9.9M"), (12_345_678, "12M")],
+)  # fmt: skip
+def test_tokens_have_one_unit(count: int, short: str) -> None:
+    assert display.human_tokens(count) == short

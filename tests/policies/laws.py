@@ -257,7 +257,7 @@ def drive(
 ) -> Run:
     """Plays a recorded run under the policy, which is asked after each step, and checked after every so many.
 
-    As in a session, a turn begins with a cut, a committed plan comes with one, and the guard acts last.
+    A turn begins with a cut here, a committed plan comes with one, and the guard acts last.
     """
     run = Run()
     for number, message in enumerate(messages):

@@ -192,7 +192,7 @@ def test_algorithm_1_blocks_what_is_too_large_when_it_comes() -> None:
     loop.step(2, lazy, lambda _: "one giant line " * 20_000, "b")
     assert loop.log[-1] == "blocked"
     (blocked,) = (row for row in loop.run.ledger.rows() if row.state == "blocked")
-    assert "it ran, there is no room to show it" in blocked.stub
+    assert "it ran; too large to show whole" in blocked.stub
     assert recoverable(loop.run)
 
 

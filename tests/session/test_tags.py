@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from ctxvc.core.display import human_tokens
 from ctxvc.core.ledger import wire
-from ctxvc.core.prompt import formats, stub, tag
+from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import measure
@@ -77,15 +78,6 @@ def tag_of(session: Session, number: int) -> str:
     return session.ledger()[result_of(session, number)].tag
 
 
-@pytest.mark.parametrize(
-    ("tokens", "written"),
-    [(40, "40"), (999, "999"), (1000, "1.0k"), (2345, "2.3k"), (9999, "9.9k"), (10_000, "10k"), (23_456, "23k"),
-     (999_999, "999k"), (1_234_567, "1.2M"), (12_345_678, "12M")],
-)  # fmt: skip
-def test_a_size_is_short(tokens: int, written: str) -> None:
-    assert tag.size(tokens) == written
-
-
 def test_a_result_ends_with_its_tag_from_the_first_time_it_is_sent_on(session: Session) -> None:
     first = step(session, 1)
 
@@ -99,7 +91,7 @@ def test_a_result_ends_with_its_tag_from_the_first_time_it_is_sent_on(session: S
 @pytest.mark.parametrize("number", [1, 99_999])
 def test_a_tag_costs_eleven_tokens_at_most(number: int) -> None:
     assert all(
-        Meter(None).count(f"[B{number} · {tag.size(size)}]") <= 11 for size in (40, 999, 2345, 23_456, 1_234_567)
+        Meter(None).count(f"[B{number} · {human_tokens(size)}]") <= 11 for size in (40, 999, 2345, 23_456, 1_234_567)
     )
 
 

@@ -52,9 +52,9 @@ def gather(
             text = slot.text if is_preview else line
             texts[slot.row.id] = texts.get(slot.row.id, 0) + (view.price.text(text) if text else 0)
     hundredth = view.budget.effective / 100
-    if previews and view.calibrated(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
+    if previews and view.part(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
         stubs, target = texts, LEAST_WITH_PREVIEWS * hundredth
-    elif view.calibrated(sum(lines.values())) > MOST * hundredth:
+    elif view.part(sum(lines.values())) > MOST * hundredth:
         stubs, target = lines, LEAST * hundredth
     else:
         return ()
@@ -71,13 +71,13 @@ def gather(
         for part in _beginnings(draft, [step.rows for step in run]):
             leaving += part
             freed += sum(stubs.get(row.id, 0) for row in part)
-            if view.calibrated(total - freed + likely) <= target:
+            if view.part(total - freed + likely) <= target:
                 break
         group = _group(draft, leaving, actor) if freed else None
         if group:
             groups.append(group)
             total += view.price.text(group.stub) - freed
-        if view.calibrated(total) <= target:
+        if view.part(total) <= target:
             break
     return tuple(groups)
 

@@ -165,10 +165,10 @@ def clipped(value: str, width: int) -> str:
 def with_names(
     digest: Digest, text_of: TextOf, visible: Collection[str], tokens: Callable[[Row], int], limit: int
 ) -> Digest:
-    """The digest with names of what was in the exchanges: of at limit `limit` tokens together, about.
+    """The digest with names of what was in the exchanges: of about `limit` tokens together at most.
 
-    3 % of the size of each exchange, at least 10 tokens and at limit 80: what it defines, then what failed, then files,
-    then what stands in it limit often. No name that stands in the prompt (`visible`), no local, no name inside another.
+    3 % of the size of each exchange, from 10 to 80 tokens: what it defines, then what failed, then files, then what
+    occurs most often in it. No name that stands in the prompt (`visible`), no local, no name inside another.
     """
     room = int(limit * _PER_TOKEN)
     seen: set[str] = set(visible)

@@ -154,21 +154,11 @@ def group_stub(
     first, last = steps
     name = f"{group.id}@{digest[:6]}" if way_back else group.id
     span = f"steps {first}–{last}" if last > first else f"step {first}"
-    amount = amount_of(tokens) if tokens is not None else display.human_bytes(size)
+    amount = display.human_tokens(tokens) if tokens is not None else display.human_bytes(size)
     parts = [escaped(content or group.label, DIGEST), f"{blocks} block{'' if blocks == 1 else 's'}, {amount}"]
     return f"[archived {name}, {span}: {'; '.join(filter(None, parts))}]"
 
 
-def amount_of(tokens: int) -> str:
-    """`640`, `2.3k`, `41k`, `1.2M`: tokens, as every text of ours for a model has them."""
-    if tokens < 1_000:
-        return str(tokens)
-    thousands = tokens / 1_000
-    if thousands < 9.95:
-        return f"{thousands:.1f}k"
-    return f"{thousands:.0f}k" if thousands < 999.5 else f"{thousands / 1_000:.1f}M"
-
-
 def blocked(row: Row, *, tokens: int, way_back: bool = True) -> str:
-    """The stub of a result that does not fit: it has run, and it is stored whole. Its call stands above it."""
-    return f"[blocked {_name(row, way_back=way_back)}, {tokens:,} tokens: it ran, there is no room to show it]"
+    """The stub of a result that came in too large, or for which no room was left: it has run, and is stored whole."""
+    return f"[blocked {_name(row, way_back=way_back)}, {tokens:,} tokens: it ran; too large to show whole]"

@@ -11,6 +11,7 @@ from itertools import chain
 
 import msgspec
 
+from ctxvc.core.display import human_tokens
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.cut import newest_reply
@@ -26,14 +27,6 @@ Tokens = Callable[[Row], int]
 Body = Callable[[Row], bytes]
 
 
-def size(tokens: int) -> str:
-    """`847`, `2.3k`, `23k`, `1.2M`: a number of tokens in at most four characters."""
-    for unit, name in ((1_000_000, "M"), (1000, "k")):
-        if tokens >= unit:
-            return f"{tokens // (unit // 10) / 10:.1f}{name}" if tokens < 10 * unit else f"{tokens // unit}{name}"
-    return str(tokens)
-
-
 def tagged(
     rows: Iterable[Row], ledger: Ledger, *, count: Tokens, estimate: Callable[[int], int], body: Body
 ) -> Iterator[Row]:
@@ -44,7 +37,7 @@ def tagged(
     """
     for row in rows:
         if _lacks_tag(row) and (tokens := count(row)) >= LEAST and _takes_text(row, ledger, body):
-            yield msgspec.structs.replace(row, tag=f"[{row.id} · {size(estimate(tokens))}]")
+            yield msgspec.structs.replace(row, tag=f"[{row.id} · {human_tokens(estimate(tokens))}]")
 
 
 def due(ledger: Ledger) -> list[Row]:

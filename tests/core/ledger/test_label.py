@@ -147,14 +147,6 @@ def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("tokens", "amount"),
-    [(0, "0"), (999, "999"), (1_000, "1.0k"), (9_949, "9.9k"), (9_950, "10k"), (999_499, "999k"), (999_500, "1.0M")],
-)
-def test_tokens_have_one_unit(tokens: int, amount: str) -> None:
-    assert stubs.amount_of(tokens) == amount
-
-
 @given(json_objects)
 def test_a_stub_of_anything_passes_the_guard_only_as_ours(extra: dict[str, Any]) -> None:
     stub = stubs.stub(row(extra=extra))
