@@ -36,6 +36,7 @@ __all__ = [
     "knobs",
     "parse",
     "proposed",
+    "protecting",
     "spec",
     "units",
     "word",
@@ -88,6 +89,20 @@ def asking(policy: Policy, ask: Ask) -> Policy:
     if getattr(policy, "ask", ask) is not None:
         return policy
     return msgspec.structs.replace(policy, ask=ask)
+
+
+def protecting(policy: Policy, files: tuple[str, ...]) -> Policy:
+    """The policy that also keeps the files of these patterns in the prompt, as far as it would. Raises: BadInput."""
+    parts = policy.parts if isinstance(policy, Composed) else (policy,)
+    able = [isinstance(getattr(part, "protect", None), tuple) for part in parts]
+    if not any(able):
+        having = ", ".join(kind.name for kind in POLICIES if "protect" in knobs(kind))
+        raise BadInput(f"{spec(policy)[:80]} protects no files", hint=f"{having} does; `ctxvc pin` keeps single blocks")
+    made = tuple(
+        msgspec.structs.replace(part, protect=(*getattr(part, "protect"), *files)) if can else part  # noqa: B009
+        for part, can in zip(parts, able, strict=True)
+    )
+    return Composed(parts=made) if isinstance(policy, Composed) else made[0]
 
 
 def spec(policy: Policy) -> str:

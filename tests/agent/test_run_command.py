@@ -234,6 +234,18 @@ def test_who_gives_no_answer_has_said_no(monkeypatch: pytest.MonkeyPatch, capsys
 # --- how it ends
 
 
+def test_protected_files_are_part_of_the_policy_that_the_session_keeps(folder: Path) -> None:
+    task = ("do it", "--protect", "docs/*.md", "--protect", "SPEC.txt")
+    code, _, err = ran(folder, *task, script=[{"content": "Done."}])
+    assert code == 0, err
+    with Session.open(folder / ".ctxvc", "run-1") as session:
+        assert session.ledger().meta.policy == "default:protect=docs/*.md|SPEC.txt"
+    code, _, err = ran(folder, *task, "--policy", "window", script=[{"content": "Done."}])
+    assert code == 1 and "window protects no files" in err and "default does" in err
+    code, _, err = ran(folder, "--resume", "run-1", "--protect", "*.md", script=[{"content": "Done."}])
+    assert code == 2 and "needs --policy" in err
+
+
 def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> None:
     code, _, err = ran(folder, "do it", "--budget", "1000", script=[{"content": "Done."}])
     assert code == 1

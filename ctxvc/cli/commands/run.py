@@ -59,6 +59,13 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "--policy", "spec", metavar="POLICY", default="", help="What leaves the context, and who decides (default)."
 )
 @click.option(
+    "--protect",
+    "files",
+    metavar="GLOB",
+    multiple=True,
+    help="Files whose newest text stays in the context, as in 'docs/*.md'; repeatable.",
+)
+@click.option(
     "--budget",
     metavar="TOKENS",
     type=click.IntRange(min=1_000),
@@ -120,9 +127,9 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @json_option
 @click.pass_obj
 def run(
-    app: App, task: str, resume: str, name: str, model: str, spec: str, budget: int | None, window: int | None,
-    max_steps: int, max_tokens_total: int, max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...],
-    boxed: bool, bound: tuple[Path, ...], network: bool,
+    app: App, task: str, resume: str, name: str, model: str, spec: str, files: tuple[str, ...], budget: int | None,
+    window: int | None, max_steps: int, max_tokens_total: int, max_cost: float, yes: bool, script: Path | None,
+    names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
     """It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
     step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
@@ -135,13 +142,15 @@ def run(
 
     if not task.strip() and not resume:
         raise click.UsageError("give a task, or --resume SESSION")
+    if files and resume and not spec:
+        raise click.UsageError("--protect with --resume needs --policy, which takes the place of the run's own")
     if (bound or network) and not boxed:
         raise click.UsageError(f"{'--bind' if bound else '--network'} is for --sandbox")
     hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
     chosen = model_of(app, script)
     limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
     with (
-        _opened(app, resume, name, model, spec, budget or 0, window or 0, chosen, limits) as session,
+        _opened(app, resume, name, model, spec, files, budget or 0, window or 0, chosen, limits) as session,
         stopping() as event,
         _isolated(app.output, hands),
     ):
@@ -176,7 +185,16 @@ def run(
 
 @contextmanager
 def _opened(
-    app: App, resume: str, name: str, model: str, spec: str, budget: int, window: int, chosen: Model, limits: Limits
+    app: App,
+    resume: str,
+    name: str,
+    model: str,
+    spec: str,
+    files: tuple[str, ...],
+    budget: int,
+    window: int,
+    chosen: Model,
+    limits: Limits,
 ) -> Iterator[Session]:
     """The session of the run, which no other run can use meanwhile: the one to resume, or a new one in the project.
 
@@ -185,6 +203,7 @@ def _opened(
     from ctxvc.agent import start
     from ctxvc.cli.policy_option import parsed
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
+    from ctxvc.policies import protecting
     from ctxvc.session.session import Session
     from ctxvc.tokens import models
 
@@ -201,6 +220,7 @@ def _opened(
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec or "default", app.folder)
+    policy = protecting(policy, files) if files else policy
     is_new = not (path / "HEAD").exists()
     name = resume or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
