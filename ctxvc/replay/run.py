@@ -267,8 +267,8 @@ def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
     return events
 
 
-#: Operations by which messages come in, and a session is set up.
-_NO_EVENTS = frozenset({"step", "session", "settings"})
+#: Operations by which messages come in, with their tags, and a session is set up.
+_NO_EVENTS = frozenset({"step", "session", "settings", "tag"})
 
 
 def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
