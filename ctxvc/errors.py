@@ -21,7 +21,7 @@ class Phrase:
 
     __slots__ = ("arguments", "key")
 
-    def __init__(self, key: str, **arguments: str | int) -> None:
+    def __init__(self, key: str, **arguments: str | int | Phrase) -> None:
         self.key = key
         self.arguments = arguments
 
@@ -41,7 +41,12 @@ class Phrase:
 
 def render(text: str | Phrase, table: dict[str, str]) -> str:
     """The text in the words of a surface, whose table has an entry for each key. Plain text is the same for all."""
-    return table[text.key].format_map(text.arguments) if isinstance(text, Phrase) else text
+    if not isinstance(text, Phrase):
+        return text
+    rendered = {
+        name: render(value, table) if isinstance(value, Phrase) else value for name, value in text.arguments.items()
+    }
+    return table[text.key].format_map(rendered)
 
 
 class CtxvcError(Exception):
@@ -153,6 +158,7 @@ PYTHON: dict[str, str] = {
     "list-knobs": "`ctxvc policies` lists the knobs and what they are",
     "name-policy": "name it again: Session.open(…, policy=…)",
     # parts read back: what a remark offers, and the call for the next part
+    "next-path": "{address} --path {path}",
     "next-lines": "recover {address} --lines {lines}",
     "next-chars": "recover {address} --chars {chars}",
     "next-matches": "recover {address} --grep {pattern} --lines {lines}",

@@ -165,12 +165,13 @@ def server(find: Callable[[], Path], default: str = "") -> MCPServer:
         lines: Annotated[str, Field(description="only these lines, as in 41:80")] = "",
         chars: Annotated[str, Field(description="only these characters, as in 1:4000, of a very long line")] = "",
         grep: Annotated[str, Field(description="only lines that match this regular expression")] = "",
+        path: Annotated[str, Field(description="of JSON, only the value there, as in items[0].name")] = "",
         max_tokens: Annotated[int, Field(ge=1, le=MOST, description="how much to read at once")] = PART,
         session: _Session = "",
     ) -> Recovered:
         """Read a recorded block, or a part of it, whether or not it is still in your context. Each reading is counted
         in the recording. A large block comes in parts."""
-        return recorded.recover(address, lines, chars, grep, max_tokens, session)
+        return recorded.recover(address, lines, chars, grep, path, max_tokens, session)
 
     @mcp_server.tool(title="Search the recording", annotations=_READS)
     def search(
@@ -229,11 +230,17 @@ class _Recorded:
             newest = [NoteItem(item.block, item.step, item.text) for item in all_notes[-LISTED:]]
             return Notes(session.name, scope or session.scope, newest, len(all_notes) - len(newest))
 
-    def recover(self, address: str, lines: str, chars: str, grep: str, most: int, name: str) -> Recovered:
+    def recover(self, address: str, lines: str, chars: str, grep: str, path: str, most: int, name: str) -> Recovered:
         with self._session(name, ToolError) as session:
             try:
                 part = session.recover(
-                    address, lines=lines, chars=chars, grep=grep or None, most=min(most, MOST), bounded=False
+                    address,
+                    lines=lines,
+                    chars=chars,
+                    grep=grep or None,
+                    path=path,
+                    most=min(most, MOST),
+                    bounded=False,
                 )
             except NoRoom as error:  # the host's context is not ours: a number can only be too small
                 raise NoRoom(str(error), hint="ask for more max_tokens") from error

@@ -65,6 +65,7 @@ COMMAND_LINE: dict[str, str] = {
     "list-knobs": "`ctxvc policies` lists the knobs and what they are",
     "name-policy": "name it again: --policy FILE.py:CLASS, in Python Session.open(…, policy=…)",
     # parts read back: the offer of a remark, and the call for the next part
+    "next-path": "{address} --path {path}",
     "next-lines": "recover {address} --lines {lines}",
     "next-chars": "recover {address} --chars {chars}",
     "next-matches": "recover {address} --grep {pattern} --lines {lines}",

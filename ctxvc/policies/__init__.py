@@ -97,12 +97,12 @@ def protecting(policy: Policy, files: tuple[str, ...]) -> Policy:
     able = [isinstance(getattr(part, "protect", None), tuple) for part in parts]
     if not any(able):
         having = ", ".join(kind.name for kind in POLICIES if "protect" in knobs(kind))
-        raise BadInput(f"{spec(policy)[:80]} protects no files", hint=f"{having} does; `ctxvc pin` keeps single blocks")
-    made = tuple(
+        raise BadInput(f"{spec(policy)[:80]} protects no files", hint=f"{having} does; a pin keeps a single block")
+    protected = tuple(
         msgspec.structs.replace(part, protect=(*getattr(part, "protect"), *files)) if can else part  # noqa: B009
         for part, can in zip(parts, able, strict=True)
     )
-    return Composed(parts=made) if isinstance(policy, Composed) else made[0]
+    return Composed(parts=protected) if isinstance(policy, Composed) else protected[0]
 
 
 def spec(policy: Policy) -> str:

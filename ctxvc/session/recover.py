@@ -34,6 +34,7 @@ def part(
     lines: str = "",
     chars: str = "",
     grep: str | None = None,
+    path: str = "",
     most: int = 0,
     bounded: bool = True,
     seconds: float = patterns.TOOL_SECONDS,
@@ -47,7 +48,7 @@ def part(
     tokens beside it.
     """
     context.stored.refresh()
-    reading = partial(_reading, context, address, lines=lines, chars=chars, grep=grep, seconds=seconds)
+    reading = partial(_reading, context, address, lines=lines, chars=chars, grep=grep, path=path, seconds=seconds)
     if not bounded:
         tokens = most or _UNBOUNDED
     else:
@@ -67,7 +68,15 @@ def part(
 
 
 def _reading(
-    context: Context, address: str, tokens: int, *, lines: str, chars: str, grep: str | None, seconds: float
+    context: Context,
+    address: str,
+    tokens: int,
+    *,
+    lines: str,
+    chars: str,
+    grep: str | None,
+    path: str,
+    seconds: float,
 ) -> tuple[Recovered, Resolved | None]:
     """At most so many tokens of what is addressed, and what that is."""
     resolved = addresses.target(context.stored, address)
@@ -89,6 +98,7 @@ def _reading(
         lines=line_span,
         chars=recover.span(chars) if chars else None,
         grep=grep,
+        path=path,
         until=lambda pattern: pattern.until(seconds, time.monotonic),
         most=tokens,
         count=context.meter.count,

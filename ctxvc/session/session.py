@@ -523,6 +523,7 @@ class Session:
         lines: str = "",
         chars: str = "",
         grep: str | None = None,
+        path: str = "",
         most: int = 0,
         bounded: bool = True,
         seconds: float = TOOL_SECONDS,
@@ -532,7 +533,8 @@ class Session:
 
         At most `most` tokens, the offload threshold, and the free room, so that it is never offloaded itself (a person
         has no such bounds: not `bounded`). Its header names its content and the call for the next part. The access is
-        recorded. `lines` and `chars` are ranges as in `41:80`. A person may read deleted blocks, an agent may not. The
+        recorded. `lines` and `chars` are ranges as in `41:80`, `path` that of a value in a JSON text, as in
+        `items[0].name`. A person may read deleted blocks, an agent may not. The
         search for `grep` may take `seconds`; 0 for no limit.
         With `reserved`, what is read is to come in as a result, and so many counted tokens with it: older blocks leave
         for it as for any result.
@@ -549,6 +551,7 @@ class Session:
             lines=lines,
             chars=chars,
             grep=grep,
+            path=path,
             most=most,
             bounded=bounded,
             seconds=seconds,

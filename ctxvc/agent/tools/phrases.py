@@ -75,6 +75,7 @@ MODEL: dict[str, str] = {
     "list-knobs": "",
     "name-policy": "",
     # parts read back: what a remark offers, and the call for the next part
+    "next-path": "{address} path {path}",
     "next-lines": "recover {address} lines {lines}",
     "next-chars": "recover {address} chars {chars}",
     "next-matches": "recover {address} grep {pattern} lines {lines}",

@@ -32,6 +32,7 @@ from ctxvc.store import format as fmt
 @click.option("--chars", metavar="A:B", default="", help="Only these characters, counted from 1.")
 @click.option("--grep", "pattern", metavar="RE", default=None, help="Only lines in which this is found.")
 @click.option("-F", "fixed", is_flag=True, help="Take RE as a fixed text.")
+@click.option("--path", metavar="PATH", default="", help="Of JSON, only the value there, as in items[0].name.")
 @timeout_option
 @click.option("--max-tokens", "most", metavar="N", type=click.IntRange(1), default=None, help="At most so many tokens.")
 @click.option("--all", "everything", is_flag=True, help="Of a group, the bytes of all its blocks.")
@@ -46,6 +47,7 @@ def recover(
     chars: str,
     pattern: str | None,
     fixed: bool,
+    path: str,
     timeout: float,
     most: int | None,
     everything: bool,
@@ -62,7 +64,7 @@ def recover(
     if pattern is not None and fixed:
         pattern = re.escape(pattern)
     bounded = actor == "agent" or add
-    part = bool(lines or chars or pattern is not None or most)
+    part = bool(lines or chars or pattern is not None or path or most)
     if (as_file or everything) and (part or bounded):
         raise click.UsageError(
             "--file and --all give a person whole blocks: they go with no option that gives a part, nor with --add"
@@ -72,7 +74,14 @@ def recover(
             _as_file(app, session, address)
         elif bounded or part or (_is_group(address) and not everything):
             recovered = session.recover(
-                address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout
+                address,
+                lines=lines,
+                chars=chars,
+                grep=pattern,
+                path=path,
+                most=most or 0,
+                bounded=bounded,
+                seconds=timeout,
             )
             if add:
                 session.add(f"{recovered.heading(COMMAND_LINE)}\n{recovered.content}")

@@ -16,7 +16,7 @@ from ctxvc.core import display as text
 from ctxvc.core import patterns
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
-from ctxvc.core.prompt import stub
+from ctxvc.core.prompt import json_path, stub
 from ctxvc.errors import PYTHON, BadInput, Phrase, Refused, render
 
 Measure = Literal["lines", "characters", "matches"]
@@ -100,6 +100,7 @@ def recovered(
     lines: Range | None = None,
     chars: Range | None = None,
     grep: str | None = None,
+    path: str = "",
     until: Callable[[patterns.Pattern], patterns.Pattern] = lambda pattern: pattern,
     most: int,
     count: Count,
@@ -107,7 +108,8 @@ def recovered(
 ) -> Recovered:
     """As much of a block as `most` tokens hold, from the beginning of what is asked for on.
 
-    Whole lines; where one alone is too long, characters of it. With `grep` only lines that match, with their numbers;
+    Whole lines; where one alone is too long, characters of it. `path` takes the value there of a text that is JSON, and
+    lines and characters are counted within it. With `grep` only lines that match, with their numbers;
     `until` gives the pattern for it an end. `address` is what the block is called in calls, by default its id.
     Raises: BadInput for a range or pattern that makes no sense, Slow where it takes too long, Refused where `most`
     leaves no room for anything.
@@ -116,7 +118,11 @@ def recovered(
     if row.kind in ("image", "document") and row.ext != "json":
         return _named_only(row, body, address, count)
     value = readable(row, body)
-    reader = _Reader(row.handle, address, value, _remarks(row, body, value, address), most, count)
+    remarks = _remarks(row, body, value, address)
+    called: str | Phrase = address
+    if path:
+        value, called = json_path.values(value, path), Phrase("next-path", address=address, path=_quoted(path))
+    reader = _Reader(row.handle, called, value, remarks, most, count)
     if grep is not None:
         if chars:
             raise BadInput("a pattern is searched for in lines, not in characters", hint=Phrase("grep-lines"))
@@ -141,7 +147,7 @@ class _Reader(msgspec.Struct, frozen=True):
     """A text that parts are taken of, each of at most `most` tokens. `remarks` stand in every header."""
 
     handle: str
-    address: str
+    address: str | Phrase
     text: str
     remarks: tuple[Phrase, ...]
     most: int
