@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "undo": "Take back the last change of the prompt in this scope.",
         "plan": "Show what a policy would take out of the prompt, and why.",
         "compact": "Make room now: clear old results, and summarise where need be.",
+        "model": "Show the session's model and thresholds, or go on with another model.",
         "note": "Write down what was learned: a commit, and a block that stays.",
         "notes": "List the notes of a scope, oldest first, inherited ones included.",
         "scope": "Open a new scope and go there.",

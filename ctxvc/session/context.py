@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -303,7 +304,28 @@ class Context:
         return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.part, body=body)
 
     def set(self, fields: Mapping[str, Any]) -> None:
-        """Sets the fields of `ctxvc.json` that differ; does nothing if none does.
+        """Sets the fields of `ctxvc.json` that differ; does nothing if none does."""
+        settings, new = self._settings(fields)
+        if new:
+            changes = ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
+            self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
+
+    def under(self, fields: Mapping[str, Any]) -> View:
+        """The view of the prompt as it would be once these fields are set. Nothing is written."""
+        ledger = self.ledger()
+        ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, **self._settings(fields)[1]))
+        price = Prices(self.meter, self.bodies(), ledger.meta.model)
+        price.load([row for row in ledger.rows() if row.present])
+        return replace(
+            self.view(),
+            ledger=ledger,
+            price=price,
+            budget=budget_of(ledger, self.terms.ladder),
+            calibration=ledger.meta.calibration,
+        )
+
+    def _settings(self, fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The settings that differ, and with them what else of `ctxvc.json` changes; both empty if none differs.
 
         Another model has its own window, counts in its own way, and cannot read this one's thinking. As long as the
         calibration is a guess, it goes with the window.
@@ -315,12 +337,9 @@ class Context:
             after = ledger.with_meta(msgspec.structs.replace(ledger.meta, **settings))
             settings = {"calibration": self.start(after), **settings}
         new = {name: value for name, value in settings.items() if value != getattr(ledger.meta, name)}
-        if not new:
-            return
-        changes = ", ".join(f"{name} {value}" for name, value in sorted(new.items()))
-        if another and ledger.meta.model:
-            new |= {"cuts": cuts.at_turn(ledger), **newest_rendering(ledger.meta)}
-        self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
+        if new and another and ledger.meta.model:
+            return new, {**new, "cuts": cuts.at_turn(ledger), **newest_rendering(ledger.meta)}
+        return new, new
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:

@@ -257,6 +257,10 @@ class Session:
         """
         self._context.set(fields)
 
+    def under(self, **fields: Any) -> View:
+        """The view of the prompt as it would be once `set` has set these fields. Nothing is written."""
+        return self._context.under(fields)
+
     def prompt(self) -> Request:
         """The next call as it would be sent. Nothing is written."""
         snapshot = revisions.now(self.stored)

@@ -73,6 +73,7 @@ ASKED = {
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
     "ctxvc.install_hooks/1": ["install", "git-hooks"],
     "ctxvc.why/1": ["why", LINKED],
+    "ctxvc.model/1": ["model"],
     "ctxvc.doctor/1": ["doctor"],
     "ctxvc.replay/1": ["replay", "demo", "--compare", "default,window", "--budget", "8k", "--no-store", "--jobs", "1"],
 }

@@ -1,0 +1,140 @@
+"""`model`: the session's model and its thresholds, or another model from the next call on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, LeftOut, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.output import Output, safe
+from ctxvc.errors import Refused
+
+if TYPE_CHECKING:
+    from ctxvc.core.plan.plan import Rehearsal
+    from ctxvc.core.view.view import View
+    from ctxvc.session.session import Session
+
+
+@command("model", "ctxvc model claude-haiku-4-5 --dry-run")
+@click.argument("name", metavar="[MODEL]", default="")
+@click.option("--window", metavar="TOKENS", type=click.IntRange(min=1_000),
+              help="Tokens that the model takes, where the table of models does not know.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
+@json_option
+@click.pass_obj
+def model(app: App, name: str, window: int | None, dry_run: bool) -> None:
+    """
+    With MODEL all thresholds follow its window, its tokens are counted by its own calibration, and the thinking of the
+    former model leaves. What would leave at the next call is rehearsed first: if not even that is enough, nothing
+    changes.
+    """
+    from ctxvc.session.session import Session
+
+    fields = {**({"model": name} if name else {}), **({"window": window} if window else {})}
+    if not fields or dry_run:
+        with app.reading() as stored:
+            answer = _answer(Session(stored, actor="user"), fields, changed=False)
+    else:
+        with app.acting() as session:
+            answer = _answer(session, fields, changed=True)
+            session.set(**fields)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(_lines(app.output, answer, changed=bool(fields) and not dry_run))
+
+
+def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> ModelAnswer:
+    """What the session is under these settings. Raises: Refused where the prompt cannot fit."""
+    from ctxvc.core.plan.guard import guard
+    from ctxvc.core.plan.rehearse import rehearse
+    from ctxvc.core.view.budget import check
+    from ctxvc.policies import parse
+    from ctxvc.policies.run import ask_plan
+    from ctxvc.tokens import models
+
+    former = session.ledger().meta.model
+    view = session.under(**fields)
+    check(view.budget)
+    policy = parse(view.ledger.meta.policy or "default")
+    rehearsal = rehearse(view, ask_plan(policy, view))
+    after = _tokens_after(view, rehearsal)
+    if after > view.budget.guard and (guarded := guard(view)):
+        rehearsal, after = guarded, _tokens_after(view, guarded)
+    if changed and after > view.budget.effective:
+        raise Refused(
+            f"{view.ledger.meta.model} takes {view.budget.effective:,} tokens, and {after:,} may not leave the prompt",
+            hint="choose a model with a larger window, unpin something, or archive more yourself",
+        )
+    return ModelAnswer(
+        session=session.name,
+        scope=session.scope,
+        model=view.ledger.meta.model,
+        former=former,
+        changed=changed,
+        window=view.budget.window,
+        budget=view.budget.effective,
+        offload=view.budget.offload,
+        clear=view.budget.clear,
+        summarise=view.budget.summarise,
+        guard=view.budget.guard,
+        window_recorded=bool(view.ledger.meta.window or models.window(view.ledger.meta.model)),
+        tokens=view.used,
+        tokens_after=after,
+        leaving=sum(len(action.targets) for action in rehearsal.done),
+        reason=rehearsal.plan.reason,
+        problems=[LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems],
+    )
+
+
+def _tokens_after(view: View, rehearsal: Rehearsal) -> int:
+    """The tokens of the prompt after a rehearsal, as the provider would count them."""
+    return view.calibrated(rehearsal.tokens_after) if rehearsal else view.used
+
+
+def _lines(output: Output, answer: ModelAnswer, *, changed: bool) -> Iterator[str]:
+    if answer.former and answer.former != answer.model:
+        yield output.style(safe(f"{answer.former} → {answer.model}"), bold=True)
+    else:
+        yield output.style(safe(answer.model or "no model is recorded"), bold=True)
+    guess = "" if answer.window_recorded else ", a guess: give --window"
+    share = 100 * answer.tokens // max(1, answer.budget)
+    yield f"prompt    {answer.tokens:,} of {answer.budget:,} tokens ({share} %), window {answer.window:,}{guess}"
+    yield f"offload   a result above {answer.offload:,} tokens comes in as a preview"
+    yield f"clear     old results leave from {answer.clear:,}, summaries from {answer.summarise:,}"
+    yield f"guard     nothing above {answer.guard:,} is sent"
+    if answer.leaving:
+        amounts = f"{answer.tokens:,} → {answer.tokens_after:,} tokens"
+        yield f"At the next call {answer.leaving} blocks or groups leave: {amounts}"
+        yield safe(answer.reason)
+    elif answer.former != answer.model or changed:
+        yield "Nothing has to leave at the next call."
+    if answer.former != answer.model and not changed:
+        yield "Nothing was changed."
+
+
+class ModelAnswer(Answer, frozen=True, kw_only=True, tag="ctxvc.model/1"):
+    """`model`. Tokens are as the provider of that model would count them."""
+
+    session: SessionName
+    scope: ScopeName
+    model: str
+    former: Annotated[str, described("the session's model before; the same where none was named")]
+    changed: Annotated[bool, described("false with --dry-run, and without a model")]
+    window: Annotated[int, described("tokens that the model takes")]
+    budget: Annotated[int, described("tokens that a prompt may have: the window without the reply's share")]
+    offload: Annotated[int, described("a result of more tokens comes in as a preview")]
+    clear: int
+    summarise: int
+    guard: int
+    window_recorded: Annotated[
+        bool, described("false where neither the session nor the table of models has the window: it is a guess")
+    ]
+    tokens: Annotated[int, described("of the prompt now")]
+    tokens_after: Annotated[int, described("of the prompt once the policy and the guard have acted")]
+    leaving: Annotated[int, described("blocks and groups that leave at the next call")]
+    reason: str
+    problems: list[LeftOut]
