@@ -263,8 +263,11 @@ def test_a_session_without_our_tools_has_none_of_them(place: Path) -> None:
 def test_archive_recover_restore_and_delete(talk: Talk) -> None:
     first, second, third = results(talk.session)
     told = talk.told("archive", blocks=[first, second], index="two runs")
-    assert told.startswith(f"Archived {first}, {second} as G1: ")
-    assert "tokens freed" in told
+    assert re.fullmatch(
+        rf"Archived {first}, {second} as G1@[0-9a-f]{{6}} \(level 1, 2 blocks, 3\.6k\): "
+        r"3,\d+ tokens freed; 3,\d+ of 32,000 tokens are used: results 1\.8k\.",
+        told,
+    ), told
     assert talk.told("recover", block="G1").splitlines()[1].startswith(f"{first}@")
     assert "lines 1-60 of 60" in talk.told("recover", block=first)
     assert talk.told("recover", block=first, lines="2:3").count("\n") == 3
@@ -274,7 +277,7 @@ def test_archive_recover_restore_and_delete(talk: Talk) -> None:
     assert "only a person" in talk.wrong("recover", block=first)
     assert "only a person" in talk.wrong("restore", blocks=first)
     assert first not in talk.told("search", pattern="quick brown").split("@")
-    assert talk.told("archive", blocks=third).startswith(f"Archived {third}: ")
+    assert re.match(rf"Archived {third}@[0-9a-f]{{6}} \(1\.8k\): ", talk.told("archive", blocks=third))
 
 
 def test_nothing_that_only_the_command_line_takes_is_told(talk: Talk) -> None:

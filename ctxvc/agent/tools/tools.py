@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 import msgspec
@@ -11,9 +13,11 @@ from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.definitions import TOOLS, Arguments, parsed
 from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.core import display as text
+from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.prompt import stub
+from ctxvc.core.view.view import costs_in_prompt
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
 from ctxvc.policies.episodes import delimiter, graph
 from ctxvc.policies.episodes.delimiter import Declared
@@ -34,6 +38,17 @@ SCOPES = 40
 SHOWN = 400
 #: Problems that an answer names.
 _NAMED = 3
+#: Kinds of blocks as a report names them, and the tokens of one that it leaves out.
+_KINDS = {
+    "tool_result": "results",
+    "tool_use": "calls",
+    "assistant": "replies",
+    "thinking": "thinking",
+    "user": "user",
+    "note": "notes",
+    "dashboard": "boards",
+}
+_TRIFLE = 100
 #: Tokens of a recovered part that its place in the request may take beside it.
 _SPARE = 16
 #: Tokens that are left for what else a step's calls are answered.
@@ -166,18 +181,45 @@ class Tools:
     # --- what is in the context
 
     def _changed(self, verb: str, rehearsal: Rehearsal) -> str:
-        """The report of a changing verb. Raises: Refused if it did nothing."""
+        """The report of a changing verb: what it moved, with size and checksum, and what the prompt is made of now.
+
+        Source: VISTA, appendix B. Raises: Refused if it did nothing.
+        """
         left_out = _problems(rehearsal)
         if not rehearsal:
             raise Refused(f"nothing was {verb}: {left_out or 'it is so already'}")
-        targets = selection.ranges([target for action in rehearsal.done for target in action.targets])
+        blocks = [target for action in rehearsal.done for target in action.targets]
+        targets = selection.ranges(blocks)
+        single = [rehearsal.after.get(block) for block in blocks] if len(blocks) <= _NAMED else []
+        if verb == "archived" and single and all(row and not row.group for row in single):
+            view = self._session.view()
+            targets = [f"{row.handle} ({text.human_tokens(view.part(view.price.body(row)))})" for row in single if row]
         listed = ", ".join(targets[:12]) + (f" and {len(targets) - 12} more" if len(targets) > 12 else "")
-        new_groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
-        grouped = f" as {', '.join(new_groups)}" if new_groups and verb == "archived" else ""
+        new_groups = [group for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
+        grouped = f" as {', '.join(map(self._group, new_groups))}" if new_groups and verb == "archived" else ""
         freed = f"{rehearsal.freed:,} tokens freed" if rehearsal.freed >= 0 else f"{-rehearsal.freed:,} tokens added"
         used = f"{self._session.used():,} of {self._session.budget.effective:,} tokens are used"
-        summary = f"{verb.capitalize()} {listed}{grouped}: {freed}; {used}."
+        summary = f"{verb.capitalize()} {listed}{grouped}: {freed}; {used}{self._by_kind()}."
         return f"{summary} Left out: {left_out}." if left_out else summary
+
+    def _group(self, group: Group) -> str:
+        """`G2@5b21f0 (level 1, 9 blocks, 4.1k)`."""
+        view = self._session.view()
+        rows = [view.ledger[block] for block in blocks_of(view.ledger.groups, group.id)]
+        size = text.human_tokens(view.part(sum(map(view.price.body, rows))))
+        address = re.search(rf"\b{group.id}@[0-9a-f]+", group.stub.partition("\n")[0])
+        blocks = f"{len(rows)} block{'s' if len(rows) > 1 else ''}"
+        return f"{address[0] if address else group.id} (level {group.level}, {blocks}, {size})"
+
+    def _by_kind(self) -> str:
+        """`: results 8.1k, calls 2.0k, …`, largest first: what the prompt is made of, where blocks can be named."""
+        view = self._session.view()
+        kinds: Counter[str] = Counter()
+        for block, tokens in costs_in_prompt(view.ledger, view.price).items():
+            row = view.ledger[block]
+            kinds[_KINDS.get(row.kind, "others") if row.present else "stubs"] += view.part(tokens)
+        listed = [f"{kind} {text.human_tokens(tokens)}" for kind, tokens in kinds.most_common() if tokens >= _TRIFLE]
+        return f": {', '.join(listed)}" if listed else ""
 
     def _recovered(self, arguments: tools.Recover, call: str) -> str:
         part = self._session.recover(
