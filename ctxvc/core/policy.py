@@ -143,6 +143,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     decides: ClassVar[str] = "rule"
     sees: ClassVar[str] = "stubs"
     recovers: ClassVar[str] = "yes"
+    #: Former name of a knob → its name: stored settings may have it.
+    former: ClassVar[Mapping[str, str]] = {}
 
     def propose(self, view: View) -> Plan:
         """What should change now; no actions, and a reason, where nothing should. The same view, the same plan."""

@@ -74,6 +74,7 @@ def _given_values(kind: type[Policy], spec: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for word in filter(None, (word.strip() for word in spec.split(","))):
         knob, sign, value = word.partition("=")
+        knob = kind.former.get(knob, knob)
         if knob not in usual or not sign:
             several = next(
                 (knob_name for knob_name, usual_value in usual.items() if isinstance(usual_value, tuple)), ""

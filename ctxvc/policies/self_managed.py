@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from ctxvc.core.plan.guard import largest_results
@@ -26,8 +26,9 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     Source: VISTA, section "Budgeted Loop and Variants" and appendices B and D. What the harness owes the agent is in
     `terms`; `propose` is the preflight guard: above it, the largest raw tool results are archived. Knobs:
 
-    - `single`, `batch`: tokens above which one result, and the results of one step together, are not admitted whole
-      (12,000 and 50,000 in the paper's runs); 0 is the budget's own ladder.
+    - `theta`: θ, the largest result that is admitted whole, in tokens; `batch`: the same for the results of one step
+      together; 0 is the budget's own ladder, of which θ is at most a quarter.
+    - `beta`: β, the share of the budget above which the preflight guard acts; 0 is the budget's own, 0.98.
     - `low_water`: share of the budget that the guard goes down to.
     - `share`: share of the budget that the fixed rule goes down to, which acts in the agent's place with `agent=off`.
     - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations. A note folds only where the agent may
@@ -38,19 +39,25 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     - `nudges`: whether a board says that it is time to make room; the paper's do not.
     - `wording`: `alt` is the protocol in other words.
 
-    Differs from the paper: results that do not fit are stored and shown in part, where its strict mode drops them and
-    has the agent call again; the guard goes on to a low-water mark, since each time costs the cached prefix; text that
-    a human wrote stays, of which the paper protects the first message only; each stub names a checksum.
+    Differs from the paper: a result that does not fit makes room for itself, or comes in as a preview; in the paper's
+    reported runs, which were strict, all results of a step that passes the room are dropped, and the agent calls again
+    (its code without that flag blocks single results from 12,000 tokens on, and a step's from 50,000). What left is
+    read by the tools `recover` and `search`, there by reading a file whose path the receipt named. The board comes at a
+    turn's start, at thresholds, after a switch and on demand, not before each call, unless `board=each`. The guard goes
+    on to a low-water mark, since each time costs the cached prefix. Text that a human wrote stays, of which the paper
+    protects the first message only. Checksums, which the paper describes and its code has not, are verified here.
     """
 
     name: ClassVar[str] = "self_managed"
     source: ClassVar[str] = 'VISTA (arXiv 2606.30005), "Budgeted Loop and Variants", appendices B and D'
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "dashboard and stubs"
-    recovers: ClassVar[str] = "yes (there: text)"
+    recovers: ClassVar[str] = "yes (there: by reading a file)"
+    former: ClassVar[Mapping[str, str]] = {"single": "theta"}
 
-    single: Tokens = 0
+    theta: Tokens = 0
     batch: Tokens = 0
+    beta: Share = 0.0
     low_water: Share = 0.9
     share: Share = 0.6
     dashboard: bool = True
@@ -63,8 +70,8 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     wording: Wording = "usual"
 
     def __post_init__(self) -> None:
-        shares(self, "low_water", "share")
-        numbers(self, 0, "single", "batch", "candidates")
+        shares(self, "low_water", "share", "beta")
+        numbers(self, 0, "theta", "batch", "candidates")
 
     def propose(self, view: View) -> Plan:
         effective, before = view.budget.effective, view.used
@@ -101,7 +108,10 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
             candidates=self.candidates,
             nudges=self.nudges,
             handles=self.recover,
-            ladder={"offload_most": self.single} if self.single else {},
+            ladder={
+                **({"offload_most": self.theta} if self.theta else {}),
+                **({"guard": self.beta} if self.beta else {}),
+            },
             batch=self.batch,
             folds=self.folds,
         )

@@ -274,7 +274,7 @@ SENSELESS = {
     "episodes": "ceiling=-1 implicit=0 low_water=0",
     "skeleton": "low_water=0.9 chunk=0",
     "mask": "age=0 age=9999999999",
-    "self_managed": "single=-1 share=2",
+    "self_managed": "theta=-1 share=2",
     "scoped": "note=0",
 }
 

@@ -20,7 +20,7 @@ from ctxvc.core.prompt import recover, stub
 from ctxvc.core.view import dashboard as view
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs, measure
-from ctxvc.policies import protocol
+from ctxvc.policies import parse, protocol
 from ctxvc.policies.baselines import Window
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
 from tests.making.conversation import LONG, human, reply, step, steps
@@ -332,10 +332,10 @@ USUAL = SelfManaged().terms()
             ("archive", "delete"),
             {"when", "overflow", "want"},
         ),
-        (SelfManaged(single=12_000), {"ladder"}, (), set()),
+        (SelfManaged(theta=12_000), {"ladder"}, (), set()),
         (SelfManaged(batch=50_000), {"batch"}, (), set()),
     ],
-    ids=["dashboard=off", "archive=off", "recover=off", "agent=off", "single", "batch"],
+    ids=["dashboard=off", "archive=off", "recover=off", "agent=off", "theta", "batch"],
 )
 def test_a_variant_differs_in_its_own_part_only(
     variant: SelfManaged, fields: set[str], tools: tuple[str, ...], told: set[str]
@@ -370,9 +370,11 @@ def differing(terms: Terms) -> set[str]:
 
 
 def test_the_papers_admission_is_two_knobs() -> None:
-    terms = SelfManaged(single=12_000, batch=50_000).terms()
+    terms = SelfManaged(theta=12_000, batch=50_000).terms()
     assert (terms.ladder, terms.batch) == ({"offload_most": 12_000}, 50_000)
     assert (USUAL.ladder, USUAL.batch) == ({}, 0)
+    assert SelfManaged(beta=0.9).terms().ladder == {"guard": 0.9}
+    assert parse("self_managed:single=700") == SelfManaged(theta=700), "a stored session may have its former name"
 
 
 def test_without_recovery_no_stub_tells_the_way_back() -> None:
@@ -394,12 +396,12 @@ def test_the_protocol_is_short_and_has_no_paragraph_for_a_tool_that_is_not_there
     assert all(line.strip() == line and line for line in words.split("\n\n"))
 
 
-@pytest.mark.parametrize("made", [{"low_water": 2}, {"share": -1}, {"single": -1}, {"batch": -5}])
+@pytest.mark.parametrize("made", [{"low_water": 2}, {"share": -1}, {"theta": -1}, {"beta": 1.5}, {"batch": -5}])
 def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"is a (share of the budget|number)"):
         SelfManaged(**made)
 
 
 def test_a_policy_is_a_value() -> None:
-    assert SelfManaged() == msgspec.structs.replace(SelfManaged(single=5), single=0)
+    assert SelfManaged() == msgspec.structs.replace(SelfManaged(theta=5), theta=0)
     assert SelfManaged().actor == "policy:self_managed"

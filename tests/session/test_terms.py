@@ -78,7 +78,7 @@ PARTS = {
         paragraphs=("when", "overflow", "want"),
     ),
     "wording=alt": Part(alt=True),
-    "single=12000": Part(),
+    "theta=12000": Part(),
     "batch=50000": Part(),
 }
 SH = {"name": "sh", "description": "Run a command.", "input_schema": {"type": "object"}}
@@ -315,7 +315,7 @@ def test_a_stub_that_hides_its_handle_cannot_be_forged(tmp_path: Path) -> None:
 
 
 def test_thresholds_of_a_policy_hold_where_the_session_has_none_of_its_own(tmp_path: Path) -> None:
-    policy = SelfManaged(single=700)
+    policy = SelfManaged(theta=700)
     with create(tmp_path / "s", budget=32_000, policy=policy) as made:
         assert made.view().budget.offload == 700
         agent = Agent(made)
