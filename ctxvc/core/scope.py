@@ -14,6 +14,8 @@ from ctxvc.core.ledger.numbering import ASIDE, Numbering, is_human, speaks
 
 #: Characters of a note's first line that the subject of its commit shows at most.
 _SUBJECT = 1000
+#: In a row's `extra.ctxvc`: where a human said it, if not in this scope.
+SAID = "said"
 #: Steps without a note after which one is suggested.
 UNNOTED = 3
 
@@ -35,6 +37,30 @@ def note(text: str, actor: str, **switch: str) -> Part:
     """
     extra = {"ctxvc": switch} if switch else {}
     return wire.text_part(text, "user", "human" if actor == "user" else "model", kind="note", **extra)
+
+
+def spoken(ledger: Ledger, parent: Ledger | None, known: Ledger) -> list[tuple[Row, str]]:
+    """What humans said in a scope and `known`, the ledger of another one, does not have, with where each was said.
+
+    What the scope took along from its `parent` was said there. The place is `SCOPE:B17`, also of what came from a third
+    scope: however often one returns, a word arrives once.
+    """
+    places = {wire.own_metadata(row.extra).get(SAID) for row in known.rows()} - {None}
+    spoken: list[tuple[Row, str]] = []
+    for row in ledger.rows():
+        if not speaks(row.kind, row.role, row.origin) or row.state == "deleted":
+            continue
+        if _has(known, row) or (parent is not None and _has(parent, row)):
+            continue
+        place = str(wire.own_metadata(row.extra).get(SAID) or f"{ledger.meta.scope}:{row.id}")
+        if place not in places and not place.startswith(f"{known.meta.scope}:"):
+            spoken.append((row, place))
+    return spoken
+
+
+def _has(ledger: Ledger, row: Row) -> bool:
+    own = ledger.get(row.id)
+    return own is not None and own.sha256 == row.sha256
 
 
 def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:

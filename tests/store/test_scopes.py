@@ -351,7 +351,8 @@ def test_going_back_shows_everything_as_it_was(session: StoredSession, path: Pat
     session.goto("main", "nothing there")
 
     assert outline(session.ledger())[: len(before)] == before
-    assert [slot.row.kind for slot in outline(session.ledger())][len(before) :] == ["note"]
+    assert [slot.row.kind for slot in outline(session.ledger())][len(before) :] == ["note", "user"]
+    assert texts(session)[-2:] == ["[← look] nothing there", "inside"]
     session.goto("look", "once more")
     assert texts(session)[-3:] == ["inside", "yes", "[← main] once more"]
     in_order(path)

@@ -71,6 +71,62 @@ def test_case_02_returning_to_a_scope_shows_its_user_turns_again(session: Sessio
     assert sent(session)[: len(before)] == before
 
 
+def test_what_a_human_said_in_a_scope_is_seen_where_one_returns_to_once(session: Session, path: Path) -> None:
+    say(session, "Fix the login.")
+    reply(session, "I look.")
+    session.open_scope("side", "a look")
+    say(session, "Use bcrypt, not md5.")
+    reply(session, "Yes.")
+    session.goto("main", "done")
+    assert words(session).count("bcrypt") == 1
+    (arrived,) = [row for row in rows(session, "user") if "said" in row.extra.get("ctxvc", {})]
+    assert arrived.extra["ctxvc"]["said"] == "side:B4" and arrived.origin == "human"
+    assert session.body(arrived.id) == b"Use bcrypt, not md5."
+    reply(session, "Done.")
+    session.goto("side", "once more")
+    assert words(session).count("bcrypt") == 1
+    say(session, "And twelve rounds.")
+    reply(session, "Right.")
+    session.goto("main", "done again")
+    assert (words(session).count("bcrypt"), words(session).count("twelve")) == (1, 1)
+    session.stored.flush()
+    with opened(path) as again:
+        assert words(again) == words(session)
+
+
+def test_a_humans_words_arrive_through_a_scope_between_and_a_sibling(session: Session) -> None:
+    say(session, "Go.")
+    reply(session, "I look.")
+    session.open_scope("one", "a look")
+    say(session, "In one.")
+    reply(session, "Yes.")
+    session.open_scope("one.deep", "deeper")
+    assert "In one." not in words(session), "a scope begins with what is pinned, the notes and the running turn"
+    say(session, "In deep.")
+    reply(session, "Yes.")
+    session.goto("main", "straight up")
+    assert (words(session).count("In deep."), words(session).count("In one.")) == (1, 0)
+    session.goto("one", "down")
+    assert words(session).count("In deep.") == 0, "who goes down has the task there"
+    session.open_scope("two", "a sibling")
+    session.goto("main", "up")
+    session.goto("one", "down")
+    session.goto("main", "up")
+    assert (words(session).count("In deep."), words(session).count("In one.")) == (1, 1)
+
+
+def test_what_a_human_said_in_the_step_of_the_switch_arrives_too(session: Session) -> None:
+    say(session, "Go.")
+    reply(session, "I look.")
+    session.open_scope("side", "a look")
+    reply(session, call("c1", "ctx"))
+    session.goto("main", "back")
+    results(session, {"type": "text", "text": "While you are at it: tabs."}, result("c1", "ok"))
+    assert session.scope == "main"
+    assert words(session).count("tabs") == 1
+    sent(session)
+
+
 # --- 3: pairs
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from ctxvc.core import scope as scoping
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Part, block_number
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.core.ledger.numbering import Numbering
@@ -134,15 +136,48 @@ def _meta(origin: Meta, name: str, parent: str) -> dict[str, object]:
 
 
 def _go(transaction: Transaction, scope: str, switch: Switch) -> None:
-    """One commit in the scope that one comes to, on top of both; what was left open there is finished first."""
+    """One commit in the scope that one comes to, on top of both; what was left open there is finished first.
+
+    What humans said in the scope that one leaves arrives with the note, unless one goes down to a scope that began
+    there: that has its task.
+    """
     transaction.finish(switch.name)
     part = scoping.note(scoping.arrival(scope, switch.text), switch.actor, left=scope)
+    human = [] if _began_in(transaction, switch.name, scope) else list(_spoken(transaction, scope, switch.name))
     transaction.verb(
         switch.name,
         op="goto",
         actor=switch.actor,
         subject=f"goto {switch.name}",
         text=switch.text,
-        parts=[part],
+        parts=[part, *human],
         merge=transaction.place(scope),
     )
+
+
+def _began_in(transaction: Transaction, scope: str, ancestor: str) -> bool:
+    """Whether a scope was opened in another one, or in one that was."""
+    scopes = transaction.state.scopes
+    seen = {scope}
+    while (scope := transaction.ledger(scope).meta.parent) in scopes and scope not in seen:
+        if scope == ancestor:
+            return True
+        seen.add(scope)
+    return False
+
+
+def _spoken(transaction: Transaction, scope: str, destination: str) -> Iterator[Part]:
+    """Copies of what humans said in `scope` and the destination does not have, each with the place."""
+    ledger = transaction.ledger(scope)
+    parent = ledger.meta.parent
+    origin = transaction.ledger(parent) if parent in transaction.state.scopes else None
+    for row, place in scoping.spoken(ledger, origin, transaction.ledger(destination)):
+        yield Part(
+            kind=row.kind,
+            role=row.role,
+            origin=row.origin,
+            body=transaction.body(scope, row),
+            ext=row.ext,
+            files=tuple((suffix, transaction.body(scope, row, suffix)) for suffix in row.files),
+            extra={**row.extra, "ctxvc": {**wire.own_metadata(row.extra), scoping.SAID: place}},
+        )

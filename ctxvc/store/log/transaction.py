@@ -77,6 +77,14 @@ class Transaction:
         """The session's newest block number, these changes included."""
         return max([self.state.block, *(numbering.block for numbering in self.numberings.values())])
 
+    def body(self, scope: str, row: Row, suffix: str = "") -> bytes:
+        """The exact bytes of a block of the scope, or of its sibling, also of one that these changes add."""
+        for change in self.changes:
+            for block, of, data in change.bodies:
+                if (block, of) == (row.id, suffix):
+                    return data
+        return self.state.file(scope, row, suffix) if suffix else self.state.body(scope, row)
+
     def open(self, scope: str) -> bool:
         """Whether a step of the scope has begun and is not complete."""
         ends = [change.done for change in self.changes if change.scope == scope and change.op == "step"]
