@@ -268,6 +268,7 @@ def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
     assert len(subjects(path)) == 24 + 12
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
     chance = random.Random(5)
     for number in range(6):

@@ -915,6 +915,7 @@ def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> No
     in_order(path)
 
 
+@pytest.mark.slow
 def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path) -> None:
     chance = random.Random(3)
     said: dict[str, str] = {}
