@@ -196,6 +196,7 @@ def test_runs_without_a_name_that_begin_together_have_two(folder: Path) -> None:
         assert (one, other) == ("run-1", "run-3")
 
 
+@pytest.mark.slow
 def test_runs_that_begin_together_in_a_new_project_share_its_store(folder: Path) -> None:
     (folder / "script.json").write_text('[{"content": "Done."}]')
     runs = [started(folder, "do it", "--script", "script.json") for _ in range(2)]

@@ -555,7 +555,9 @@ def test_in_300_steps_of_one_turn_what_is_kept_never_passes_the_cap(window: int,
         assert host.verdicts.count("cut") < 60
 
 
-@pytest.mark.parametrize(("window", "cut_at_turns"), [(12_000, True), (200_000, False)])
+@pytest.mark.parametrize(
+    ("window", "cut_at_turns"), [(12_000, True), (12_000, False), pytest.param(200_000, False, marks=pytest.mark.slow)]
+)
 def test_in_200_short_turns_what_is_kept_never_passes_the_cap(window: int, cut_at_turns: bool) -> None:
     host = Host(window, tokens.count, cut_at_turns=cut_at_turns)
     for number in range(200):
