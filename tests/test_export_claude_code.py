@@ -36,7 +36,11 @@ from tests.recording.test_files import CONVERSATION, call, line, result, settled
 
 FOLDER = Path("/work")
 COMPACTED = "transcripts/claude-code/86-9d11344fce-1.compacted.jsonl.gz"
-ORIGINALS = ("20-02395c1048-0.jsonl", "48-b4b05476e5-0.jsonl", "7e-c034df6095-2.jsonl")
+ORIGINALS = (
+    "20-02395c1048-0.jsonl",
+    "7e-c034df6095-2.jsonl",
+    pytest.param("48-b4b05476e5-0.jsonl", marks=pytest.mark.slow),
+)
 SESSION = "11111111-2222-3333-4444-555555555555"
 OTHER = "99999999-2222-3333-4444-555555555555"
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from anthropic.types import MessageParam
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -114,7 +114,6 @@ anthropic_messages_lists = st.lists(
 ).map(lambda messages: [*messages, {"role": "user", "content": "the end"}])
 
 
-@settings(max_examples=75, deadline=None)
 @given(anthropic_messages_lists)
 def test_any_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))  # two lone surrogates may be one character in JSON
@@ -190,7 +189,6 @@ openai_messages_lists = st.lists(single_messages.map(lambda one: [one]) | functi
 )
 
 
-@settings(max_examples=75, deadline=None)
 @given(openai_messages_lists)
 def test_any_openai_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -35,9 +36,16 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Path:
+def live(recorded: Path, tmp_path: Path) -> Path:
     """A store with one session whose oldest result left its prompt."""
-    with Session.open(tmp_path / ".ctxvc", "demo", model="claude-opus-4-5") as session:
+    return Path(shutil.copytree(recorded, tmp_path / ".ctxvc", symlinks=True))
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, to be copied and never written to."""
+    path = tmp_path_factory.mktemp("recorded") / ".ctxvc"
+    with Session.open(path, "demo", model="claude-opus-4-5") as session:
         session.append({"role": "user", "content": "Why does it fail?"})
         for number in range(3):
             call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": f"make {number}"}}
@@ -48,7 +56,7 @@ def live(tmp_path: Path) -> Path:
             )
         session.archive("B3", "the first run")
         session.delete("B5", "wrong")
-    return tmp_path / ".ctxvc"
+    return path
 
 
 def asked(store: Path, ask: Ask[_T], mode: Any = "auto") -> _T:
@@ -290,6 +298,7 @@ def test_the_command_serves_the_store_of_the_folder_it_is_started_in(project: Pa
     assert note.structured_content["block"].startswith("B")
 
 
+@pytest.mark.slow
 def test_several_servers_at_once_lose_no_note(live: Path) -> None:
     each, many = 6, 2
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.errors import BadName, Refused
@@ -109,7 +109,6 @@ def test_counts_are_those_of_tiktoken(reference: tiktoken.Encoding) -> None:
     assert [count(text) for text in texts] == [len(reference.encode(text, disallowed_special=())) for text in texts]
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_the_count_of_any_text_is_that_of_tiktoken(reference: tiktoken.Encoding, text: str) -> None:
     assert count(text) == len(reference.encode(text, disallowed_special=()))
@@ -148,7 +147,6 @@ BLANKS = [" ", "  ", "\t", "\n", "\r\n", "\n\n", "\x1c", "\x85", "\u3000"]
 
 
 @given(choices(61).map(lambda choose: "".join(choose.some(CHARACTERS + BLANKS, 0, 60))), st.integers(1, 30))
-@settings(max_examples=150, deadline=None)
 def test_an_exact_cut_never_changes_the_tokens(reference: tiktoken.Encoding, text: str, size: int) -> None:
     cut = tokens._LAST_CUT.match(text, 0, size)
     if cut is None:
@@ -159,7 +157,6 @@ def test_an_exact_cut_never_changes_the_tokens(reference: tiktoken.Encoding, tex
     assert reference.encode(head, disallowed_special=()) + reference.encode(tail, disallowed_special=()) == whole
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n/"), max_size=40), max_size=40))
 def test_lines_are_cut_without_a_token_more(reference: tiktoken.Encoding, lines: list[str]) -> None:
     text = "\n".join(f"{line.strip()}." for line in lines) + "\n"

@@ -1,4 +1,8 @@
-"""A run in a process of its own that kills itself at a point of its choice. It starts fast: a test starts many."""
+"""Runs that kill themselves at a point of their choice, each in a process that is forked from one that has loaded all.
+
+`driven.py STORE FOLDER STEPS POINT COUNT …`, where each two words more are one run more. Prints `up` where one begins
+its work, and `killed` or `finished` where it ends.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log import stored_session as writer_module
 from ctxvc.store.log.journal import Journal
 from ctxvc.store.store import Store
+from ctxvc.tokens.count import count as tokens_of
 
 #: Where a run kills itself: each is inside a step, or in the flush behind one.
 POINTS = (
@@ -123,4 +128,11 @@ def replies_from(session: Session, steps: int) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    driven(*sys.argv[1:])
+    place, folder, steps, *points = sys.argv[1:]
+    tokens_of("x")  # loads the tokenizer, once for all
+    for point, number in zip(points[::2], points[1::2], strict=True):
+        if (process := os.fork()) == 0:
+            driven(place, folder, steps, point, number)
+            sys.exit()
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        print({0: "", -signal.SIGKILL: "killed"}.get(status, f"exit code {status}"), flush=True)

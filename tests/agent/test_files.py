@@ -197,7 +197,6 @@ def test_what_only_looks_like_it_is_written(space: Workspace, path: str) -> None
 _signs = st.sampled_from([*".gGiItT ~1:\\", "\u200c", "\u200d", "\ufeff", "\u0131", "\u017f"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(_signs, max_size=3), st.sampled_from([".git", ".GIT", "git~1", ".g\u200cit"]), st.lists(_signs, max_size=3)
 )

@@ -21,6 +21,7 @@ import pytest
 from ctxvc.session.session import Session
 from tests.messages_api import call
 
+from .test_run_command import ran as ran_here
 from .test_run_command import told, until_there
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="/proc, prctl and subreapers are Linux")
@@ -172,6 +173,7 @@ def test_no_process_shows_the_key_to_a_command(folder: Path, canary: tuple[str, 
     assert "no sandbox: a process of this account can read what the shell that exported the key holds" in err
 
 
+@pytest.mark.slow
 @linux_only
 def test_the_process_itself_carries_the_key_in_its_memory_only_and_the_provider_gets_it(folder: Path) -> None:
     """Only root may look here at all: for others the process is closed."""
@@ -272,7 +274,7 @@ def test_no_file_tool_of_a_run_writes_where_code_would_run_later(folder: Path) -
     edits = [call("edit_file", path=path, old="[core]", new="[x]") for path in (".git/config", ".ctxvc/config")]
     # A command looks at the places; before the first nothing has.
     script = [bash(f"{result}; {listed}"), {"content": [*writes, *edits]}, {"content": "Done."}]
-    ran(folder, script=script)
+    assert ran_here(folder, "do it", "--yes", script=script)[0] == 0
     output = outputs(folder)[1:]
     assert len(output) == len(places) + 2
     assert [
@@ -296,7 +298,8 @@ def test_what_a_shell_changes_where_code_would_run_later_is_told(folder: Path) -
         "git config core.hooksPath tools; mkdir tools; touch tools/pre-push",
         "echo x > tools/pre-push; mkdir -p .ctxvc/hooks; touch .ctxvc/hooks/post-commit; rm .mcp.json",
     ]
-    err = ran(folder, script=[*map(bash, commands), {"content": "Done."}])
+    code, _, err = ran_here(folder, "do it", "--yes", script=[*map(bash, commands), {"content": "Done."}])
+    assert code == 0
     output = outputs(folder)
     assert output[0] == "ok\n"
     for arguments, names in zip(
@@ -405,11 +408,10 @@ def test_a_sandbox_that_would_hide_nothing_or_does_not_work_is_refused(folder: P
 
 def test_a_session_goes_on_in_a_sandbox_or_without(folder: Path) -> None:
     """How a run is isolated is no part of the session."""
-    ran(folder, script=[bash("echo one"), {"content": "Done."}])
-    script = [bash("echo two"), {"content": "Done."}]
-    (folder.parent / "script.json").write_text(json.dumps(script))
+    ran_here(folder, "do it", "--yes", script=[bash("echo one"), {"content": "Done."}])
     arguments = ["--sandbox"] if shutil.which("bwrap") else []
-    ran(folder, "--resume", "run-1", *arguments, script=script)
+    script = [bash("echo two"), {"content": "Done."}]
+    ran_here(folder, "do it", "--yes", "--resume", "run-1", *arguments, script=script)
     assert outputs(folder) == ["one\n", "two\n"]
     with Session.open(folder / ".ctxvc", "run-1") as session:
         assert session.stopped is None or isinstance(session.stopped, str)

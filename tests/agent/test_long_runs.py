@@ -55,8 +55,8 @@ def all_can_be_had_back(place: Path, given: Mapping[str, str]) -> None:
 
 
 def test_dozens_of_steps_with_every_tool_of_the_context(tmp_path: Path) -> None:
-    life = lived(tmp_path / ".ctxvc", COMPOSED[1], 45)
-    assert len(life.given) == calls_in(45), "a call was refused although room could be made"
+    life = lived(tmp_path / ".ctxvc", COMPOSED[1], 32)
+    assert len(life.given) == calls_in(32), "a call was refused although room could be made"
 
 
 @pytest.mark.slow

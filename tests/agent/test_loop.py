@@ -91,7 +91,7 @@ def lived(session: Session, api: MessagesApi, place: Path) -> None:
         assert not damages(store)
 
 
-@pytest.mark.parametrize("ask", [whole, streamed])
+@pytest.mark.parametrize("ask", [whole, pytest.param(streamed, marks=pytest.mark.slow)])
 def test_a_life_of_forty_steps_is_never_rejected(place: Path, ask: Callable[..., object]) -> None:
     session = opened(place)
     adapter = Adapter(session)
@@ -102,7 +102,7 @@ def test_a_life_of_forty_steps_is_never_rejected(place: Path, ask: Callable[...,
         lived(session, api, place)
 
 
-@pytest.mark.parametrize("ask", [whole_async, streamed_async])
+@pytest.mark.parametrize("ask", [pytest.param(whole_async, marks=pytest.mark.slow), streamed_async])
 def test_the_same_life_on_the_async_client(place: Path, ask: Callable[..., object]) -> None:
     session = opened(place)
 

@@ -369,7 +369,7 @@ _text = st.text(max_size=20) | st.text(st.characters(min_codepoint=0xD7F0, max_c
 _values = st.none() | st.booleans() | st.integers() | _text | st.lists(st.integers(), max_size=2)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([tool["name"] for tool in DEFINITIONS if tool["name"] != "bash"] + ["nothing"]),
     st.dictionaries(

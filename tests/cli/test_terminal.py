@@ -12,6 +12,9 @@ import subprocess
 import sys
 import termios
 import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,9 +31,12 @@ def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tupl
     """What `ctxvc` writes to a terminal (stdout and stderr together), and its exit code."""
     settings = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "CTXVC_PAGER": "cat", **env}
     child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(folder)
-        os.execve(sys.executable, [sys.executable, "-m", "ctxvc", *words], {**os.environ, **settings})
+    if child == 0:  # this process, with all that it has loaded
+        with _on_standard_streams():
+            os.chdir(folder)
+            os.environ.update(settings)
+            sys.argv = ["ctxvc", *words]
+            main.run()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     told = b""
     while True:
@@ -44,6 +50,23 @@ def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tupl
     os.close(terminal)
     _, status = os.waitpid(child, 0)
     return told.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(status)
+
+
+@contextmanager
+def _on_standard_streams() -> Iterator[None]:
+    """For a fork: the streams are those of the process, and it ends here as a program does."""
+    code: object = 1
+    try:
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - as long as it lives
+        yield
+    except SystemExit as done:
+        code = done.code or 0
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
 
 
 @pytest.fixture(autouse=True)

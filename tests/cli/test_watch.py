@@ -121,6 +121,7 @@ def test_a_growing_file_is_followed_until_it_is_interrupted(place: Path, tmp_pat
     assert (process.returncode, out, err) == (130, "", "")
 
 
+@pytest.mark.slow
 def test_every_growing_format_can_be_watched(run: Run, place: Path, recordings: Path, tmp_path: Path) -> None:
     for number, host in enumerate(("claude-code", "codex", "pi")):
         source = min((recordings / "transcripts" / host).glob("*.jsonl*"), key=lambda path: path.stat().st_size)

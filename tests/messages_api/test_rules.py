@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.messages_api import rules
@@ -269,7 +269,6 @@ some_request = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=75, deadline=None)
 @given(some_request)
 def test_whatever_comes_is_judged_and_nothing_raises(body: dict[str, Any]) -> None:
     for version in ("2023-06-01", rules.VERSION):

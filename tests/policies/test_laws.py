@@ -6,6 +6,7 @@ A new policy of the table is in it by being there; a variant that decides otherw
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -62,11 +63,17 @@ EAGER = (
 #: Those that take nothing away by themselves, or only what is very large.
 IDLE = ("keep", "self_managed", "self_managed:archive=off")
 
-#: Every so many recorded runs is tried in the ordinary suite, another one for each policy.
-EVERY = 54
+#: Conversations that are looked at and not changed.
+MADE = (working(turns=9), growing())
 
 needs_recordings = pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
 every_policy = pytest.mark.parametrize("words", ALL)
+
+
+def own(files: Sequence[Path], words: str, count: int) -> list[tuple[Path, int]]:
+    """So many of the files, others for each policy, with the number of the round, from 0."""
+    start = ALL.index(words) * count
+    return [(files[(start + number) % len(files)], number) for number in range(count)]
 
 
 @needs_recordings
@@ -74,11 +81,9 @@ every_policy = pytest.mark.parametrize("words", ALL)
 def test_the_laws_hold_on_recorded_runs(words: str) -> None:
     policy = parse(words)
     done = 0
-    own = trajectories()[ALL.index(words) % EVERY :: EVERY]
-    some = BUDGETS[ALL.index(words) % 2 :: 2]
-    for file, budgets in [*((file, BUDGETS[::2]) for file in sample()), *((file, some) for file in own)]:
+    for file, number in [*own(sample(), words, 2), *own(trajectories(), words, 2)]:
         recorded = run(file)
-        for budget in budgets:
+        for budget in {BUDGETS[0], BUDGETS[(ALL.index(words) + number) % len(BUDGETS)]}:
             tried = check(policy, recorded.view(budget), recorded)
             assert not tried.problems, "something is proposed that is refused"
             done += bool(tried)
@@ -89,11 +94,10 @@ def test_the_laws_hold_on_recorded_runs(words: str) -> None:
 @every_policy
 def test_the_laws_hold_all_along_a_run(words: str) -> None:
     files = [file for file in trajectories() if 20_000 < file.stat().st_size < 60_000]
-    one = messages(files[ALL.index(words) % len(files)])
-    for part, every in ((one, 12), *((messages(file)[:120], 16) for file in sample()[1:3])):
-        played = drive(parse(words), part, BUDGETS[0], every=every)
-        assert played.ledger.meta.counters.step
-        _fits(played, BUDGETS[0])
+    ((file, _),) = own([*files, *sample()[1:3]], words, 1)
+    played = drive(parse(words), messages(file)[:300], BUDGETS[0], every=12)
+    assert played.ledger.meta.counters.step
+    _fits(played, BUDGETS[0])
 
 
 def _fits(played: Run, budget: int) -> None:
@@ -148,7 +152,7 @@ def test_the_laws_hold_on_many_generated_conversations(words: str, data: st.Data
 @every_policy
 def test_a_policy_plans_nothing_that_is_refused(words: str, budget: int) -> None:
     policy = parse(words)
-    for made in (working(turns=9), growing(), *(run(file) for file in sample())):
+    for made in MADE:
         view = made.view(budget)
         assert rehearse(view, policy.propose(view)).problems == ()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -562,7 +562,6 @@ def test_its_knobs_can_be_set_by_name() -> None:
     assert list(knobs(Layered)) == ["offload", "keep", "clear", "low_water", "exclude", "summarise", "verbatim"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_the_laws_hold_with_a_model_on_whatever_is_said(data: st.DataObject) -> None:
     check_generated(Layered(ask=Model(), keep=1, low_water=0.1, verbatim=0.05), data)

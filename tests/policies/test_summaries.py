@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -122,7 +122,6 @@ def test_of_a_long_part_the_newest_is_quoted_and_the_rest_counted() -> None:
     assert "f299.py" in told, "of a path the end is shown"
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(max_size=400), min_size=1, max_size=12), st.integers(120, 1_000))
 def test_whatever_was_said_a_summary_stays_near_its_room_and_forges_nothing(said: list[str], room: int) -> None:
     run = Run()
@@ -183,7 +182,6 @@ def test_any_other_answer_is_no_summary(answer: str, span: Span) -> None:
     assert parsed(answer, [span]) == {}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=300))
 def test_no_answer_is_too_odd_to_be_read(words: str) -> None:
     span = span_of(worked(), 2, 11)

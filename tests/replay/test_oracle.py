@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.replay.conversation import Conversation, conversations
@@ -331,7 +331,6 @@ def test_little_is_missing_to_the_best_of_all_choices() -> None:
     low=st.sampled_from([0.4, 0.8]),
     overhead=st.integers(0, 20),
 )
-@settings(max_examples=60)
 def test_every_prompt_is_within_the_budget_as_far_as_anything_may_leave(
     chooser: Callable[..., Iterator[Prompt]], random: Random, budget: int, low: float, overhead: int
 ) -> None:

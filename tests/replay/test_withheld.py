@@ -15,7 +15,14 @@ from .withheld import withheld
 
 
 @pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
-@pytest.mark.parametrize(("policy", "budget"), [("default", 12_000), ("layered", 12_000), ("default", 32_000)])
+@pytest.mark.parametrize(
+    ("policy", "budget"),
+    [
+        ("default", 12_000),
+        pytest.param("layered", 12_000, marks=pytest.mark.slow),
+        pytest.param("default", 32_000, marks=pytest.mark.slow),
+    ],
+)
 def test_no_result_is_withheld_where_older_blocks_could_have_left(policy: str, budget: int) -> None:
     """Of the blockings that were read by eye, all could have been spared: 2 of 2, 5 of 5, 5 of 6, 4 of 4."""
     meter = Meter(None)

@@ -43,7 +43,7 @@ def test_the_results_are_the_same_with_any_number_of_processes(tmp_path: Path) -
     one = results(work, 1)
 
     assert len(one) == len(set(one)) == 4 * len(SETUPS)
-    assert results(work, 2) == results(work, 3) == one
+    assert results(work, 2) == one
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,7 @@ def alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
 def test_a_run_that_is_killed_leaves_no_process_and_is_taken_on_with_the_same_results(tmp_path: Path) -> None:
     folder, processes = tmp_path / "recordings", tmp_path / "processes"

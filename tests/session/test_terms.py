@@ -128,7 +128,7 @@ def _words(words: Any, part: Part) -> Any:
 def whole(body: dict[str, Any]) -> str:
     """System, tools and messages of a request without what hangs on sizes, and on how many blocks came before."""
     messages = [{**each, "content": list(map(_plain, each["content"]))} for each in body["messages"]]
-    words = json.dumps([body["system"], body["tools"], messages], ensure_ascii=False, sort_keys=True, indent=1)
+    words = json.dumps([body["system"], body["tools"], messages], ensure_ascii=False, sort_keys=True)
     words = re.sub(r"\bB[0-9]+\b", "B", words)
     words = re.sub(r"\[B · [0-9.]+[kM]?\]", "[B · #]", words)  # sizes are as the provider counts what it was sent
     return re.sub(r"(toolu|msg)_\w+", r"\1", words)
@@ -157,15 +157,20 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return variant(tmp_path_factory.mktemp("full") / "s", "")
 
 
+@pytest.fixture(scope="module")
+def expected(full: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """All of each request of each variant, as its part says: system, tools and messages."""
+    return {words: [whole(changed(body, part)) for body in full] for words, part in PARTS.items()}
+
+
 @pytest.mark.parametrize("words", PARTS)
 def test_the_requests_of_a_variant_differ_in_its_named_part_only(
-    tmp_path: Path, full: list[dict[str, Any]], words: str
+    tmp_path: Path, expected: dict[str, list[str]], words: str
 ) -> None:
-    """All of each request: system, tools and messages."""
-    made = [whole(body) for body in variant(tmp_path / "s", words)]
-    assert made == [whole(changed(body, PARTS[words])) for body in full]
+    requests = [whole(body) for body in variant(tmp_path / "s", words)]
+    assert requests == expected[words]
     for other, part in PARTS.items():
-        differs = [whole(changed(body, part)) for body in full] != made
+        differs = expected[other] != requests
         assert differs == (part != PARTS[words]), f"{other!r} is not told from {words!r}"
 
 

@@ -14,7 +14,7 @@ from tests.messages_api.rules import canonical_problems
 EVERY = 12
 #: Bytes of a packed recording at most, and how many recordings are played.
 LARGEST = 60_000
-COUNT = 10
+COUNT = 5
 
 
 def played(folder: Path) -> list[Path]:

@@ -239,7 +239,6 @@ def replayed(ledger: Ledger, pending: list[PendingChange]) -> Ledger:
     return ledger
 
 
-@settings(max_examples=50)
 @given(recorded())
 def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[PendingChange]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
@@ -251,7 +250,6 @@ def test_commits_and_what_stays_are_together_what_was_recorded(pending: list[Pen
     ] == [body for item in pending for body in item.change.bodies]
 
 
-@settings(max_examples=50)
 @given(recorded())
 def test_only_what_waits_for_an_open_step_stays(pending: list[PendingChange]) -> None:
     planned, rest = plan(EMPTY, pending, "j")
@@ -266,7 +264,6 @@ def test_only_what_waits_for_an_open_step_stays(pending: list[PendingChange]) ->
     assert sum("Ctxvc-Op: step" in item.message for item in planned) == len(numbers)
 
 
-@settings(max_examples=50)
 @given(recorded(), st.integers(0, 14))
 def test_a_replay_after_a_crash_changes_nothing(pending: list[PendingChange], flushed: int) -> None:
     """A flush of the first records, whose journal was not cleared: what its tip covers is not applied again."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import PRESENT
@@ -190,7 +190,6 @@ def hostile(draw: st.DrawFn) -> bytes:
     return draw(st.binary(max_size=30) | json_values.map(lambda value: json.dumps(value).encode()))
 
 
-@settings(max_examples=60, deadline=None)
 @given(hostile(), st.sampled_from(DECODERS))
 def test_hostile_bytes_are_damaged_or_refused_and_never_a_traceback(data: bytes, decode: Any) -> None:
     assume(is_text(data))

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxvc.store.git import config_parser
@@ -41,7 +41,6 @@ def of_git(data: bytes) -> list[tuple[str, str | None]] | None:
     return [(key, value if equals else None) for key, equals, value in items]
 
 
-@settings(max_examples=75, deadline=None)
 @given(TEXTS)
 @example('[core]\n\tfsmonitor = "a b" c # d\n\tbare\n[remote "x y"] url = https://example.org ; z')
 @example("[core] a = b\\\n[include]\n path = c")

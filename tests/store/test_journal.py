@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import Counters
@@ -88,7 +88,6 @@ def test_a_file_cut_anywhere_holds_the_records_before_the_cut(tmp_path: Path) ->
     assert [found.name for found in tmp_path.iterdir()] == ["demo"], "a torn write is nothing to keep"
 
 
-@settings(max_examples=75)
 @given(
     st.lists(st.binary(max_size=60), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
@@ -114,7 +113,6 @@ def _places(parts: list[bytes]) -> list[tuple[bytes, int, int]]:
     return [(part, end - len(part), end) for part, end in zip(parts, ends, strict=True)]
 
 
-@settings(max_examples=50)
 @given(st.binary(max_size=200))
 def test_any_bytes_at_all_are_a_journal_or_a_clear_error(data: bytes) -> None:
     for head in (b"", encode_head(HEAD)):

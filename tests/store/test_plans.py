@@ -252,6 +252,7 @@ def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch
     assert git(store.path, "rev-parse", REF).strip() == newest
 
 
+@pytest.mark.slow
 def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
     writers = [start("planning.py", path, name, 12) for name in ("a", "b")]
     for writer in writers:
@@ -268,6 +269,7 @@ def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
     assert len(subjects(path)) == 24 + 12
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
     chance = random.Random(5)
     for number in range(6):

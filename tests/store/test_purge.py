@@ -346,7 +346,7 @@ def test_what_cannot_be_erased_is_refused_and_nothing_happens(
 @pytest.mark.parametrize(
     "stride",
     [
-        29,
+        53,
         pytest.param(7, marks=pytest.mark.slow),
         pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3_600))),
     ],

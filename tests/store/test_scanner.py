@@ -89,6 +89,7 @@ def finding(start: int, end: int, secret: str, *, rule: str = "some.rule", visib
 
 
 @needs_it
+@pytest.mark.slow
 def test_its_rules_are_kept_outside_the_store_and_many_threads_load_them_once(
     asked: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

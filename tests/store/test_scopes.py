@@ -894,6 +894,7 @@ def test_a_process_killed_with_a_switch_asked_for_has_not_switched(path: Path) -
 # --- many at once
 
 
+@pytest.mark.slow
 def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> None:
     running = [start("switching.py", path, f"w{number}", 6) for number in range(4)]
     for process in running:
@@ -916,6 +917,7 @@ def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> No
     in_order(path)
 
 
+@pytest.mark.slow
 def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path) -> None:
     chance = random.Random(3)
     said: dict[str, str] = {}

@@ -80,6 +80,7 @@ def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path
     assert complaints(path) == ""
 
 
+@pytest.mark.slow
 def test_four_processes_on_four_scopes_lose_nothing_and_share_no_number(path: Path) -> None:
     scopes = ["main", "one", "two", "three"]
     with Store(path) as store, StoredSession.open(store, "demo") as session:
@@ -118,6 +119,7 @@ def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_tol
     assert complaints(path) == ""
 
 
+@pytest.mark.slow
 def test_processes_that_make_different_sessions_do_not_disturb_each_other(path: Path) -> None:
     answers = together([start("creator.py", path, f"s{n}") for n in range(4)])
 

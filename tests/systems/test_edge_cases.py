@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import subprocess
 from datetime import datetime, timezone
@@ -16,7 +15,22 @@ from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 from tests.making.blocks import call, result
 
-from .building import blocks, bodies, everything, git, lines, opened, reply, results, rows, say, sent, step, words
+from .building import (
+    PROCESSES,
+    blocks,
+    bodies,
+    everything,
+    git,
+    lines,
+    opened,
+    reply,
+    results,
+    rows,
+    say,
+    sent,
+    step,
+    words,
+)
 
 # --- 1 and 2: scopes
 
@@ -323,8 +337,7 @@ def test_case_07_of_two_writers_neither_loses_an_update(path: Path) -> None:
         say(session, "go")
         answers = [step(session, f"c{at}", lines(40, f"run {at}"))[1] for at in range(3)]
         step(session, "c9", "later")
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=_archives, args=(str(path), answer)) for answer in answers]
+    processes = [PROCESSES.Process(target=_archives, args=(str(path), answer)) for answer in answers]
     for process in processes:
         process.start()
     for process in processes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import subprocess
 import sys
@@ -15,7 +14,22 @@ from ctxvc.core.prompt.recover import span
 from ctxvc.errors import BadInput, BadName, CtxvcError, OverBudget, Refused
 from tests.making.blocks import call, result
 
-from .building import blocks, bodies, everything, expanded, lines, opened, reply, results, rows, say, sent, step, words
+from .building import (
+    PROCESSES,
+    blocks,
+    bodies,
+    everything,
+    expanded,
+    lines,
+    opened,
+    reply,
+    results,
+    rows,
+    say,
+    sent,
+    step,
+    words,
+)
 
 #: An address, where a stub or a tag has one.
 ADDRESS = re.compile(r"\[(?:archived )?([BG]\d+(?:@[0-9a-f]{6})?)(?=, | · | in )|(?<= in )(G\d+)(?=\])")
@@ -167,8 +181,7 @@ def test_two_processes_never_lose_each_others_work(path: Path) -> None:
     """VISTA 9: two processes wrote one JSON file, without a lock and without an atomic rename."""
     with opened(path) as session:
         say(session, "go")
-    fork = multiprocessing.get_context("spawn")
-    processes = [fork.Process(target=_appends, args=(str(path), name, 12)) for name in ("left", "right")]
+    processes = [PROCESSES.Process(target=_appends, args=(str(path), name, 12)) for name in ("left", "right")]
     for process in processes:
         process.start()
     for process in processes:

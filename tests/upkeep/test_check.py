@@ -955,6 +955,7 @@ def test_bytes_that_were_set_aside_are_damage_until_somebody_accepts_that(full: 
 # --- while others write
 
 
+@pytest.mark.slow
 def test_nothing_seems_wrong_while_another_process_writes_and_merges_packs(store: Store) -> None:
     store.create_session("demo")
     with start("writer.py", store.path, "demo", "main", "w", 60, 1) as writer:

@@ -251,6 +251,7 @@ gc(Store(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_it_may_be_killed_at_any_moment(store: Store) -> None:
     store.create_session("demo")
     with StoredSession.open(store, "demo") as session:

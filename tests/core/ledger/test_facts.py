@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -101,7 +101,6 @@ def test_arguments_that_are_no_json_are_told_as_they_are() -> None:
     assert facts("sh", b"ls -l", "txt") == (Fact("called", "ls -l", tool="sh"),)
 
 
-@settings(max_examples=60, deadline=None)
 @given(json_objects, st.text(max_size=20))
 def test_every_call_has_a_fact_whatever_its_arguments(arguments: dict[str, Any], tool: str) -> None:
     body = wire.compact(arguments)

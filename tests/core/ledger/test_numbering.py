@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -90,7 +90,6 @@ def test_the_parent_is_the_call_or_what_opened_the_turn(messages: list[Message])
         assert row.parent in expected
 
 
-@settings(max_examples=50, deadline=None)
 @given(anything, st.data())
 def test_going_on_after_any_message_gives_the_same_numbers(messages: list[Message], data: st.DataObject) -> None:
     """Also where a host put something in between."""

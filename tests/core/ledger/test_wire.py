@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core import display
@@ -45,7 +45,6 @@ def unmarked(block: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in FOREIGN}
 
 
-@settings(max_examples=60, deadline=None)
 @given(blocks, roles)
 def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
     block = plain(block)
@@ -53,7 +52,6 @@ def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
     assert block_of(wire.part(block, role, "human")) == normal(block)
 
 
-@settings(max_examples=75, deadline=None)
 @given(hostile_blocks(), roles)
 def test_a_hostile_block_is_kept_as_it_came(block: Any, role: Role) -> None:
     block = plain(block)

@@ -6,7 +6,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
@@ -173,7 +173,6 @@ def test_texts_are_those_of_results_and_of_people() -> None:
     used=st.integers(0, 50_000),
     window=st.sampled_from([300, 4_000, 40_000, 100_000]),
 )
-@settings(max_examples=50, deadline=None)
 def test_never_larger_than_it_came_and_below_the_guard_where_that_can_be(
     sizes: list[int], used: int, window: int
 ) -> None:

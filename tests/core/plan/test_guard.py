@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 
 from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import is_human
@@ -113,7 +113,6 @@ def test_overhead_and_calibration_count() -> None:
 
 
 @given(worked_on())
-@settings(max_examples=40, deadline=None)
 def test_whatever_stands_it_takes_no_human_text_and_makes_nothing_larger(made: tuple[View, object]) -> None:
     view, _ = made
     whole = view.counted

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
@@ -203,7 +203,6 @@ def test_a_block_comes_back_out_of_a_rolled_up_group_with_its_call() -> None:
     assert "B3" not in ledger.groups["G1"].members
 
 
-@settings(max_examples=50, deadline=None)
 @given(worked_on(), st.sampled_from([50, 300, 2000]), st.data())
 def test_whatever_is_rolled_up_saves_and_stays_sound(worked_view: object, window: int, data: st.DataObject) -> None:
     view, held = worked_view  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
@@ -146,7 +146,6 @@ atoms = st.one_of(
 )
 
 
-@settings(max_examples=40)
 @given(st.lists(atoms, max_size=30).map("".join) | st.lists(atoms, max_size=30))
 def test_all_that_is_found_exists_once_in_order_and_every_answer_is_short_and_safe(words: str | list[str]) -> None:
     names, problems = selection.expand(words, LEDGER)

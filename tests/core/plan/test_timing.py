@@ -6,7 +6,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -140,7 +140,6 @@ def test_prices_are_of_tokens_as_the_provider_counts_them() -> None:
     assert moment(dear, tried).benefit + 30 == pytest.approx(1.5 * (moment(view, tried).benefit + 30))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_whatever_is_planned_its_moment_can_be_told(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())

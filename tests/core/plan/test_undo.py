@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
@@ -25,7 +25,6 @@ def undone(before: View, then: View, now: View) -> tuple[Ledger, list[str]]:
     return now.ledger.with_rows(rows).with_groups(groups), [problem.target for problem in problems]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
@@ -34,7 +33,6 @@ def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> No
     assert undone(view, next_view(view, done), next_view(view, done)) == (view.ledger, [])
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_undo_after_other_verbs_touches_only_its_rows_and_leaves_all_sound(data: st.DataObject) -> None:
     before, held = data.draw(worked_on())

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -88,19 +88,16 @@ def marks(messages: list[dict[str, Any]]) -> Counter[str]:
     return Counter(mark for text in strings(messages) for mark in marks_in(text))
 
 
-@settings(max_examples=100, deadline=None)
 @given(scopes())
 def test_what_is_sent_is_valid_whatever_left(scope: tuple[Ledger, Held]) -> None:
     assert problems(request(sendable(with_a_question(content(*scope))))) == []
 
 
-@settings(max_examples=40, deadline=None)
 @given(conversations())
 def test_what_is_sent_of_a_whole_conversation_is_valid(conversation: list[Message]) -> None:
     assert problems(request(sendable(with_a_question(content(*numbered(conversation)))))) == []
 
 
-@settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_each_present_body_is_sent_once_and_no_absent_one(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -116,7 +113,6 @@ def test_each_present_body_is_sent_once_and_no_absent_one(scope: tuple[Ledger, H
                 assert sent[mark] == 1, row
 
 
-@settings(max_examples=40, deadline=None)
 @given(scopes())
 def test_each_stub_is_sent_once(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -139,7 +135,6 @@ def outer(ledger: Ledger, row: Row) -> str:
     return name
 
 
-@settings(max_examples=40, deadline=None)
 @given(scopes())
 def test_the_same_ledger_gives_the_same_bytes(scope: tuple[Ledger, Held]) -> None:
     ledger, held = scope
@@ -149,7 +144,6 @@ def test_the_same_ledger_gives_the_same_bytes(scope: tuple[Ledger, Held]) -> Non
     assert sendable(content(other, held)) == sendable(content(ledger, held))
 
 
-@settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
     sent = sanitise.valid(content(*scope))
@@ -157,7 +151,6 @@ def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
     assert request(sanitise.valid(sent)) == request(sent)
 
 
-@settings(max_examples=40, deadline=None)
 @given(conversations(unique_calls=True, odd=False), st.integers(0, 9))
 def test_what_is_added_changes_nothing_before_it(conversation: list[Message], until: int) -> None:
     """The provider's cache, and thinking that is bound to what stood before it, need the same beginning."""
@@ -177,7 +170,6 @@ def open_calls(sent: list[Piece]) -> bool:
 # --- nothing recorded passes for ours
 
 
-@settings(max_examples=50, deadline=None)
 @given(scopes())
 def test_no_recorded_text_passes_for_ours(scope: tuple[Ledger, Held]) -> None:
     for piece in sendable(content(*scope)):
@@ -326,7 +318,6 @@ def test_the_stub_of_a_call_is_the_assistants_text() -> None:
 # --- where stubs stand under rendering 2
 
 
-@settings(max_examples=100, deadline=None)
 @given(scopes())
 def test_under_rendering_2_no_text_of_ours_is_in_the_assistants_voice(scope: tuple[Ledger, Held]) -> None:
     slots = outline(rendered(scope[0], 2))
@@ -334,7 +325,6 @@ def test_under_rendering_2_no_text_of_ours_is_in_the_assistants_voice(scope: tup
     assert {slot.role for slot in slots if slot.show == "text"} <= {"user"}
 
 
-@settings(max_examples=60, deadline=None)
 @given(scopes())
 def test_the_versions_of_rendering_show_the_same_bodies_and_stubs(scope: tuple[Ledger, Held]) -> None:
     one, two = (outline(rendered(scope[0], version)) for version in (1, 2))
@@ -583,7 +573,6 @@ def test_a_group_that_is_not_there_or_holds_itself_stops_nothing() -> None:
     assert told[1][-3:] == ["[its own]", "m3m", "m4m"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(scopes())
 def test_every_row_in_the_prompt_has_one_slot_and_states_decide(scope: tuple[Ledger, Held]) -> None:
     ledger, _ = scope

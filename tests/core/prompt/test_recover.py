@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core import display
@@ -85,13 +85,11 @@ bodies = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(bodies, st.integers(80, 400))
 def test_all_parts_together_are_the_text(body: bytes, most: int) -> None:
     assert "".join(part.content for part in parts(body, most)) == display.decode(body)
 
 
-@settings(max_examples=40, deadline=None)
 @given(bodies, st.integers(160, 400))
 def test_a_count_that_is_more_for_the_whole_than_for_its_parts_loses_nothing(body: bytes, most: int) -> None:
     def count(words: str) -> int:
@@ -100,7 +98,6 @@ def test_a_count_that_is_more_for_the_whole_than_for_its_parts_loses_nothing(bod
     assert "".join(part.content for part in parts(body, most, count=count)) == display.decode(body)
 
 
-@settings(max_examples=40, deadline=None)
 @given(bodies, st.integers(80, 400), st.data())
 def test_all_parts_of_a_range_are_the_range(body: bytes, most: int, data: st.DataObject) -> None:
     words = display.decode(body)
@@ -258,7 +255,6 @@ def test_lines_that_match_are_shown_with_their_numbers() -> None:
     assert (told.unit, told.first, told.last, told.total, told.complete) == ("matches", 1, 2, 2, True)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", "ab", "a" * 500, "", "ba\r"]), max_size=80), st.integers(160, 400))
 def test_all_parts_of_a_search_are_all_lines_that_match(lines: list[str], most: int) -> None:
     body = "\n".join(lines).encode()

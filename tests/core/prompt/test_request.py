@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
@@ -52,7 +52,6 @@ def test_canonical_json_has_sorted_keys_and_no_white_space() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=20))
-@settings(max_examples=50)
 def test_canonical_json_is_read_back_also_with_half_a_pair(words: str) -> None:
     assert json.loads(canonical({"text": words})) == {"text": words}
 
@@ -111,7 +110,6 @@ def test_thinking_without_its_signature_is_not_sent() -> None:
 
 
 @given(conversations())
-@settings(max_examples=40, deadline=None)
 def test_a_ledger_gives_one_request_and_up_to_a_block_only_what_came_until_then(said: list[Message]) -> None:
     ledger, held = numbered(said)
     whole = request(ledger, bodies_of(held), "s", None)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -156,7 +156,6 @@ def test_redacting_twice_is_redacting_once(texts: list[str], between: str) -> No
     assert redact(once, mac) is once
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_can_be_looked_at(data: bytes) -> None:
     redact(data, mac)
@@ -223,7 +222,6 @@ def test_a_secret_in_an_id_or_a_name_becomes_a_name_that_a_provider_takes() -> N
     assert redactor.message(clean) is clean and redactor.message(answer) is answer
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=12), st.binary(max_size=40))
 def test_any_of_finds_what_each_word_finds(words: list[bytes], data: bytes) -> None:
     found = any_of(words).search(data)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxvc.core.display import visible_controls
@@ -115,7 +115,6 @@ def shown(row: re.Match[str]) -> int:
 # --- a full one
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     ledgers(),
     st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8),
@@ -143,7 +142,6 @@ def test_a_board_costs_what_it_says_and_no_more_than_it_may(
         assert sum(int(row[2]) for row in rows) == sum(line.tokens for line in board.lines)
 
 
-@settings(max_examples=40, deadline=None)
 @given(ledgers(), st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8), st.integers(60, 3000))
 def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: list[str], cap: int) -> None:
     text = full_text(board_of(ledger), notes, 0, cap=cap, count=tokens.estimate)
@@ -345,7 +343,6 @@ def test_changes_are_folded_only_with_their_neighbours() -> None:
     assert any(len(span) > 1 for span in numbers)
 
 
-@settings(max_examples=40, deadline=None)
 @given(ledgers(), st.data(), st.integers(0, 1000), st.sampled_from(sorted(COUNTS)))
 def test_changes_cost_no_more_than_they_may(ledger: Ledger, data: st.DataObject, cap: int, counter: str) -> None:
     rows = list(ledger.rows())
@@ -542,8 +539,7 @@ class Host:
         self.shown = shown_after(self.shown, kind, self.ledger, board)
 
 
-@pytest.mark.parametrize("window", [12_000, 200_000])
-@pytest.mark.parametrize("commits", [0, 1, 7])
+@pytest.mark.parametrize(("window", "commits"), [(12_000, 1), (12_000, 7), (200_000, 0), (200_000, 7)])
 def test_in_300_steps_of_one_turn_what_is_kept_never_passes_the_cap(window: int, commits: int) -> None:
     host = Host(window, tokens.count, cut_at_turns=True)
     host.step(turn_began=True)
@@ -559,8 +555,9 @@ def test_in_300_steps_of_one_turn_what_is_kept_never_passes_the_cap(window: int,
         assert host.verdicts.count("cut") < 60
 
 
-@pytest.mark.parametrize("window", [12_000, 200_000])
-@pytest.mark.parametrize("cut_at_turns", [True, False])
+@pytest.mark.parametrize(
+    ("window", "cut_at_turns"), [(12_000, True), (12_000, False), pytest.param(200_000, False, marks=pytest.mark.slow)]
+)
 def test_in_200_short_turns_what_is_kept_never_passes_the_cap(window: int, cut_at_turns: bool) -> None:
     host = Host(window, tokens.count, cut_at_turns=cut_at_turns)
     for number in range(200):

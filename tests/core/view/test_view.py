@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
@@ -74,7 +74,6 @@ def listed(ledger: Ledger) -> list[str]:
     return [row.id for row in ledger.rows() if row.kind != "dashboard"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(views(), st.booleans(), st.integers(0, 10**6))
 def test_every_block_is_in_one_line_and_the_sums_are_theirs(
     view: tuple[Ledger, dict[str, Cost]], every: bool, overhead: int
@@ -100,7 +99,6 @@ def test_every_block_is_in_one_line_and_the_sums_are_theirs(
     assert board.used == overhead + sum(cost.shown for cost in costs.values())
 
 
-@settings(max_examples=40, deadline=None)
 @given(views(), st.integers(0, 40), st.integers(0, 20))
 def test_folding_loses_no_block_and_no_token(view: tuple[Ledger, dict[str, Cost]], newest: int, biggest: int) -> None:
     ledger, costs = view

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.policies.episodes.delimiter import DEFINITION, Declared, Verdict, judge
@@ -130,7 +130,6 @@ calls = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(calls)
 def test_whatever_is_called_the_answer_is_one_short_line_and_the_episodes_stay_sound(
     told: list[dict[str, object]],

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -36,7 +36,6 @@ SPACED = st.lists(COMMANDS, max_size=6).map(" ".join)
 MANY = 100_000
 
 
-@settings(max_examples=100, deadline=None)
 @given(SHORT)
 @example("a.py//b a//c /d/ .e.f-g.h")
 @example("a.py-x.c")
@@ -45,7 +44,6 @@ def test_a_path_is_what_the_plain_pattern_says(command: str) -> None:
     assert list(derive._paths(command)) == PATH.findall(command)
 
 
-@settings(max_examples=100, deadline=None)
 @given(COMMANDS | SPACED)
 @example("sed -n -e x; sed -sed -ni.bak x")
 @example("find a\nls -delete")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -330,7 +330,6 @@ def test_tools_are_told_apart_without_case_server_or_with_a_word() -> None:
     assert found == [episodes.BULK, episodes.INTERMEDIATE, episodes.BULK, episodes.WHOLE]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(calls, max_size=6), st.integers(1, 4), st.data())
 def test_the_invariants_of_the_graph_hold_whatever_was_called(
     told: list[list[dict[str, object]]], implicit: int, data: st.DataObject

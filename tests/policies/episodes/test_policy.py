@@ -148,7 +148,6 @@ def annotate(data: st.DataObject, talk: Talk, nodes: list[Node]) -> None:
     nodes.append(node_of(talk, name, act, depends, since, closed=True))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_algorithm_1_of_section_4_4_step_for_step(data: st.DataObject) -> None:
     talk, nodes, out = Talk(), list[Node](), set[str]()
@@ -577,7 +576,6 @@ def test_what_was_derived_of_closed_episodes_stays_as_the_run_goes_on(derive: bo
         before = told
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_derived_graph_keeps_the_invariants(data: st.DataObject) -> None:
     talk = Talk()

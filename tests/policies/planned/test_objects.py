@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
@@ -95,7 +95,6 @@ def test_names_stay_in_a_scope_that_inherits_the_block() -> None:
     assert list(now) == ["conversation:user:1", "function:Read:4", "conversation:user:2", "function:Read:11"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_names_are_told_by_what_was_recorded_whatever_left_since(data: st.DataObject) -> None:
     messages = data.draw(conversations())
@@ -115,7 +114,6 @@ def test_names_are_told_by_what_was_recorded_whatever_left_since(data: st.DataOb
         assert not any(row.kind == "assistant" for row in one.rows if one.family == "function")
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_what_can_be_moved_is_what_the_engine_lets_leave(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())

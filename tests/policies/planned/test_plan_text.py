@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.policies.planned.plan_text import LONGEST, NAMED, Entry, parse, write
@@ -157,7 +157,6 @@ def test_hostile_text_is_read_in_no_time_and_little_is_said_of_it(said: str) -> 
     assert len(read.entries) <= 1 and len(read.summary) <= 400
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text() | st.text(alphabet='<>/"=&; abfold:12kind!?\n\ud800') | st.binary())
 def test_any_text_is_read(said: str | bytes) -> None:
     read = parse(said, KNOWN)
@@ -173,7 +172,6 @@ entries = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(entries, max_size=4, unique_by=lambda entry: entry.target), st.text(max_size=60))
 def test_what_is_written_is_read_back(wanted: list[Entry], summary: str) -> None:
     written = write(summary, wanted)
