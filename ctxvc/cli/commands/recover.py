@@ -72,13 +72,17 @@ def recover(
             _as_file(app, session, address)
         elif bounded or part or (_is_group(address) and not everything):
             recovered = session.recover(
-                address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout
-            )
-            if add:
-                session.add(f"{recovered.heading(COMMAND_LINE)}\n{recovered.content}")
+                address, lines=lines, chars=chars, grep=pattern, most=most or 0, bounded=bounded, seconds=timeout,
+                added=_appended if add else None,
+            )  # fmt: skip
             _print_part(app, session, address, recovered)
         else:
             _print_bytes(app, session, address, session.recover_bytes(address))
+
+
+def _appended(recovered: recovery.Recovered) -> str:
+    """The text that --add puts into the conversation."""
+    return f"{recovered.heading(COMMAND_LINE)}\n{recovered.content}"
 
 
 def _as_file(app: App, session: Session, address: str) -> None:
