@@ -31,26 +31,26 @@ class LoggedOperation(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
-def log(stored: StoredSession, scope: str, meter: Meter, most: int) -> list[LoggedOperation]:
-    """At most `most` operations of the scope, newest first. Raises: Damaged."""
+def log(stored: StoredSession, scope: str, meter: Meter, limit: int) -> list[LoggedOperation]:
+    """At most `limit` operations of the scope, newest first. Raises: Damaged."""
     every = [change for change in operations.changes(stored, scope) if change.op != "step"]
-    standing = {operation.index for operation in operations.standing(every)}
-    waiting = [operation.index for operation in every if not operation.commit]
+    undoable = {operation.index for operation in operations.undoable(every)}
+    uncommitted = [operation.index for operation in every if not operation.commit]
     sizes = _Sizes(stored, scope, meter)
     return [
         LoggedOperation(
-            name=operation.commit[:_DIGITS] or f"+{len(waiting) - operation.index}",
+            name=operation.commit[:_DIGITS] or f"+{len(uncommitted) - operation.index}",
             operation=operation,
             tokens=sizes.after(operation),
             change=sizes.change(operation),
-            state=_state(operation, standing),
+            state=_state(operation, undoable),
         )
-        for operation in every[:most]
+        for operation in every[:limit]
     ]
 
 
-def _state(operation: Operation, standing: set[int]) -> str:
-    if operation.index in standing:
+def _state(operation: Operation, undoable: set[int]) -> str:
+    if operation.index in undoable:
         return "stands"
     return "undone" if operation.is_verb or operation.op == "redo" else ""
 

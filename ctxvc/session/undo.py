@@ -40,7 +40,7 @@ def undo(context: Context, count: int = 1, to: str = "") -> tuple[Rehearsal, tup
             if not targets:
                 raise Refused(f"nothing of this scope changed since {to}", hint=Phrase("list-operations"))
         else:
-            targets = list(islice(operations.standing(history), count))
+            targets = list(islice(operations.undoable(history), count))
         return _take_back(context, transaction, history, targets, "undo")
 
 
@@ -78,10 +78,10 @@ class _History:
         """The changes after a moment of this scope: a revision, or `+N`. Raises: NotFound, BadInput."""
         stored = self._context.stored
         if match := _WAITING.fullmatch(moment):
-            waiting = [change for change in self if not change.commit and change.op != "step"]
-            if int(match[1]) > len(waiting):
-                raise NotFound(f"no operation {moment}: {len(waiting)} wait", hint=Phrase("list-operations"))
-            index = waiting[-int(match[1])].index
+            uncommitted = [change for change in self if not change.commit and change.op != "step"]
+            if int(match[1]) > len(uncommitted):
+                raise NotFound(f"no operation {moment}: {len(uncommitted)} wait", hint=Phrase("list-operations"))
+            index = uncommitted[-int(match[1])].index
             return [*takewhile(lambda change: change.index < index or change.op == "step", self)]
         commit = revision.resolve(stored.store, stored, moment).commit
         newer: list[Operation] = []
@@ -95,16 +95,16 @@ class _History:
         """The subject of the verb that an operation is, takes back, or brings back."""
         while operation.op in ("undo", "redo"):
             target = {operation.target}
-            found = next((change for change in self if change.op != "step" and change.is_in(target)), None)
-            if found is None:
+            preceding = next((change for change in self if change.op != "step" and change.is_in(target)), None)
+            if preceding is None:
                 break
-            operation = found
+            operation = preceding
         return operation.subject
 
-    def kept(self, target: Operation | None) -> Iterator[Operation]:
+    def irreversible(self, target: Operation | None) -> Iterator[Operation]:
         """What is newer than `target` and cannot be taken back, of what a person might mean."""
         for change in takewhile(lambda change: change is not target, self):
-            if change.op in ("goto", "compact", "scope") or (change.op == "note" and change.merges):
+            if change.op in ("goto", "compact") or change.switches:
                 yield change
 
     def sent_since(self, target: Operation, before: Ledger, after: Ledger, now: Ledger) -> bool:
@@ -154,12 +154,14 @@ def _take_back(
 ) -> tuple[Rehearsal, tuple[str, ...]]:
     """Adds what takes back `targets`, in this order, and acknowledges it. `op` is what was asked for."""
     scope = context.scope
-    kept = [
+    irreversible = [
         Problem(target=change.op, why="not allowed", text=f"{change.subject!r} stays: it is not undone")
-        for change in islice(history.kept(targets[-1] if targets else None), 3 if op == "undo" else 0)
+        for change in islice(history.irreversible(targets[-1] if targets else None), 3 if op == "undo" else 0)
     ]
     if not targets:
-        raise Refused(f"nothing to {op} in this scope", hint=kept[0].text if kept else Phrase("list-operations"))
+        raise Refused(
+            f"nothing to {op} in this scope", hint=irreversible[0].text if irreversible else Phrase("list-operations")
+        )
     start = transaction.ledger(scope)
     view = context.view(start)
     problems: list[Problem] = []
@@ -171,14 +173,14 @@ def _take_back(
             raise Refused(
                 f"a person did {target.subject!r}: only a person takes it back", hint="ask, or go on without it"
             )
-        rows, groups, fields, left = _inverse(context, history, target, transaction.ledger(scope))
-        problems += left
+        rows, groups, fields, remainder = _inverse(context, history, target, transaction.ledger(scope))
+        problems += remainder
         if not rows and not groups and not fields:
             continue
         word, trailer = ("redo", operations.REDOES) if target.op == "undo" else ("undo", operations.UNDOES)
         now = transaction.ledger(scope)
         after = now.with_rows(rows).with_groups(groups).with_meta(msgspec.structs.replace(now.meta, **fields))
-        done = _rehearsal(context, view, after, tokens, rows, groups)
+        taken_back = _rehearsal(context, view, after, tokens, rows, groups)
         transaction.verb(
             scope,
             op=word,
@@ -188,18 +190,18 @@ def _take_back(
             groups=groups,
             meta=fields,
             trailers={
-                "Ctxvc-Blocks": touched(done),
-                "Ctxvc-Freed": f"{done.freed} tokens",
+                "Ctxvc-Blocks": touched(taken_back),
+                "Ctxvc-Freed": f"{taken_back.freed} tokens",
                 trailer: target.reference(len(subjects)),
             },
         )
-        tokens = done.tokens_after
+        tokens = taken_back.tokens_after
         subjects.append(subject)
     if not subjects:
         why = problems[0].text if problems else "it changed nothing that still stands"
         raise Refused(f"nothing is left to {op} of {history.subject(targets[0])!r}", hint=why)
     final = transaction.ledger(scope)
-    rehearsal = _rehearsal(context, view, final, view.counted, *_changes(start, final), (*problems, *kept))
+    rehearsal = _rehearsal(context, view, final, view.counted, *_changes(start, final), (*problems, *irreversible))
     needed = view.calibrated(rehearsal.tokens_after)
     if needed > view.budget.effective and rehearsal.freed < 0:
         raise Refused(
@@ -222,10 +224,10 @@ def _inverse(
     if not history.sent_since(target, before, after, now):
         return rows, groups, undoing.rendering(before.meta, after.meta, now.meta), [*problems, *changed_since]
     fields: dict[str, Any] = {}
-    standing = now.with_rows(rows).with_groups(groups)
+    restored = now.with_rows(rows).with_groups(groups)
     if undoing.alters(rows, groups, now):
-        fields = {name: value for name, value in hard_edit(standing).items() if value != getattr(now.meta, name)}
-    final = standing.with_meta(msgspec.structs.replace(now.meta, **fields))
+        fields = {name: value for name, value in hard_edit(restored).items() if value != getattr(now.meta, name)}
+    final = restored.with_meta(msgspec.structs.replace(now.meta, **fields))
     return rows, groups, fields, [*problems, *changed_since, *undoing.lost(before, after, final)]
 
 
@@ -254,6 +256,6 @@ def _rehearsal(
 def _changes(before: Ledger, after: Ledger) -> tuple[tuple[Row, ...], tuple[Group, ...]]:
     """The rows and groups that stand otherwise in `after`; a group that is gone has no members."""
     rows = tuple(row for row in after.since(before) if row != before.get(row.id))
-    gone = [msgspec.structs.replace(group, members=()) for name, group in before.groups.items()
+    emptied = [msgspec.structs.replace(group, members=()) for name, group in before.groups.items()
             if name not in after.groups]  # fmt: skip
-    return rows, (*gone, *(group for name, group in after.groups.items() if group != before.groups.get(name)))
+    return rows, (*emptied, *(group for name, group in after.groups.items() if group != before.groups.get(name)))

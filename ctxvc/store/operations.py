@@ -1,6 +1,6 @@
 """The operations of a scope: every change of it but its steps, newest first, with the ledgers around each.
 
-Which of them stand, and what an `undo` or a `redo` took back, follows from the trailers alone: it does in old stores too.
+Which of them stand, and what an `undo` or a `redo` took back, follows from the trailers alone, in old stores too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.store import revision
 from ctxvc.store.log.commits import apply_change
@@ -34,7 +35,7 @@ class Place(NamedTuple):
     """A moment of a scope: its newest commit, how many operations waited for one, whether a step was open."""
 
     commit: str
-    waiting: int
+    uncommitted: int
     in_step: bool
 
 
@@ -43,7 +44,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     `index` counts the operations that came after it, steps not counted. `commit` is its full id, empty while it waits;
     then `before` and `after` are the ledgers around it, else `ledgers` reads them. `time` is in seconds since 1970.
-    `merges` says that it joins another scope to this one.
+    `switches` says of a note that a change of scope wrote it, or a helper's return.
     """
 
     index: int
@@ -54,14 +55,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     trailers: Mapping[str, str]
     commit: str = ""
     parent: str = ""
-    merges: bool = False
+    switches: bool = False
     before: Ledger | None = None
     after: Ledger | None = None
 
     @property
     def is_verb(self) -> bool:
         """Whether it is a change of the prompt that can be taken back, and no `undo` or `redo`."""
-        added = (self.op == "note" and not self.merges) or (self.op == "recover" and ADDED in self.trailers)
+        added = (self.op == "note" and not self.switches) or (self.op == "recover" and ADDED in self.trailers)
         return self.op in VERBS or added
 
     @property
@@ -88,14 +89,14 @@ def changes(stored: StoredSession, scope: str = "") -> Iterator[Operation]:
     What waits for its commit comes first, in the order in which it was made. Raises: Damaged.
     """
     index = 0
-    for change in reversed(_waiting(stored, scope)):
+    for change in reversed(_uncommitted(stored, scope)):
         yield msgspec.structs.replace(change, index=index)
         index += change.op != "step"
         if change.op in BEGINNING:
             return
     for entry in revision.history(stored.store, stored.tip(scope)):
         op = entry.trailers.get("Ctxvc-Op", "")
-        yield Operation(
+        operation = Operation(
             index=index,
             op=op,
             actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
@@ -104,26 +105,29 @@ def changes(stored: StoredSession, scope: str = "") -> Iterator[Operation]:
             trailers=entry.trailers,
             commit=entry.commit,
             parent=entry.parents[0] if entry.parents else "",
-            merges=len(entry.parents) > 1,
         )
+        if op == "note":
+            operation = msgspec.structs.replace(operation, switches=_switches(*ledgers(stored.store, operation)))
+        yield operation
         index += op != "step"
         if op in BEGINNING:
             return
 
 
-def _waiting(stored: StoredSession, scope: str) -> Sequence[Operation]:
+def _uncommitted(stored: StoredSession, scope: str) -> Sequence[Operation]:
     """The changes that are in no commit yet, oldest first."""
     ledger = stored.committed(scope)
-    found: list[Operation] = []
+    uncommitted: list[Operation] = []
     for change in stored.waiting_changes(scope):
         before, ledger = ledger, apply_change(ledger, change)
-        found.append(
+        uncommitted.append(
             Operation(
                 index=0, op=change.op, actor=change.actor, subject=change.subject, time=_seconds(change.time),
-                trailers=change.trailers, merges=bool(change.merge), before=before, after=ledger,
+                trailers=change.trailers, switches=change.op == "note" and _switches(before, ledger), before=before,
+                after=ledger,
             )
         )  # fmt: skip
-    return found
+    return uncommitted
 
 
 def ledgers(store: Store, operation: Operation) -> tuple[Ledger, Ledger]:
@@ -133,12 +137,17 @@ def ledgers(store: Store, operation: Operation) -> tuple[Ledger, Ledger]:
     return store.reader.ledger(operation.parent), store.reader.ledger(operation.commit)
 
 
+def _switches(before: Ledger, after: Ledger) -> bool:
+    """Whether the note that came in tells of a change of scope."""
+    return any({"to", "left"} & wire.own_metadata(row.extra).keys() for row in new_rows(before, after))
+
+
 def new_rows(before: Ledger, after: Ledger) -> list[Row]:
     """The rows that came in with an operation."""
     return [row for row in after.since(before) if before.get(row.id) is None]
 
 
-def standing(newest_first: Iterable[Operation]) -> Iterator[Operation]:
+def undoable(newest_first: Iterable[Operation]) -> Iterator[Operation]:
     """What `undo` can take back, newest first: verbs, and what `redo` brought back, that no `undo` took back."""
     undone: set[str | int] = set()
     for operation in newest_first:
@@ -166,7 +175,7 @@ def net(newest_first: Sequence[Operation]) -> list[Operation]:
     for operation in reversed(newest_first):
         if operation.op in ("undo", "redo"):
             target = {operation.target}
-            partner = next((other for other in pending if other.is_in(target)), None)
+            partner = next((earlier for earlier in pending if earlier.is_in(target)), None)
             if partner is not None:
                 pending.remove(partner)
                 continue
@@ -178,14 +187,14 @@ def net(newest_first: Sequence[Operation]) -> list[Operation]:
 
 def now(stored: StoredSession) -> Place:
     """The moment that the current scope is at."""
-    waiting = sum(change.op != "step" for change in stored.waiting_changes())
-    return Place(stored.tip(), waiting, stored.in_step)
+    uncommitted = sum(change.op != "step" for change in stored.waiting_changes())
+    return Place(stored.tip(), uncommitted, stored.in_step)
 
 
 def count_since(newest_first: Iterable[Operation], place: Place) -> int:
     """How many operations came after a moment."""
     later = takewhile(lambda change: change.commit != place.commit, newest_first)
-    return max(0, sum(change.op != "step" for change in later) - place.waiting)
+    return max(0, sum(change.op != "step" for change in later) - place.uncommitted)
 
 
 def _seconds(time: str) -> int:

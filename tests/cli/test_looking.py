@@ -173,11 +173,12 @@ def test_nothing_differs_from_itself(store: Store) -> None:
 def test_what_entered_and_left_is_told_in_order(store: Store) -> None:
     old, new = moments(store, "step:1", "HEAD")
 
-    assert [(change.move, change.row.id, change.was, change.now) for change in difference(old, new)] == [
+    assert [(change.move, change.id, change.was, change.now) for change in difference(old, new)] == [
         ("left", "B6", "visible", "archived"),
         ("changed", "B8", "", "archived"),
         ("changed", "B9", "", "archived"),
         *(("entered", f"B{number}", "", "visible") for number in range(10, 16)),
+        ("entered", "G1", "", "stub"),
     ]
 
 
@@ -185,8 +186,8 @@ def test_a_difference_backwards_is_the_same_with_its_sides_changed(store: Store)
     old, new = moments(store, "step:1", "HEAD")
     turned = {"entered": "left", "left": "entered", "changed": "changed"}
 
-    forwards = [(change.row.id, change.move, change.was, change.now) for change in difference(old, new)]
-    backwards = [(change.row.id, turned[change.move], change.now, change.was) for change in difference(new, old)]
+    forwards = [(change.id, change.move, change.was, change.now) for change in difference(old, new)]
+    backwards = [(change.id, turned[change.move], change.now, change.was) for change in difference(new, old)]
 
     assert forwards == backwards
 

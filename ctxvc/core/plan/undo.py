@@ -10,7 +10,7 @@ import msgspec
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, blocks_of
 from ctxvc.core.plan.draft import header
 from ctxvc.core.plan.plan import Problem
-from ctxvc.core.prompt.cut import CUT, is_cut
+from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import results_of
 
 Inverse = tuple[tuple[Row, ...], tuple[Group, ...], tuple[Problem, ...]]
@@ -87,15 +87,16 @@ def lost(before: Ledger, after: Ledger, now: Ledger) -> Iterator[Problem]:
     if before.meta.cuts == after.meta.cuts:
         return
     for row in before.rows():
-        if row.kind in CUT and row.present and not is_cut(row, before.meta) and is_cut(row, now.meta):
+        cut_by_change = is_cut(row, after.meta) and not is_cut(row, before.meta)
+        if cut_by_change and row.present and is_cut(row, now.meta):
             text = f"{row.id} does not come back: it left with a cut, and a prompt was sent without it since"
             yield Problem(target=row.id, why="gone", text=text)
 
 
 def alters(rows: tuple[Row, ...], groups: tuple[Group, ...], now: Ledger) -> bool:
     """Whether the prompt reads otherwise with these rows and groups in `now`: pins alone do not show."""
-    whole = {"visible", "pinned"}
-    return bool(groups) or any(not {row.state, now[row.id].state} <= whole for row in rows)
+    in_full = {"visible", "pinned"}
+    return bool(groups) or any(not {row.state, now[row.id].state} <= in_full for row in rows)
 
 
 def _touched(before: Ledger, after: Ledger) -> Iterator[tuple[Row, Row]]:
