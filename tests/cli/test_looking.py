@@ -502,3 +502,54 @@ def test_transcripts_that_will_be_deleted_are_told_of(run: Run, tmp_path: Path) 
 def _age(path: Path, *, days: int) -> None:
     then = time.time() - days * 86_400
     os.utime(path, (then, then))
+
+
+@given(st.data())
+def test_a_diff_of_prompts_makes_the_one_of_the_other(data: st.DataObject) -> None:
+    lines = st.lists(st.sampled_from(["  a", "  b", "  c"]), min_size=1, max_size=12)
+    names = st.lists(st.integers(0, 9), unique=True, max_size=8).map(sorted)
+    old, new = (
+        [Section(f"B{name}", f"user B{name}", data.draw(lines)) for name in data.draw(names)] for _ in range(2)
+    )
+    before, after = ([line for section in side for line in section.text] for side in (old, new))
+    made: list[str] = []
+    at = 0
+    for line in unified(old, new):
+        if match := re.fullmatch(r"@@ -([0-9]+),([0-9]+) \+([0-9]+),([0-9]+) @@", line):
+            start, size, new_start, new_size = map(int, match.groups())
+            made += before[at : start - bool(size)]
+            at = start - bool(size)
+            assert len(made) == new_start - bool(new_size)
+            continue
+        if line[0] != "+":
+            assert before[at] == line[1:]
+            at += 1
+        if line[0] != "-":
+            made.append(line[1:])
+
+    assert made + before[at:] == after
+    assert old != new or not [*unified(old, new)]
+
+
+def test_a_diff_of_long_prompts_takes_linear_time() -> None:
+    old = [Section("B1", "user B1", [f"  {number % 7}" for number in range(60_000)])]
+    new = [Section("B1", "user B1", [f"  {number % 5}" for number in range(60_000)])]
+    assert sum(1 for _ in unified(old, new)) > 100_000
+
+
+def test_what_a_cut_took_out_is_a_difference(run: Run, project: Path) -> None:
+    """Its row is as it was: only the cut says that it is not sent any more."""
+    run("archive", "B7", folder=project)
+    items = json.loads(run("diff", "HEAD~1", "--json", folder=project).stdout)["items"]
+    assert {"move": "left", "id": "B2", "was": "visible", "now": "cut"}.items() <= items[0].items()
+
+
+def test_undo_takes_back_what_recover_added(run: Run, project: Path) -> None:
+    before = run("export", folder=project).stdout
+    assert run("recover", "B6", "--lines", "1:2", "--add", folder=project).exit_code == 0
+    assert run("export", folder=project).stdout != before
+    done = run("undo", folder=project)
+    assert done.stdout.startswith("undone: recover B6")
+    assert run("export", folder=project).stdout == before
+    assert run("redo", folder=project).exit_code == 0
+    assert "assert add(0, 1)" in run("export", folder=project).stdout
