@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ctxvc.cli.prompt_text import Section, unified
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.wire import text_part
@@ -508,9 +512,7 @@ def _age(path: Path, *, days: int) -> None:
 def test_a_diff_of_prompts_makes_the_one_of_the_other(data: st.DataObject) -> None:
     lines = st.lists(st.sampled_from(["  a", "  b", "  c"]), min_size=1, max_size=12)
     names = st.lists(st.integers(0, 9), unique=True, max_size=8).map(sorted)
-    old, new = (
-        [Section(f"B{name}", f"user B{name}", data.draw(lines)) for name in data.draw(names)] for _ in range(2)
-    )
+    old, new = ([Section(f"B{name}", f"user B{name}", data.draw(lines)) for name in data.draw(names)] for _ in range(2))
     before, after = ([line for section in side for line in section.text] for side in (old, new))
     made: list[str] = []
     at = 0
@@ -539,8 +541,9 @@ def test_a_diff_of_long_prompts_takes_linear_time() -> None:
 
 def test_what_a_cut_took_out_is_a_difference(run: Run, project: Path) -> None:
     """Its row is as it was: only the cut says that it is not sent any more."""
-    run("archive", "B7", folder=project)
-    items = json.loads(run("diff", "HEAD~1", "--json", folder=project).stdout)["items"]
+    tip = json.loads(run("log", "-n", "1", "--json", folder=project).stdout)["items"][0]["commit"]
+    assert run("restore", "B6", folder=project).exit_code == 0
+    items = json.loads(run("diff", tip, "--json", folder=project).stdout)["items"]
     assert {"move": "left", "id": "B2", "was": "visible", "now": "cut"}.items() <= items[0].items()
 
 
