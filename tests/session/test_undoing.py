@@ -280,7 +280,8 @@ def test_an_operation_in_an_open_step_is_named_by_its_place() -> None:
         ]  # fmt: skip
         session.undo(to="+1")
         assert forms(session) == before[1]
-        session.redo(2)
+        assert session.undo()[1] == ("note: one",)
+        session.redo(3)
         assert forms(session) == before[3]
         session.stored.finish()
         assert session.undo()[1] == ("note: three",)  # once they have commits, it is the same one
