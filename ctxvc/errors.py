@@ -146,7 +146,7 @@ PYTHON: dict[str, str] = {
     "own-commits": "`ctxvc log` lists its own",
     "commits-and-scopes": "`ctxvc log` lists commits; scopes of {session}: {scopes}",
     "count-commits": "see `ctxvc log`",
-    "list-changes": "`ctxvc log` lists what was done",
+    "list-operations": "`ctxvc ops` lists what was done",
     "other-revisions": "`ctxvc log` lists the others",
     # the budget and the policy
     "free-budget": (

@@ -223,8 +223,13 @@ class _Writer:
         self._envelope = envelope
         self._ledger = ledger
         self._calls = calls
-        # The host believes the provider's counts, so they are written only if we removed nothing from the prompt.
-        self._counted = all(row.state in ("visible", "pinned") or row.removed_by == "host" for row in ledger.rows())
+        # The host believes the provider's counts, so they are written only if we removed nothing that was counted: what
+        # came after the newest reply, as a note that was undone, was not.
+        newest = next((row.number for row in ledger.backwards() if row.role == "assistant"), 0)
+        self._counted = all(
+            row.state in ("visible", "pinned") or row.removed_by == "host" or row.number > newest
+            for row in ledger.rows()
+        )
         self._parent: str | None = None
         self._time = start
         self._call_lines: dict[str, str] = {}  # call → the line that makes it

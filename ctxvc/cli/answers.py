@@ -50,14 +50,16 @@ class LogItem(Item, frozen=True, kw_only=True):
 
 
 class Change(Item, frozen=True, kw_only=True):
-    """A block that stands otherwise."""
+    """A block, or the stub of a group, that stands otherwise."""
 
     move: Annotated[str, described("`entered` or `left` the prompt, or `changed` without that")]
-    id: BlockId
-    type: str
-    tokens: Annotated[int, described("of the body")]
-    was: Annotated[str, described("state before; empty where it was not there")]
-    now: Annotated[str, described("state after; empty where it is not there")]
+    id: Annotated[str, described("`B17`, `G3`")]
+    type: Annotated[str, described("the kind of block, or `group`")]
+    tokens: Annotated[int, described("of the body, or of the group's stub")]
+    was: Annotated[
+        str, described("state before, `cut` where a cut had taken it out, `stub`; empty if it was not there")
+    ]
+    now: Annotated[str, described("state after, in the same words; empty where it is not there")]
     group: str
     removed_by: str
     label: str

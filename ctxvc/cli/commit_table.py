@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ctxvc.cli import answers
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, iso
-from ctxvc.inspection.diff import BlockChange, difference
+from ctxvc.inspection.diff import BlockChange, StubChange, difference
 from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Entry, Snapshot
@@ -38,9 +38,15 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
     """The differences between two snapshots, each with its tokens."""
     meter = Meter(store, new.ledger.meta.tokenizer)
     differences = difference(old.ledger, new.ledger)
-    in_new = meter.bodies(((change.row, new.bodies) for change in differences if change.now), new.ledger.meta.model)
-    in_old = meter.bodies(((change.row, old.bodies) for change in differences if not change.now), old.ledger.meta.model)
-    return [_change(change, (in_new if change.now else in_old)[change.row.id]) for change in differences]
+    blocks = [change for change in differences if isinstance(change, BlockChange)]
+    in_new = meter.bodies(((change.row, new.bodies) for change in blocks if change.now), new.ledger.meta.model)
+    in_old = meter.bodies(((change.row, old.bodies) for change in blocks if not change.now), old.ledger.meta.model)
+    return [
+        _change(change, (in_new if change.now else in_old)[change.row.id])
+        if isinstance(change, BlockChange)
+        else _stub_change(change, meter.count(change.text))
+        for change in differences
+    ]
 
 
 def change_table(items: Iterable[answers.Change]) -> Table:
@@ -85,6 +91,21 @@ def _change(change: BlockChange, tokens: int) -> answers.Change:
         group=row.group,
         removed_by=row.removed_by,
         label=row.label,
+    )
+
+
+def _stub_change(change: StubChange, tokens: int) -> answers.Change:
+    group = change.group
+    return answers.Change(
+        move=change.move,
+        id=group.id,
+        type="group",
+        tokens=tokens,
+        was=change.was,
+        now=change.now,
+        group=group.group,
+        removed_by=group.removed_by,
+        label=group.label,
     )
 
 

@@ -57,7 +57,7 @@ COMMAND_LINE: dict[str, str] = {
     "own-commits": "`ctxvc log` lists its own",
     "commits-and-scopes": "`ctxvc log` lists commits; scopes of {session}: {scopes}",
     "count-commits": "see `ctxvc log`",
-    "list-changes": "`ctxvc log` lists what was done",
+    "list-operations": "`ctxvc ops` lists what was done",
     "other-revisions": "`ctxvc log` lists the others",
     # the budget and the policy
     "free-budget": ("give --budget {budget} or more, unpin something, or remove human text yourself with --allow-user"),

@@ -1,4 +1,4 @@
-"""The shared part of `archive`, `restore`, `delete`, `pin`, `unpin` and `undo`: options, answer and table."""
+"""The shared part of `archive`, `restore`, `delete`, `pin`, `unpin`, `undo` and `redo`: options, answer and table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def act(
 
 
 def answer_of(
-    ctx: click.Context, app: App, session: Session, verb: str, rehearsal: Rehearsal, undone: str = ""
+    ctx: click.Context, app: App, session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()
 ) -> None:
     answer = acted(session, verb, rehearsal, undone)
     if app.output.json:
@@ -74,7 +74,7 @@ def answer_of(
         app.output.lines(lines_of(app.output, answer))
         for line in left_out(verb, answer.problems):
             app.output.note(safe(line))
-    if not rehearsal:
+    if not rehearsal and not undone:
         ctx.exit(1)
 
 
@@ -92,7 +92,7 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
         yield f"left out more, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
 
 
-def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: str = "") -> Acted:
+def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()) -> Acted:
     """The answer of a changing verb. The new prompt is measured, since the change may also have cut thinking."""
     view = session.view()
     price = view.price
@@ -101,7 +101,7 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: str = "") -
         session=session.name,
         scope=session.scope,
         verb=verb,
-        undone=undone,
+        undone=list(undone),
         tokens_before=rehearsal.tokens_before,
         tokens_after=view.counted,
         items=[
@@ -130,8 +130,8 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: str = "") -
 
 
 def lines_of(output: Output, answer: Acted) -> Iterator[str]:
-    if answer.undone:
-        yield output.style(safe(f"undone: {answer.undone}"), bold=True)
+    for subject in answer.undone:
+        yield output.style(safe(f"{'redone' if answer.verb == 'redo' else 'undone'}: {subject}"), bold=True)
     for group in answer.groups:
         if group.members and group.stub:
             yield safe(group.stub)
@@ -163,12 +163,14 @@ class ActedBlock(Item, frozen=True, kw_only=True):
 
 
 class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
-    """`archive`, `restore`, `delete`, `pin`, `unpin`, `undo`"""
+    """`archive`, `restore`, `delete`, `pin`, `unpin`, `undo`, `redo`"""
 
     session: SessionName
     scope: ScopeName
     verb: str
-    undone: Annotated[str, described("of `undo`: the subject of the commit that was taken back")]
+    undone: Annotated[
+        list[str], described("of `undo` and `redo`: the subjects of the changes, in the order taken back")
+    ]
     tokens_before: TokenCount
     tokens_after: TokenCount
     items: list[ActedBlock]

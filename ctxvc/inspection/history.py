@@ -6,7 +6,6 @@ ledger. Only those are looked into.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal
@@ -86,17 +85,20 @@ def _cuts(stored: StoredSession, scope: str, rows: Sequence[Row]) -> dict[str, l
     cut_rows = [row for row in rows if newest and row.number <= newest[0]]
     if not cut_rows:
         return {}
-    commits = list(stored.store.first_parents(stored.tip(scope)))
     by_commit: dict[str, list[str]] = {}
-    for row in cut_rows:
-        by_commit.setdefault(_cut_of(stored.store, commits, row.number), []).append(row.id)
+    uncut = sorted(cut_rows, key=lambda row: row.number)
+    newer = ""
+    # An undo may have taken a cut back, so there is no searching by halves: the newest run of commits counts.
+    for commit in stored.store.first_parents(stored.tip(scope)):
+        cut = max(stored.store.reader.meta(commit).cuts[-1:], default=0)
+        while uncut and uncut[-1].number > cut:
+            by_commit.setdefault(newer, []).append(uncut.pop().id)
+        if not uncut:
+            break
+        newer = commit
+    if uncut:
+        by_commit.setdefault(newer, []).extend(row.id for row in uncut)
     return by_commit
-
-
-def _cut_of(store: Store, commits: Sequence[str], number: int) -> str:
-    """The oldest of `commits`, newest first, whose cut reaches up to that number: all after it have that cut too."""
-    without = bisect_left(commits, True, key=lambda commit: store.reader.meta(commit).cuts[-1:] < (number,))
-    return commits[without - 1] if without else ""
 
 
 def rev_list(store: Store, tip: str, *arguments: str) -> list[str]:

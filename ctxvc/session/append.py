@@ -13,13 +13,15 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, is_human, speaks
 from ctxvc.core.plan import admission, timing
 from ctxvc.core.prompt import cut, tag
+from ctxvc.core.prompt.request import request
 from ctxvc.core.prompt.stub import arguments
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.session.context import Context, newest_rendering
-from ctxvc.session.proof import TRAILER, Sent
+from ctxvc.session.proof import TRAILER, Sent, recorded
+from ctxvc.store import operations, revision
 from ctxvc.store.log.stored_session import RedactedMessages
-from ctxvc.store.log.transaction import AdmittedEntry
+from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 
 #: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
@@ -133,7 +135,7 @@ def _appended(
             if scope == context.scope and admitted.total:
                 total, lacking = admitted.total, lacking + admitted.lacking
             tagged = _with_tags(context, admitted.entry, ledger, view, transaction.bodies)
-            transaction.append(scope, _with_proof(sent, scope, tagged))
+            transaction.append(scope, _with_proof(context, transaction, sent, scope, tagged))
             ids += [row.id for row in entry.rows]
         if not (all_or_none and lacking):
             stored.acknowledge(transaction)
@@ -220,11 +222,35 @@ def _texts(entry: Entry) -> dict[str, str]:
     return admission.texts(entry.rows, {block: body for block, suffix, body in entry.bodies if not suffix})
 
 
-def _with_proof(requests: dict[str, Sent], scope: str, admitted: AdmittedEntry) -> AdmittedEntry:
-    """The entry; a reply's with a trailer on the prompt that it saw, which is taken from `requests`."""
+def _with_proof(
+    context: Context, transaction: Transaction, requests: dict[str, Sent], scope: str, admitted: AdmittedEntry
+) -> AdmittedEntry:
+    """The entry; a reply's with a trailer on the prompt that it saw, which is taken from `requests`.
+
+    Where the scope changed between the call and the reply, the trailer names the commit that renders what was sent; it
+    is left out where none does.
+    """
     is_reply = any(row.role == "assistant" for row in admitted.entry.rows)
     sent = requests.pop(scope, None) if is_reply else None
+    requested = context.requested.get(scope)
+    if sent and requested is not None and requested is not transaction.ledger(scope):
+        sent = _checked(context, transaction, admitted.entry.step, sent, requested)
     return admitted._replace(trailers={TRAILER: str(sent)}) if sent else admitted
+
+
+def _checked(context: Context, transaction: Transaction, step: int, sent: Sent, requested: Ledger) -> Sent | None:
+    """The record of the prompt that the reply of `step` saw, with the commit that renders it; None if none does."""
+    scope, between = requested.meta.scope, 0
+    snapshot = revision.now(context.stored, scope)
+
+    def render(ledger: Ledger) -> str:
+        return request(ledger, snapshot.bodies, snapshot.system, snapshot.tools).digest
+
+    place = context.requested_at[scope]
+    if not place.in_step and step == requested.meta.counters.step + 1:
+        since = operations.count_since(operations.changes(context.stored, scope), place)
+        between = since - transaction.verbs_in_step(scope)
+    return recorded(sent, transaction.step_ledger(scope, sent.later), requested, between=between, render=render)
 
 
 def _pinned(row: Row) -> Row:

@@ -26,6 +26,7 @@ from ctxvc.session.proof import Sent
 from ctxvc.store import revision
 from ctxvc.store.format import FORMAT
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.operations import Place
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
@@ -65,6 +66,8 @@ class Context:
         self.sent: dict[str, Sent] = {}
         #: scope → its ledger when the last request was made: the prefix that the provider has cached.
         self.requested: dict[str, Ledger] = {}
+        #: scope → the moment of that request: what came later is counted from there.
+        self.requested_at: dict[str, Place] = {}
         self.now = now
         #: The terms of the session's policy.
         self.terms = Terms(board="full")
@@ -238,10 +241,8 @@ class Context:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
         # The prefix breaks here anyway, so everything bound to it leaves now, once, and results get their tags.
-        after = rehearsal.after.with_meta(meta)
         fields = {
-            "cuts": cuts.before_reply(after, due=bool(tags.without(after))),
-            **newest_rendering(meta),
+            **hard_edit(rehearsal.after.with_meta(meta)),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
         }
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
@@ -352,6 +353,11 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
         if (value := getattr(budget.ladder, name)) != getattr(usual, name)
     }
     return {"budget": budget.window, "reserve": budget.reserve, "ladder": ladder}
+
+
+def hard_edit(after: Ledger) -> dict[str, Any]:
+    """The fields of `ctxvc.json` that come with a hard edit after which the ledger is `after`: those of a cut."""
+    return {"cuts": cuts.before_reply(after, due=bool(tags.without(after))), **newest_rendering(after.meta)}
 
 
 def newest_rendering(meta: Meta) -> dict[str, Any]:

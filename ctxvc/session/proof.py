@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -15,14 +17,15 @@ from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding, Where, damage
 
 TRAILER = "Ctxvc-Prompt"
-_SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]*|-)(?: \+([1-9][0-9]*))?")
+_SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]{0,11}|-)(?: ([+-][1-9][0-9]{0,8}))?")
 
 
 class Sent(msgspec.Struct, frozen=True):
     """A commit's record of the prompt that its reply saw.
 
     `digest` is its hash, `last` its newest block. `later` counts the verbs in the open step before the call: their
-    commits come right after the step's, and the sent prompt has their effect.
+    commits come right after the step's, and the sent prompt has their effect. Where it is negative, it counts the verbs
+    between the call and its reply: their commits come right before the step's, and the sent prompt has not.
     """
 
     digest: str
@@ -30,7 +33,7 @@ class Sent(msgspec.Struct, frozen=True):
     later: int = 0
 
     def __str__(self) -> str:
-        return f"{self.digest} {self.last or '-'}" + (f" +{self.later}" if self.later else "")
+        return f"{self.digest} {self.last or '-'}" + (f" {self.later:+}" if self.later else "")
 
 
 def parse(trailer: str) -> Sent | None:
@@ -64,9 +67,9 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
     newer: list[str] = []
     for entry in revision.history(store, snapshot.commit):
         sent = parse(entry.trailers.get(TRAILER, ""))
-        if sent and sent.later <= len(newer):
-            later = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
-            return msgspec.structs.replace(later, ledger=up_to(later.ledger, sent.last))
+        if sent and (commit := _rendering(store, entry.commit, sent.later, newer)):
+            there = revision.at(store, commit)
+            return msgspec.structs.replace(there, ledger=up_to(there.ledger, sent.last))
         if entry.trailers.get("Ctxvc-Op") == "step":
             break
         newer.append(entry.commit)
@@ -78,14 +81,42 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     sent = parse(entry.trailers[TRAILER])
     if sent is None:
         return "the hash of its prompt cannot be read"
-    if sent.later > len(newer):
-        return f"its prompt needs the {sent.later} commits behind it, and there are {len(newer)}"
     try:
-        snapshot = revision.at(store, newer[-sent.later] if sent.later else entry.commit)
+        commit = _rendering(store, entry.commit, sent.later, newer)
+        if not commit:
+            return (
+                f"its prompt needs {abs(sent.later)} commits {'behind' if sent.later > 0 else 'before'} it: not there"
+            )
+        snapshot = revision.at(store, commit)
         rendered = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"
     return "" if rendered.digest == sent.digest else "its prompt is not what was sent"
+
+
+def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> str:
+    """The commit whose tree renders the prompt that the step at `commit` records; empty where there is none.
+
+    `newer` are the commits after it, newest first. Raises: Damaged.
+    """
+    if later > 0:
+        return newer[-later] if later <= len(newer) else ""
+    # The verbs between the call and its reply are the step's newest ancestors: the one before them was sent.
+    return next(islice(store.first_parents(commit), 1 - later if later else 0, None), "")
+
+
+def recorded(
+    sent: Sent, step: Ledger, requested: Ledger, *, between: int, render: Callable[[Ledger], str]
+) -> Sent | None:
+    """The record of a sent prompt by which its reply's commit can be checked; None where no commit renders it.
+
+    `step` is the ledger that the record leads to as it is, `requested` the one that was sent, `between` the number of
+    verbs whose commits come right before the step's and after the call. `render` gives the digest of a ledger's prompt.
+    """
+    if render(up_to(step, sent.last)) == sent.digest:
+        return sent
+    earlier = msgspec.structs.replace(sent, later=-between)
+    return earlier if between and render(up_to(requested, sent.last)) == sent.digest else None
 
 
 def _before_reply(ledger: Ledger) -> str:

@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from ctxvc.core import patterns
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row, blocks_of
 from ctxvc.core.prompt import recover, truncation
@@ -18,6 +19,7 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.session.context import Context
 from ctxvc.store import address as addresses
 from ctxvc.store import hook_outputs as files_of_hooks
+from ctxvc.store import operations
 from ctxvc.store.address import Resolved
 from ctxvc.tokens.meter import Prices
 
@@ -41,6 +43,7 @@ def part(
     spare: int = 0,
     reserved: int = 0,
     make_room: Callable[[int], object] | None = None,
+    added: Callable[[Recovered], str] | None = None,
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`.
 
@@ -61,9 +64,10 @@ def part(
             reserved += _HEADING
         tokens = min(tokens, _free(context, spare) - reserved)
     recovered, resolved = reading(max(0, tokens))
-    if resolved and resolved.row:
+    text = added(recovered) if added else ""
+    if text or (resolved and resolved.row):
         which = f", {recovered.unit} {recovered.first}-{recovered.last} of {recovered.total}" if recovered.total else ""
-        _accessed(context, resolved, resolved.row, which)
+        _accessed(context, resolved, resolved.row if resolved else None, which, text, address)
     return recovered
 
 
@@ -185,15 +189,26 @@ def _readable(context: Context, row: Row) -> None:
         raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
-def _accessed(context: Context, resolved: Resolved, row: Row, detail: str = "") -> None:
-    """Records that a block was read: in its row if it is in this scope, else in this scope's history only."""
-    own = resolved.snapshot.session == context.stored.name and resolved.snapshot.scope == context.scope
-    own_row = context.ledger().get(row.id) if own else None
-    where = "" if own else f"{resolved.snapshot.session}/{resolved.snapshot.scope}:"
+def _accessed(
+    context: Context, resolved: Resolved | None, row: Row | None, detail: str = "", added: str = "", address: str = ""
+) -> None:
+    """Records that a block was read: in its row if it is in this scope, else in this scope's history only.
+
+    `added` becomes a block of the conversation with it, in the same commit; then what was read may be no block, but
+    what `address` names: a group's list, or an output that is in no commit yet.
+    """
+    snapshot = resolved.snapshot if resolved else None
+    own = snapshot is None or (snapshot.session, snapshot.scope) == (context.stored.name, context.scope)
+    own_row = context.ledger().get(row.id) if own and row else None
+    where = f"{snapshot.session}/{snapshot.scope}:" if snapshot and not own else ""
+    name = row.id if row else resolved.group.id if resolved and resolved.group else address
     context.stored.change(
-        subject=f"recover {where}{row.handle}{detail}",
+        subject=f"recover {where}{row.handle if row else name}{detail}",
         op="recover",
         actor=context.actor,
         rows=[msgspec.structs.replace(own_row, reads=own_row.reads + 1)] if own_row else [],
-        trailers={"Ctxvc-Blocks": f"{where}{row.id}"},
+        parts=[wire.text_part(added, "user", "client")] if added else [],
+        trailers={"Ctxvc-Blocks": f"{where}{name}", **({operations.ADDED: name} if added else {})},
     )
+    if added:
+        context.changed = True

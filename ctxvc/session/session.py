@@ -35,6 +35,7 @@ from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
 from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.session.proof import Sent
+from ctxvc.store import operations
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
@@ -170,8 +171,8 @@ class Session:
         return self.stored.scopes()
 
     def notes(self, scope: str = "") -> list[Note]:
-        """The notes of a scope, oldest first, including inherited ones."""
-        rows = [row for row in self.ledger(scope).rows() if row.kind == "note"]
+        """The notes of a scope, oldest first, including inherited ones; no deleted ones."""
+        rows = [row for row in self.ledger(scope).rows() if row.kind == "note" and row.state != "deleted"]
         return [Note(row.id, row.step, text.decode(self.stored.body(row, scope))) for row in rows]
 
     def note(self, words: str, *, fold: bool = False) -> Noted:
@@ -356,6 +357,7 @@ class Session:
         request = self.prompt()
         self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
         self._context.requested[self.scope] = self.ledger()
+        self._context.requested_at[self.scope] = operations.now(self.stored)
         self._calibrating.sent(self.scope, self._context.view().counted)
         return request
 
@@ -510,13 +512,21 @@ class Session:
         """Drops pending plans; gives the ids of those that were pending."""
         return self.stored.drop_plans(plan_ids, f"by {self.actor}", actor=self.actor)
 
-    def undo(self) -> tuple[Rehearsal, str]:
-        """Undoes the newest change of this scope's prompt that is not undone yet; gives the rehearsal, and its subject.
+    def undo(self, count: int = 1, *, to: str = "") -> tuple[Rehearsal, tuple[str, ...]]:
+        """Takes back the newest `count` changes of this scope's prompt; gives the rehearsal and the changes' subjects.
 
-        Only the rows of that change are set back; later messages and accesses stay. Raises: Refused if there is nothing
-        to undo, no room for it, or the step of the change is still open.
+        Changes are verbs, notes, and what `recover` added; one that was taken back does not count. With `to`, a
+        revision of this scope or `+2` for the second of the operations that wait for their commit, everything that was
+        changed since is taken back. Later messages and accesses stay, and so does what was changed again since
+        (`problems`). Where nothing was sent since, the prompt is the one before the change, byte for byte: its cut is
+        taken back as well. All is done or nothing.
+        Raises: Refused if there is nothing to undo, no room for it, or a person did it and an agent asks; NotFound.
         """
-        return undo.undo(self._context)
+        return undo.undo(self._context, count, to)
+
+    def redo(self, count: int = 1) -> tuple[Rehearsal, tuple[str, ...]]:
+        """Takes back the newest `count` undos, unless a verb came since; gives what `undo` gives. Raises: Refused."""
+        return undo.redo(self._context, count)
 
     # --- recovery
 
@@ -532,6 +542,7 @@ class Session:
         bounded: bool = True,
         seconds: float = TOOL_SECONDS,
         reserved: int | None = None,
+        added: Callable[[Recovered], str] | None = None,
     ) -> Recovered:
         """A part of a block, in the prompt or not, for a model to read; of a group, the list of its members.
 
@@ -541,7 +552,8 @@ class Session:
         `items[0].name`. A person may read deleted blocks, an agent may not. The
         search for `grep` may take `seconds`; 0 for no limit.
         With `reserved`, what is read is to come in as a result, and so many counted tokens with it: older blocks leave
-        for it as for any result.
+        for it as for any result. The text that `added` makes of what is read, if any, is appended with the record of
+        the access, as text that a program put in; `undo` takes it out of the prompt.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
         spare = self._spare()
@@ -562,6 +574,7 @@ class Session:
             spare=0 if reserved is None else spare,
             reserved=reserved or 0,
             make_room=None if reserved is None else make_room,
+            added=added,
         )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:

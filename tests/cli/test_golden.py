@@ -51,6 +51,12 @@ CASES: dict[str, list[list[str]]] = {
     ],
     "show-raw": [["show", "--raw", "B5"], ["show", "--raw", "B2"]],
     "diff": [["diff", "step:1"], ["diff", "HEAD~2", "HEAD~1"], ["diff", "step:2", "step:1", "--json"]],
+    "diff-prompt": [
+        ["diff", "step:2", "HEAD", "--prompt"],
+        ["diff", "HEAD", "HEAD", "--prompt"],
+        ["diff", "HEAD~1", "--prompt", "--json"],
+    ],
+    "ops": [["ops"], ["ops", "-n", "2", "--json"], ["--session", "branched", "ops"], ["ops", "nowhere"]],
     "prompt": [["prompt"], ["prompt", "step:1"], ["prompt", "step:1", "--json"], ["prompt", "branched/rewind-1"]],
     "export": [["export", "step:1"], ["export", "--format", "openai", "step:1"]],
     "grep": [
@@ -131,6 +137,15 @@ CASES: dict[str, list[list[str]]] = {
         ["--session", "branched", "undo"],
         ["--session", "branched", "undo"],
         ["--session", "branched", "undo", "--json"],
+        ["--session", "branched", "redo"],
+        ["--session", "branched", "redo", "--json"],
+        ["--session", "branched", "redo"],
+        ["--session", "branched", "note", "-m", "a note"],
+        ["--session", "branched", "undo", "2"],
+        ["--session", "branched", "undo", "--to", "step:2"],
+        ["--session", "branched", "undo", "--to", "nowhere"],
+        ["--session", "branched", "undo", "1", "--to", "step:2"],
+        ["--session", "branched", "notes"],
         ["--session", "branched", "log", "--graph", "main"],
     ],
     "recover": [

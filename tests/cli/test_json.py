@@ -43,6 +43,7 @@ ASKED = {
     "ctxvc.group/1": ["show", "G1"],
     "ctxvc.commit/1": ["show", "HEAD~1"],
     "ctxvc.diff/1": ["diff", "step:1"],
+    "ctxvc.ops/1": ["ops"],
     "ctxvc.prompt/1": ["prompt"],
     "ctxvc.grep/1": ["grep", "assert"],
     "ctxvc.bisect/1": ["bisect", "B6"],

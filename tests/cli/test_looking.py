@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ctxvc.cli.prompt_text import Section, unified
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.wire import text_part
@@ -173,11 +177,12 @@ def test_nothing_differs_from_itself(store: Store) -> None:
 def test_what_entered_and_left_is_told_in_order(store: Store) -> None:
     old, new = moments(store, "step:1", "HEAD")
 
-    assert [(change.move, change.row.id, change.was, change.now) for change in difference(old, new)] == [
+    assert [(change.move, change.id, change.was, change.now) for change in difference(old, new)] == [
         ("left", "B6", "visible", "archived"),
         ("changed", "B8", "", "archived"),
         ("changed", "B9", "", "archived"),
         *(("entered", f"B{number}", "", "visible") for number in range(10, 16)),
+        ("entered", "G1", "", "stub"),
     ]
 
 
@@ -185,8 +190,8 @@ def test_a_difference_backwards_is_the_same_with_its_sides_changed(store: Store)
     old, new = moments(store, "step:1", "HEAD")
     turned = {"entered": "left", "left": "entered", "changed": "changed"}
 
-    forwards = [(change.row.id, change.move, change.was, change.now) for change in difference(old, new)]
-    backwards = [(change.row.id, turned[change.move], change.now, change.was) for change in difference(new, old)]
+    forwards = [(change.id, change.move, change.was, change.now) for change in difference(old, new)]
+    backwards = [(change.id, turned[change.move], change.now, change.was) for change in difference(new, old)]
 
     assert forwards == backwards
 
@@ -501,3 +506,53 @@ def test_transcripts_that_will_be_deleted_are_told_of(run: Run, tmp_path: Path) 
 def _age(path: Path, *, days: int) -> None:
     then = time.time() - days * 86_400
     os.utime(path, (then, then))
+
+
+@given(st.data())
+def test_a_diff_of_prompts_makes_the_one_of_the_other(data: st.DataObject) -> None:
+    lines = st.lists(st.sampled_from(["  a", "  b", "  c"]), min_size=1, max_size=12)
+    names = st.lists(st.integers(0, 9), unique=True, max_size=8).map(sorted)
+    old, new = ([Section(f"B{name}", f"user B{name}", data.draw(lines)) for name in data.draw(names)] for _ in range(2))
+    before, after = ([line for section in side for line in section.text] for side in (old, new))
+    made: list[str] = []
+    at = 0
+    for line in unified(old, new):
+        if match := re.fullmatch(r"@@ -([0-9]+),([0-9]+) \+([0-9]+),([0-9]+) @@", line):
+            start, size, new_start, new_size = map(int, match.groups())
+            made += before[at : start - bool(size)]
+            at = start - bool(size)
+            assert len(made) == new_start - bool(new_size)
+            continue
+        if line[0] != "+":
+            assert before[at] == line[1:]
+            at += 1
+        if line[0] != "-":
+            made.append(line[1:])
+
+    assert made + before[at:] == after
+    assert old != new or not [*unified(old, new)]
+
+
+def test_a_diff_of_long_prompts_takes_linear_time() -> None:
+    old = [Section("B1", "user B1", [f"  {number % 7}" for number in range(60_000)])]
+    new = [Section("B1", "user B1", [f"  {number % 5}" for number in range(60_000)])]
+    assert sum(1 for _ in unified(old, new)) > 100_000
+
+
+def test_what_a_cut_took_out_is_a_difference(run: Run, project: Path) -> None:
+    """Its row is as it was: only the cut says that it is not sent any more."""
+    tip = json.loads(run("log", "-n", "1", "--json", folder=project).stdout)["items"][0]["commit"]
+    assert run("restore", "B6", folder=project).exit_code == 0
+    items = json.loads(run("diff", tip, "--json", folder=project).stdout)["items"]
+    assert {"move": "left", "id": "B2", "was": "visible", "now": "cut"}.items() <= items[0].items()
+
+
+def test_undo_takes_back_what_recover_added(run: Run, project: Path) -> None:
+    before = run("export", folder=project).stdout
+    assert run("recover", "B6", "--lines", "1:2", "--add", folder=project).exit_code == 0
+    assert run("export", folder=project).stdout != before
+    done = run("undo", folder=project)
+    assert done.stdout.startswith("undone: recover B6")
+    assert run("export", folder=project).stdout == before
+    assert run("redo", folder=project).exit_code == 0
+    assert "assert add(0, 1)" in run("export", folder=project).stdout

@@ -219,10 +219,18 @@ class Machine(RuleBasedStateMachine):
         except (Refused, NotFound):
             return
 
-    @rule(who=st.integers(0, 1))
-    def the_last_is_undone(self, who: int) -> None:
+    @rule(who=st.integers(0, 1), count=st.sampled_from([1, 1, 1, 3]))
+    def the_last_is_undone(self, who: int, count: int) -> None:
         try:
-            done, _ = self.sessions[who].undo()
+            done, _ = self.sessions[who].undo(count)
+        except Refused:
+            return
+        self._lifted(done)
+
+    @rule(who=st.integers(0, 1), count=st.integers(1, 2))
+    def it_is_redone(self, who: int, count: int) -> None:
+        try:
+            done, _ = self.sessions[who].redo(count)
         except Refused:
             return
         self._lifted(done)

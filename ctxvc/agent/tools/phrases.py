@@ -65,7 +65,7 @@ MODEL: dict[str, str] = {
     "own-commits": "",
     "commits-and-scopes": "scopes of {session}: {scopes}",
     "count-commits": "",
-    "list-changes": "",
+    "list-operations": "",
     "other-revisions": "",
     # the budget and the policy
     "free-budget": (

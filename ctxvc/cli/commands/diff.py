@@ -10,21 +10,27 @@ import click
 from ctxvc.cli.answers import Answer, Change, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import SHORT, change_table, changes
-from ctxvc.cli.output import Output
+from ctxvc.cli.output import Output, safe
+from ctxvc.cli.prompt_text import sections, unified
 from ctxvc.errors import Refused
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
+_COLORS = {"-": "red", "+": "green", "@": "cyan"}
+
 
 @command("diff", "ctxvc diff step:5 HEAD")
 @click.argument("before", metavar="A", shell_complete=complete_revisions)
 @click.argument("after", metavar="[B]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--prompt", "texts", is_flag=True, help="The texts themselves, as a unified diff.")
 @json_option
 @click.pass_obj
-def diff(app: App, before: str, after: str) -> None:
-    """`+` entered, `-` left, `~` stands otherwise. B is by default what stands now."""
+def diff(app: App, before: str, after: str, texts: bool) -> None:
+    """`+` entered, `-` left, `~` stands otherwise: all that differs in what would be sent, with stubs, tags, and what a
+    cut took out of thinking and boards. B is by default what stands now.
+    """
     with app.reading() as stored:
         old = revisions.resolve(stored.store, stored, before)
         new = revisions.resolve(stored.store, stored, after)
@@ -38,11 +44,12 @@ def diff(app: App, before: str, after: str) -> None:
             after=_side(stored.store, new),
             request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
             items=changes(stored.store, old, new),
+            prompt=[*unified([*sections(old)], [*sections(new)])] if texts else [],
         )
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_diff_lines(app.output, answer))
+        app.output.lines((_prompt_lines if texts else _diff_lines)(app.output, answer))
 
 
 def _side(store: Store, snapshot: Snapshot) -> Side:
@@ -71,6 +78,17 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
     yield from output.table_lines(change_table(answer.items))
 
 
+def _prompt_lines(output: Output, answer: Diff) -> Iterator[str]:
+    """Names of the two sides as of files, so that programs that read diffs take it for one."""
+    if not answer.prompt:
+        return
+    yield output.style(safe(f"--- {_title(answer.before)}"), bold=True)
+    yield output.style(safe(f"+++ {_title(answer.after)}"), bold=True)
+    for line in answer.prompt:
+        color = _COLORS.get(line[:1])
+        yield output.style(line, fg=color) if color else line
+
+
 def _title(side: Side) -> str:
     return f"{side.session}/{side.scope} step {side.step}, {side.commit[:SHORT]}"
 
@@ -92,3 +110,4 @@ class Diff(Answer, frozen=True, kw_only=True, tag="ctxvc.diff/1"):
     after: Side
     request: Annotated[list[str], described("which of `system` and `tools` differ")]
     items: list[Change]
+    prompt: Annotated[list[str], described("with `--prompt`, the lines of a unified diff of the texts")]

@@ -9,11 +9,11 @@ import click
 
 from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Output, safe, spread, words_of
+from ctxvc.cli.output import Output, safe
+from ctxvc.cli.prompt_text import sections
 from ctxvc.cli.request import request_of
-from ctxvc.core import display
 from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import Piece, Show, outline, pieces, sendable
+from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.session import proof
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
@@ -62,36 +62,10 @@ def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
     source = snapshot.ledger.meta.source
     missing = f"; missing: {', '.join(source.missing)}" if source and source.missing else ""
     yield from output.facts([("prompt", _label(snapshot) + missing)])
-    if snapshot.system:
-        system = snapshot.system if isinstance(snapshot.system, str) else display.decode(spread(snapshot.system))
-        yield from _section(output, "system", system)
-    if snapshot.tools:
-        yield from _section(output, "tools", "\n".join(str(tool.get("name", tool)) for tool in snapshot.tools))
-    slots = outline(snapshot.ledger)
-    shows = {(slot.group or slot.row.id, slot.role): slot.show for slot in slots}
-    render = snapshot.ledger.meta.render
-    for piece in sendable(pieces(slots, snapshot.bodies, render), render):
-        yield from _section(output, _heading(piece, shows.get((piece.block, piece.role), "text")), _piece_text(piece))
-
-
-def _section(output: Output, heading: str, text: str) -> Iterator[str]:
-    """A heading at the margin with its text indented below, so that no text can pass for a heading."""
-    yield ""
-    yield output.style(safe(" ".join(heading.split())), bold=True)
-    yield from (f"  {line}" for line in safe(text).split("\n"))
-
-
-def _heading(piece: Piece, show: Show) -> str:
-    kind = "" if piece.kind == piece.role else piece.kind
-    mark = {"body": "", "mask": "(masked)", "text": "(stub)" if piece.block else "(added)"}[show]
-    tool = "" if piece.block.startswith("G") else piece.tool
-    return f"{piece.role}  {piece.block}  {kind} {tool} {mark} {'(error)' if piece.error else ''}"
-
-
-def _piece_text(piece: Piece) -> str:
-    text = words_of(piece.body, piece.ext)
-    content = f"[{piece.ext}, {display.human_bytes(len(piece.body))}]" if text is None else text
-    return f"{content}\n{piece.tag}" if piece.tag else content
+    for section in sections(snapshot):
+        yield ""
+        yield output.style(safe(section.heading), bold=True)
+        yield from section.lines
 
 
 class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):

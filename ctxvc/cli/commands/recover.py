@@ -82,12 +82,16 @@ def recover(
                 most=most or 0,
                 bounded=bounded,
                 seconds=timeout,
+                added=_appended if add else None,
             )
-            if add:
-                session.add(f"{recovered.heading(COMMAND_LINE)}\n{recovered.content}")
             _print_part(app, session, address, recovered)
         else:
             _print_bytes(app, session, address, session.recover_bytes(address))
+
+
+def _appended(recovered: recovery.Recovered) -> str:
+    """The text that --add puts into the conversation."""
+    return f"{recovered.heading(COMMAND_LINE)}\n{recovered.content}"
 
 
 def _as_file(app: App, session: Session, address: str) -> None:

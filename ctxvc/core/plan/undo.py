@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, blocks_of
 from ctxvc.core.plan.draft import header
 from ctxvc.core.plan.plan import Problem
+from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import results_of
 
 Inverse = tuple[tuple[Row, ...], tuple[Group, ...], tuple[Problem, ...]]
@@ -50,6 +52,51 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
         tuple(sorted([*emptied, *new], key=lambda group: _number(group.id))),
         tuple(problems),
     )
+
+
+def withdrawn(before: Ledger, after: Ledger, now: Ledger, actor: str) -> tuple[tuple[Row, ...], tuple[Problem, ...]]:
+    """The blocks that a change added (`before` → `after`), out of the prompt: deleted by `actor`, without a stub.
+
+    One that was changed again since is left as it is, with a problem.
+    """
+    rows: list[Row] = []
+    problems: list[Problem] = []
+    for then in after.since(before):
+        current = now.get(then.id) if before.get(then.id) is None else None
+        if current is None:
+            continue
+        if _same(current, then):
+            rows.append(msgspec.structs.replace(_like(current, then), state="deleted", stub="", removed_by=actor))
+        else:
+            problems.append(_stale(then.id, f"it was changed again since, and is {current.state} now"))
+    return tuple(rows), tuple(problems)
+
+
+def rendering(before: Meta, after: Meta, now: Meta) -> dict[str, Any]:
+    """The fields of `ctxvc.json` that take back the cut of a change (`before` → `after`), and the end of overflow.
+
+    Empty where another cut was made since. Only for a change since which nothing was sent.
+    """
+    names = ["refused"] if now.refused == after.refused else []
+    names += ["cuts", "render"] if now.cuts == after.cuts else []
+    return {name: value for name in names if (value := getattr(before, name)) != getattr(now, name)}
+
+
+def lost(before: Ledger, after: Ledger, now: Ledger) -> Iterator[Problem]:
+    """What the cut of a change (`before` → `after`) took, and `now` still lacks: thinking and dashboards."""
+    if before.meta.cuts == after.meta.cuts:
+        return
+    for row in before.rows():
+        cut_by_change = is_cut(row, after.meta) and not is_cut(row, before.meta)
+        if cut_by_change and row.present and is_cut(row, now.meta):
+            text = f"{row.id} does not come back: it left with a cut, and a prompt was sent without it since"
+            yield Problem(target=row.id, why="gone", text=text)
+
+
+def alters(rows: tuple[Row, ...], groups: tuple[Group, ...], now: Ledger) -> bool:
+    """Whether the prompt reads otherwise with these rows and groups in `now`: pins alone do not show."""
+    in_full = {"visible", "pinned"}
+    return bool(groups) or any(not {row.state, now[row.id].state} <= in_full for row in rows)
 
 
 def _touched(before: Ledger, after: Ledger) -> Iterator[tuple[Row, Row]]:

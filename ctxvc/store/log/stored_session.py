@@ -28,7 +28,7 @@ from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
 from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
-from ctxvc.store.log.journal import Damage, Record, encode_record
+from ctxvc.store.log.journal import Change, Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState, format_of
 from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
@@ -133,6 +133,15 @@ class StoredSession:
     def waiting(self) -> int:
         """The number of changes that are acknowledged and not committed yet."""
         return sum(len(state.pending) for state in self._state.scopes.values())
+
+    def committed(self, scope: str = "") -> Ledger:
+        """The ledger at the scope's newest commit; of a scope that has none yet, the one that it begins with."""
+        state = self._state.scope(scope or self.scope)
+        return state.committed if state.start is None else state.start
+
+    def waiting_changes(self, scope: str = "") -> tuple[Change, ...]:
+        """The scope's changes that are acknowledged and not committed yet, oldest first."""
+        return tuple(item.change for item in self._state.scope(scope or self.scope).pending)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -247,7 +256,8 @@ class StoredSession:
         """
         self._acknowledge(transaction)
         newest = transaction.newest
-        if transaction.switched_to or (newest and newest.done and (self._due() or _ends_turn(newest))):
+        only_verbs = newest is None and bool(transaction.changes)
+        if only_verbs or transaction.switched_to or (newest and newest.done and (self._due() or _ends_turn(newest))):
             self._flush_if_possible()
 
     def change(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -89,6 +90,31 @@ class Transaction:
         """Whether a step of the scope has begun and is not complete."""
         ends = [change.done for change in self.changes if change.scope == scope and change.op == "step"]
         return not ends[-1] if ends else self.state.scope(scope).open
+
+    def step_ledger(self, scope: str, verbs: int = 0) -> Ledger:
+        """The ledger of the commit that the scope's open step makes, or of its newest, with the changes so far.
+
+        With `verbs`, so many of the verbs since the step began are in it: their commits follow.
+        """
+        state = self.state.scope(scope)
+        ledger = state.committed if state.start is None else state.start
+        before, step, meanwhile = self._parted(scope)
+        for change in (*before, *step, *meanwhile[:verbs]):
+            ledger = apply_change(ledger, change)
+        return ledger
+
+    def verbs_in_step(self, scope: str) -> int:
+        """The number of verbs since the scope's open step began; 0 where none is open."""
+        return len(self._parted(scope)[2])
+
+    def _parted(self, scope: str) -> tuple[list[Change], list[Change], list[Change]]:
+        """The scope's changes without a commit: before its open step began, of that step, and verbs made meanwhile."""
+        changes = [item.change for item in self.state.scope(scope).pending]
+        changes += [change for change in self.changes if change.scope == scope]
+        steps = [at for at, change in enumerate(changes) if change.op == "step"]
+        begins = [len(changes), *takewhile(lambda at: not changes[at].done, reversed(steps))][-1]
+        later = changes[begins:]
+        return changes[:begins], [one for one in later if one.op == "step"], [one for one in later if one.op != "step"]
 
     def place(self, scope: str) -> str:
         """A reference to the scope's newest commit or change, for `origin` and `merge` of a later change."""

@@ -23,7 +23,7 @@ from ctxvc.store.purge.scrub import Scrub
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
 _ID = re.compile(rb"\b[0-9a-f]{40}\b")
 _SUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
-_PROMPT = re.compile(rb"\nCtxvc-Prompt: [0-9a-f]{64} \S+(?: \+([0-9]+))?(?=\n)")
+_PROMPT = re.compile(rb"\nCtxvc-Prompt: [0-9a-f]{64} \S+(?: (?:\+([0-9]+)|-[0-9]+))?(?=\n)")
 _FOLDER = b"40000"
 
 _KINDS = {

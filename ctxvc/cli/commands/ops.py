@@ -1,0 +1,95 @@
+"""`ops`: the operation log of a scope."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.app import App, command, complete_scopes, json_option
+from ctxvc.cli.output import Cell, Column, Table, Timestamp, iso
+from ctxvc.inspection import operation_log
+from ctxvc.tokens.meter import Meter
+
+#: Operations that are listed where nobody says how many.
+_MOST = 20
+
+
+@command("ops", "ctxvc ops -n 5")
+@click.argument("scope", metavar="[SCOPE]", default="", shell_complete=complete_scopes)
+@click.option("-n", "number", metavar="N", type=click.IntRange(min=1), default=_MOST, help=f"At most N ({_MOST}).")
+@json_option
+@click.pass_obj
+def ops(app: App, scope: str, number: int) -> None:
+    """Newest first, with all that changed the scope but its steps: `log` has those. `undo` takes back the newest that
+    stands, `undo --to OP` all since OP. An operation inside a step that is open has no commit yet: +2 is the second of
+    these.
+    """
+    with app.reading() as stored:
+        scope = scope or stored.scope
+        stored.ledger(scope)
+        meter = Meter(stored.store, stored.ledger(scope).meta.tokenizer)
+        answer = Operations(
+            session=stored.name,
+            scope=scope,
+            items=[_item(logged) for logged in operation_log.log(stored, scope, meter, number)],
+        )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.lines(app.output.table_lines(_table(answer)))
+
+
+def _item(logged: operation_log.LoggedOperation) -> OperationItem:
+    operation = logged.operation
+    return OperationItem(
+        name=logged.name,
+        commit=operation.commit,
+        time=iso(operation.time),
+        actor=operation.actor,
+        op=operation.op,
+        subject=operation.subject,
+        state=logged.state,
+        change=logged.change,
+        tokens=logged.tokens,
+    )
+
+
+def _table(answer: Operations) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            item.name, Timestamp(item.time), item.actor,
+            "" if item.change is None else f"{item.change:+,}" if item.change else "0", item.tokens, item.state,
+            item.subject,
+        ]
+        for item in answer.items
+    ]  # fmt: skip
+    undone = frozenset(at for at, item in enumerate(answer.items) if item.state == "undone")
+    columns = (
+        Column("OP"), Column("time"), Column("actor"), Column("change", right=True), Column("~tokens", right=True),
+        Column("state"), Column("subject", least=20),
+    )  # fmt: skip
+    return Table(columns, rows, undone)
+
+
+class OperationItem(Item, frozen=True, kw_only=True):
+    """A change of a scope that is no step."""
+
+    name: Annotated[str, described("what `undo --to` takes: the beginning of the commit's id, or `+2`")]
+    commit: Annotated[str, described("full id; empty for one that is in no commit yet")]
+    time: TimeText
+    actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
+    op: Annotated[str, described("`archive`, `note`, `undo`, …, as in `Ctxvc-Op`")]
+    subject: str
+    state: Annotated[str, described("`stands` where `undo` can take it back, `undone` where it was; else empty")]
+    change: Annotated[int | None, described("tokens of the prompt that it added; null for the scope's first")]
+    tokens: Annotated[TokenCount, described("of the prompt after it, without system prompt and tools")]
+
+
+class Operations(Answer, frozen=True, kw_only=True, tag="ctxvc.ops/1"):
+    """`ops`"""
+
+    session: SessionName
+    scope: ScopeName
+    items: Annotated[list[OperationItem], described("newest first")]
