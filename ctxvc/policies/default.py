@@ -44,7 +44,7 @@ class Default(Policy, frozen=True, kw_only=True):
     turn becomes one group. Knobs:
 
     - `trigger`, `low_water`: shares of the budget above which a batch leaves, and that it goes down to.
-    - `narrow_low_water`: the latter in a window below 16,000 tokens, where it is more. There the model gets fewer tools.
+    - `narrow_low_water`: the latter in a window below 16,000 tokens, where it is more; fewer tools come with it.
     - `ceiling`: a prompt of more tokens is not wanted in a larger window either; the shares are then of it (0: none).
     - `weights`: what a block's words are worth by the kind of work it is, where that differs, as in `read=1|test=0.1`.
     - `protect`: files that stay in the prompt, as patterns of their paths, as in `docs/*.md|SPEC.txt`.

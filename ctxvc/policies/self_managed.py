@@ -36,7 +36,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     - `board`: `each` is the paper's, a table of which the prompt holds only the newest; `full` leaves those sent before
       where they are; `changes` and `thresholds` name at most `candidates` in the table's place; `status` shows totals.
     - `nudges`: whether a board says that it is time to make room; the paper's do not.
-    - `wording`: `alt` is the protocol in other words.
+    - `wording`: `alt` is the protocol in other words, `brief` in few.
 
     Differs from the paper: results that do not fit are stored and shown in part, where its strict mode drops them and
     has the agent call again; the guard goes on to a low-water mark, since each time costs the cached prefix; text that
