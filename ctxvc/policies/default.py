@@ -104,7 +104,7 @@ class Default(Policy, frozen=True, kw_only=True):
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
-        return Terms(tools=tools, protocol=protocol.text(tools), nudges=False)
+        return Terms(tools=tools, protocol=protocol.text(tools))
 
     def terms_in(self, window: int) -> Terms:
         if not is_narrow(window):

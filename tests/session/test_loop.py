@@ -197,9 +197,9 @@ def test_boards_that_would_cost_too_much_wait_for_a_cut(place: Path) -> None:
         assert len([row for row in rows if row.kind == "tool_result" and row.present]) == agent.requests
 
 
-def test_a_board_of_default_breaks_no_prefix_to_say_that_it_is_time_to_make_room(place: Path) -> None:
+def test_in_a_narrow_window_default_breaks_no_prefix_to_say_that_it_is_time_to_make_room(place: Path) -> None:
     """Its rule makes the room, at 95 %: a cut at 85 % for a board came before each batch."""
-    with create(place, policy=Default()) as session:
+    with create(place, budget=12_000, policy=Default()) as session:
         agent = Agent(session)
         agent.say("Begin.")
         agent.step(output(0, 20))

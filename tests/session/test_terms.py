@@ -207,7 +207,7 @@ NUDGE = r"past [0-9]+ %: make room with [a-z, ]+ when you can"
 @pytest.mark.parametrize(
     ("spec", "ways"),
     [
-        ("default:protect=sh", ""),
+        ("default:protect=sh", "archive, note with fold or scope"),
         ("self_managed", "archive or note with fold"),
         ("self_managed:board=status", "archive or note with fold"),
         ("self_managed:archive=off", "delete"),
