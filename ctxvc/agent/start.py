@@ -20,13 +20,14 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.names import check
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.policy import Policy
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
 from ctxvc.errors import Conflict, Phrase, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import revision
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
+from ctxvc.tokens import models
 
 #: Files whose words the model has to keep to, in this order; they stand pinned at the beginning.
 NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -118,7 +119,8 @@ def begin(
     """
     if name in _sessions(path):
         raise Refused(f"a session {name!r} is there already", hint=Phrase("resume-session", session=name))
-    terms = policy.terms()
+    requested = window.window if isinstance(window, Budget) else window
+    terms = policy.terms_in(min(filter(None, (requested, models.window(model))), default=DEFAULT_WINDOW))
     tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
     system_prompt = system(terms.tools)
     session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)

@@ -69,6 +69,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     results of one step may have together (0: as many as fit). `folds` says whether a note may archive what led to it.
     A board names at most `candidates` results to let go, and with `nudges` it says when it is time to make room. A
     model that makes no room itself sees the totals alone, and one that does can ask for its board (`dashboard`).
+    `brief` describes the tools in a sentence each, as in a window that has no room for more.
     """
 
     tools: tuple[str, ...] = ()
@@ -80,6 +81,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     folds: bool = True
     candidates: int = 6
     nudges: bool = True
+    brief: bool = False
 
     def __post_init__(self) -> None:
         usable = self.tools if self.handles else (tool for tool in self.tools if tool not in READING)
@@ -153,6 +155,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         """What it asks of the harness."""
         return Terms()
+
+    def terms_in(self, window: int) -> Terms:  # noqa: ARG002 - most policies ask for the same in any
+        """What it asks of the harness in a window of so many tokens: never a tool that `terms` does not have."""
+        return self.terms()
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """Whether its rehearsed plan is made true now, or waits, and why."""

@@ -76,6 +76,9 @@ class Composed(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         return joined([part.terms() for part in self.parts])
 
+    def terms_in(self, window: int) -> Terms:
+        return joined([part.terms_in(window) for part in self.parts])
+
     @property
     def actor(self) -> str:
         return f"policy:{'+'.join(part.name for part in self.parts)}"
@@ -104,6 +107,7 @@ def joined(terms: list[Terms]) -> Terms:
         folds=all(part_terms.folds for part_terms in terms),
         candidates=min(part_terms.candidates for part_terms in terms),
         nudges=all(part_terms.nudges for part_terms in terms),
+        brief=all(part_terms.brief for part_terms in terms),
     )
     text = protocol.fitting(
         "\n\n".join(paragraphs), terms_joined.tools, board=terms_joined.board, folds=terms_joined.folds

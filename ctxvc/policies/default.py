@@ -15,11 +15,11 @@ from ctxvc.core.plan import rollup
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, is_fence
-from ctxvc.core.policy import Globs, Policy, Share, Terms, Tokens, Weights
+from ctxvc.core.policy import REACH, Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.outline import calls_and_results, outline, results_of
 from ctxvc.core.prompt.stub import is_summary
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.budget import Budget, is_narrow
 from ctxvc.core.view.view import View
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
@@ -29,6 +29,8 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 _PLAN = "exitplanmode"
 #: The most that plan, task list and files that the user named may keep of the budget; beyond it they leave like others.
 _KEPT = 0.2
+#: The context tools in a narrow window.
+_FEW = ("archive", *REACH)
 _PATH = re.compile(r"[^\s\"'`,;:()\[\]{}<>|=]+")
 
 
@@ -42,6 +44,7 @@ class Default(Policy, frozen=True, kw_only=True):
     turn becomes one group. Knobs:
 
     - `trigger`, `low_water`: shares of the budget above which a batch leaves, and that it goes down to.
+    - `narrow_low_water`: the latter in a window below 16,000 tokens, where it is more; fewer tools come with it.
     - `ceiling`: a prompt of more tokens is not wanted in a larger window either; the shares are then of it (0: none).
     - `weights`: what a block's words are worth by the kind of work it is, where that differs, as in `read=1|test=0.1`.
     - `protect`: files that stay in the prompt, as patterns of their paths, as in `docs/*.md|SPEC.txt`.
@@ -57,12 +60,13 @@ class Default(Policy, frozen=True, kw_only=True):
 
     trigger: Share = 0.95
     low_water: Share = 0.6
+    narrow_low_water: Share = 0.7
     ceiling: Tokens = 0
     weights: Weights = ()
     protect: Globs = ()
 
     def __post_init__(self) -> None:
-        shares(self, "trigger", "low_water")
+        shares(self, "trigger", "low_water", "narrow_low_water")
         ordered(self, "low_water", "trigger")
         numbers(self, 0, "ceiling")
         _weights(self.weights)
@@ -71,7 +75,7 @@ class Default(Policy, frozen=True, kw_only=True):
         before, high = view.used, self.high(view.budget)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions = self._batch(view, int(self._reference(view.budget) * self.low_water))
+        actions = self._batch(view, int(self._reference(view.budget) * self.low(view.budget.window)))
         plan = Plan(actions=actions, actor=self.actor, pressure=bool(actions))
         now = view.ledger
         # Old stubs leave only beside something else: else those of this batch would leave with the next call.
@@ -91,12 +95,22 @@ class Default(Policy, frozen=True, kw_only=True):
         actions = self._batch(view, target)
         return (*actions, *_old_stubs(view, len(actions)))
 
+    def low(self, window: int) -> float:
+        """The share of the budget that a batch goes down to in a window of so many tokens."""
+        return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
+
     def high(self, budget: Budget) -> int:
         return int(self._reference(budget) * self.trigger)
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         return Terms(tools=tools, protocol=protocol.text(tools))
+
+    def terms_in(self, window: int) -> Terms:
+        if not is_narrow(window):
+            return self.terms()
+        text = protocol.text(_FEW, board="status", wording="brief")
+        return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True)
 
     def _reference(self, budget: Budget) -> int:
         """The tokens that the shares are of."""

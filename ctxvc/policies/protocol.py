@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.view.dashboard_text import Board
 
-#: Which of the two wordings; they say the same.
-Wording = Literal["usual", "alt"]
+#: Which of the wordings; they say the same, `brief` in as few tokens as it can.
+Wording = Literal["usual", "alt", "brief"]
 
 #: What counts as a tool here: that a note may archive what led to it.
 FOLD = "fold"
@@ -132,6 +132,24 @@ _ALT: Mapping[str, str] = {
 }
 
 
+_BRIEF: Mapping[str, str] = {
+    "budget": "Your context has a budget of tokens. A result ends with its block and size, as in `B17 · 2.3k`.",
+    "changes": "Boards on it are the program's, not the user's.",
+    "full": "Dashboards of it are the program's, not the user's.",
+    "status": "Lines on its use are the program's, not the user's.",
+    "data": "Calculate from the source: never copy rows of data into code.",
+    "when": "Change it only where the task gains by it.",
+    "stubs": "A stub in square brackets stands for what left: take no exact words from it.",
+    "traces": "A line in square brackets stands for what left, never to be read again: take no exact words from it.",
+    "blocked": "A blocked result did run: do not run it again.",
+    "overflow": "As long as a result lacks room, only calls that make room are answered.",
+    "recover": "What recover reads may be out of date.",
+    "want": "Do not delete for want of room.",
+    "leaving": "Before you leave a scope, note what you learned in it.",
+}
+_WORDINGS: Mapping[Wording, Mapping[str, str]] = {"usual": _USUAL, "alt": _ALT, "brief": _BRIEF}
+
+
 def text(tools: Iterable[str], *, board: Board = "changes", wording: Wording = "usual", folds: bool = True) -> str:
     """The protocol of a session with these context tools, whose model sees this much of its context.
 
@@ -155,7 +173,7 @@ def fitting(protocol: str, tools: Iterable[str], *, board: Board, folds: bool) -
 
 def paragraph(name: str, wording: Wording = "usual") -> str:
     """One paragraph, by its name: `budget`, `full`, `status`, `when`, `stubs`, `blocked`, …, or that of a tool."""
-    return (_USUAL if wording == "usual" else _ALT)[name]
+    return _WORDINGS[wording][name]
 
 
 def _with_fold(tools: Iterable[str], folds: bool) -> frozenset[str]:

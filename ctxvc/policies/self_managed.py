@@ -37,7 +37,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     - `board`: `each` is the paper's, a table of which the prompt holds only the newest; `full` leaves those sent before
       where they are; `changes` and `thresholds` name at most `candidates` in the table's place; `status` shows totals.
     - `nudges`: whether a board says that it is time to make room; the paper's do not.
-    - `wording`: `alt` is the protocol in other words.
+    - `wording`: `alt` is the protocol in other words, `brief` in few.
 
     Differs from the paper: a result that does not fit makes room for itself, or comes in as a preview; in the paper's
     reported runs, which were strict, all results of a step that passes the room are dropped, and the agent calls again

@@ -25,9 +25,10 @@ class Bare(Policy, frozen=True, kw_only=True):
         return self.inner.propose(view)
 
     def terms(self) -> Terms:
-        return msgspec.structs.replace(
-            self.inner.terms(), tools=(), protocol="", board="off", handles=False, folds=False
-        )
+        return _bare(self.inner.terms())
+
+    def terms_in(self, window: int) -> Terms:
+        return _bare(self.inner.terms_in(window))
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         return self.inner.moment(view, rehearsal)
@@ -41,3 +42,7 @@ class Bare(Policy, frozen=True, kw_only=True):
     @property
     def actor(self) -> str:
         return self.inner.actor
+
+
+def _bare(terms: Terms) -> Terms:
+    return msgspec.structs.replace(terms, tools=(), protocol="", board="off", handles=False, folds=False)

@@ -187,7 +187,7 @@ def new_session(
     Its model is given the recorded tools, as far as they are known, and the context tools that the policy's terms name.
     """
     stored: StoredSession
-    tools = _tools(conversation, policy)
+    tools = _tools(conversation, policy, budget)
     if store is None:
         meter = meter or Meter(None)
         stored = MemorySession(_NAME, system=conversation.system, tools=tools)
@@ -201,11 +201,11 @@ def new_session(
     return replayed
 
 
-def _tools(conversation: Conversation, policy: Policy) -> object:
+def _tools(conversation: Conversation, policy: Policy, budget: int) -> object:
     recorded = conversation.tools or []
     if not (isinstance(recorded, list) and all(isinstance(tool, Mapping) for tool in recorded)):
         return conversation.tools  # in a form that we do not know
-    return definitions(policy.terms(), own=recorded) or None
+    return definitions(policy.terms_in(budget), own=recorded) or None
 
 
 def drive(

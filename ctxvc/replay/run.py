@@ -138,7 +138,7 @@ def run(
     managed = _is_managed(inner) and not options.bare
     session = new_session(conversation, policy, setup.budget, store=store, meter=prepared.meter)
     prompts = Prompts(session)
-    terms = policy.terms()
+    terms = policy.terms_in(setup.budget)
     gauge = Gauge(lookup, archive=terms.handles, search="search" in terms.tools)
     cache, demand = CacheSimulation(), DemandRecovery(lookup.uses, prepared.tokens)
     adviser: ModelBeside | None = None

@@ -13,7 +13,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Row
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
-from ctxvc.core.policy import Terms
+from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.prompt import cut as cuts
 from ctxvc.core.prompt import tag as tags
 from ctxvc.core.prompt.outline import Bodies
@@ -42,6 +42,8 @@ _MOST_TOUCHED = 200
 _WHY = 120
 #: Bytes of bodies that are cached in memory.
 _HELD = 64 << 20
+#: A session without a policy shows people's table.
+_NO_POLICY = Terms(board="full")
 
 
 class Context:
@@ -69,8 +71,9 @@ class Context:
         #: scope → the moment of that request: what came later is counted from there.
         self.requested_at: dict[str, Place] = {}
         self.now = now
-        #: The terms of the session's policy.
-        self.terms = Terms(board="full")
+        #: The session's policy, which is asked for its terms.
+        self.policy: Policy | None = None
+        self._terms: tuple[int, Terms] | None = None  # a window, and the policy's terms in it
         self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and its prices
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies
@@ -82,6 +85,16 @@ class Context:
     @property
     def scope(self) -> str:
         return self.stored.scope
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of the session's policy in the window that the session has now."""
+        if self.policy is None:
+            return _NO_POLICY
+        window = budget_of(self.ledger()).window
+        if self._terms is None or self._terms[0] != window:
+            self._terms = window, self.policy.terms_in(window)
+        return self._terms[1]
 
     def ledger(self, scope: str = "") -> Ledger:
         return self.stored.ledger(scope)

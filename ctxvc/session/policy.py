@@ -57,7 +57,7 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
     """The text on the use of the context tools, to be pinned; None if there is none, or it is in the prompt already."""
-    text = policy.terms().protocol
+    text = policy.terms_in(budget.window).protocol
     if not text or protocol(ledger):
         return None
     text += f"\n\nThe budget is {budget.effective:,} tokens."

@@ -85,8 +85,7 @@ class Session:
         self.store = stored.store
         self.policy = policy
         self._context = Context(stored, actor, now, meter)
-        if policy:
-            self._context.terms = policy.terms()
+        self._context.policy = policy
         #: Whether requests come with a dashboard, unless the policy turns it off.
         self.shows_dashboard = True
         #: The rehearsal of the policy's plan for the newest request; None if it proposed nothing.

@@ -8,14 +8,16 @@ import time
 import msgspec
 import pytest
 
+from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt.outline import outline
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.budget import NARROW, Budget
 from ctxvc.core.view.view import measure
 from ctxvc.policies import protocol, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
+from ctxvc.tokens.meter import Meter
 from tests.making.conversation import LONG, human, reply, steps
 from tests.policies.laws import settled
 from tests.policies.recorded import Run, running, states
@@ -86,6 +88,34 @@ def test_files_that_the_user_named_stay() -> None:
         made = running(human("Do it"), *reads, *steps(12))
         settled(Default(low_water=0.0, trigger=0.0, protect=protect), made, 20_000)
         assert (state(made, "Read")[0], state(made, "Read")[1]) == (expected, "archived")
+
+
+def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
+    """In 12,000 tokens most of what leaves at 60 % is asked for again: 70 % keeps a tenth more of what is used."""
+    used = running(human("Do it"), *steps(10)).view(100_000).used
+    budget = int(used / 0.96)
+    assert budget < NARROW
+    reached = {}
+    for policy in (Default(), Default(narrow_low_water=0.5), Default(low_water=0.8), Default(trigger=0.65)):
+        made = running(human("Do it"), *steps(10))
+        reached[policy] = settled(policy, made, budget).tokens_after / budget
+        assert reached[policy] <= policy.low(budget) + 0.01
+    assert [policy.low(budget) for policy in reached] == [0.7, 0.6, 0.8, 0.65]
+    assert reached[Default()] > 0.61
+    assert Default().low(NARROW) == Default().low(0) == 0.6
+
+
+def test_in_a_narrow_window_the_model_has_three_tools_and_a_short_text() -> None:
+    """Definitions, protocol and boards took an eighth of a window of 12,000 tokens."""
+    terms, wide, count = POLICY.terms_in(12_000), POLICY.terms_in(NARROW), Meter(None).count
+    assert wide == POLICY.terms()
+    assert terms.tools == ("archive", "recover", "search")
+    assert terms.visible_board == "status" and not terms.nudges
+    assert count(json.dumps(definitions(terms))) + count(terms.protocol) < 500
+    told = terms.protocol.split("\n\n")
+    assert protocol.paragraph("data", "brief") in told and protocol.paragraph("blocked", "brief") in told
+    schemas = {tool["name"]: tool["input_schema"] for tool in definitions(wide)}
+    assert all(schemas[tool["name"]] == tool["input_schema"] for tool in definitions(terms))
 
 
 def test_a_ceiling_counts_in_a_window_that_is_larger() -> None:

@@ -22,6 +22,7 @@ from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs, measure
 from ctxvc.policies import parse, protocol
 from ctxvc.policies.baselines import Window
+from ctxvc.policies.protocol import Wording
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
 from tests.making.conversation import LONG, human, reply, step, steps
 from tests.policies.laws import problems, settled
@@ -358,8 +359,9 @@ def test_the_status_board_differs_in_the_board_and_the_words_on_it() -> None:
     assert (old, new) == (protocol.paragraph("full"), protocol.paragraph("status"))
 
 
-def test_the_other_wording_says_the_same_in_as_many_paragraphs() -> None:
-    terms = SelfManaged(wording="alt").terms()
+@pytest.mark.parametrize("wording", ["alt", "brief"])
+def test_another_wording_says_the_same_in_as_many_paragraphs(wording: Wording) -> None:
+    terms = SelfManaged(wording=wording).terms()
     assert differing(terms) == {"protocol"}
     assert len(paragraphs(terms)) == len(paragraphs(USUAL))
     assert not set(paragraphs(terms)) & set(paragraphs(USUAL))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
@@ -194,6 +195,21 @@ def test_boards_that_would_cost_too_much_wait_for_a_cut(place: Path) -> None:
         assert "past 85 %: make room with" in boards[-1]
         assert len(session.ledger().meta.cuts) <= 2
         assert len([row for row in rows if row.kind == "tool_result" and row.present]) == agent.requests
+
+
+def test_in_a_narrow_window_default_breaks_no_prefix_to_say_that_it_is_time_to_make_room(place: Path) -> None:
+    """Its rule makes the room, at 95 %: a cut at 85 % for a board came before each batch."""
+    with create(place, budget=12_000, policy=Default()) as session:
+        agent = Agent(session)
+        agent.say("Begin.")
+        agent.step(output(0, 20))
+        cuts = session.ledger().meta.cuts
+        while session.used() < session.budget.effective * 0.9:
+            agent.step(output(len(session.ledger()), 20))
+            session.pin([row.id for row in session.ledger().rows()][-1])  # a change that a board would tell
+        boards = [session.body(row.id).decode() for row in session.ledger().rows() if row.kind == "dashboard"]
+        assert boards and not any("make room" in board for board in boards)
+        assert session.ledger().meta.cuts == cuts
 
 
 @pytest.mark.parametrize("calibration", [(1500, 0), (3000, 2_000)])

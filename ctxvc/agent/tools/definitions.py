@@ -158,7 +158,8 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
     taken = {str(tool.get("name", "")) for tool in own}
     context_kinds = kinds(terms)
     context_tools = [
-        _definition(_free(name, taken), kind, _beside(name, context_kinds)) for name, kind in context_kinds.items()
+        _definition(_free(name, taken), kind, _beside(name, context_kinds), brief=terms is not None and terms.brief)
+        for name, kind in context_kinds.items()
     ]
     return [*map(dict, own), *context_tools]
 
@@ -232,7 +233,7 @@ def _beside(name: str, tools: Collection[str]) -> str:
     return "".join(f" {hint}" for other, hint in _BESIDE.get(name, {}).items() if other in tools)
 
 
-def _definition(name: str, kind: type[Arguments], more: str = "") -> dict[str, Any]:
+def _definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}
@@ -242,9 +243,10 @@ def _definition(name: str, kind: type[Arguments], more: str = "") -> dict[str, A
         field: {word: value for word, value in field_schema.items() if word != "default"}
         for field, field_schema in schema["properties"].items()
     }
+    description = " ".join(schema["description"].split())
     return {
         "name": name,
-        "description": " ".join(schema["description"].split()) + more,
+        "description": f"{description.partition('. ')[0].rstrip('.')}." if brief else description + more,
         "input_schema": {
             "type": "object",
             "properties": properties,

@@ -72,7 +72,7 @@ class Tools:
     """
 
     def __init__(self, session: Session) -> None:
-        offered = TOOLS if session.policy is None else session.terms.tools
+        offered = TOOLS if session.policy is None else session.policy.terms().tools
         self.names = tools.ours(revision.now(session.stored).tools, offered)
         own_names = tuple(self.names.values())
         self.terms = msgspec.structs.replace(session.terms, tools=own_names, handles="recover" in own_names)

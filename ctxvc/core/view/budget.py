@@ -10,10 +10,17 @@ from ctxvc.errors import BadInput
 
 #: A window of fewer tokens than this is a small one.
 SMALL = 100_000
+#: A window of fewer tokens than this has no room for all context tools, and little for what is said about them.
+NARROW = 16_000
 #: What is assumed of a model that no table knows.
 DEFAULT_WINDOW = 200_000
 #: A human message of more tokens than this is stored whole and shown as a preview.
 HUMAN_PASTE = 50_000
+
+
+def is_narrow(window: int) -> bool:
+    """Whether a window of so many tokens is a narrow one; one that is not known (0) is not."""
+    return 0 < window < NARROW
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -49,7 +49,7 @@ def measured(conversation: Conversation, lookup: Lookup, variant: Variant, budge
     """The conversation under a variant. A self-managed policy has its manager, unless another agent is given."""
     inner = policies.parse(variant.policy)
     policy = Bare(inner=inner) if variant.bare else inner
-    terms = policy.terms()
+    terms = policy.terms_in(budget)
     manages = isinstance(inner, SelfManaged) and inner.agent and inner.archive
     agent = variant.agent or (standin.manage if manages and not variant.bare else None)
     replayed = new_session(conversation, policy, budget, meter=meter)

@@ -70,7 +70,7 @@ def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
     match policy:
         case Default():
             most = min(policy.ceiling / budget, 1.0) if policy.ceiling and budget else 1.0
-            return policy.trigger * most, policy.low_water * most
+            return policy.trigger * most, policy.low(budget) * most
         case Layered():  # its second layer: the third begins only where that was not enough
             return policy.clear or ladder.clear, policy.low_water
         case Planned() | Heuristic():  # with a model, `target` is what the rules aim at that stand for it
