@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    _Integer = click.ParamType[int]
+else:  # before click 8.3 the class takes no type
+    _Integer = click.ParamType
 
 _AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([km]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-class TokenAmount(click.ParamType[int]):
+class TokenAmount(_Integer):
     """A number of tokens from `least` to `most`; a command gets an integer."""
 
     name = "tokens"
