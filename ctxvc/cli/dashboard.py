@@ -45,6 +45,14 @@ WINDOW_BY: Mapping[WindowOrigin, str] = {
 }
 HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
 
+#: Why a session is the one that is shown.
+CHOSEN_BY = {
+    "option": ", by --session",
+    "variable": ", by CTXVC_SESSION",
+    "use": ", chosen with `ctxvc use`",
+    "last": ", the last that was recorded or imported",
+    "revision": "",
+}
 #: How many parts of the window are named.
 _MOST_PARTS = 4
 #: Characters of a note beside the dashboard.
@@ -94,12 +102,12 @@ def text_of(page: Page, budget: Budget, meter: Meter) -> str:
 
 
 def dashboard_lines(
-    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], window: Occupancy
+    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], window: Occupancy, chosen_by: str
 ) -> Iterator[str]:
     meta, dashboard = snapshot.ledger.meta, page.dashboard
     yield from output.facts(
         [
-            ("session", f"{dashboard.session}/{dashboard.scope}"),
+            ("session", f"{dashboard.session}/{dashboard.scope}{CHOSEN_BY[chosen_by]}"),
             ("model", meta.model or "unknown"),
             *window_facts(output, window, meta.source),
             ("blocks", f"{len(snapshot.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),

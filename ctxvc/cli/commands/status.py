@@ -38,19 +38,24 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         page = page_of(snapshot, meter, costs, window.calibration)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
+        is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
+        chosen_by = app.chosen_by(stored.store) if is_current else "revision"
     if app.json:
-        app.output.value(_status(snapshot, page, blocks, window, estimated=meter.estimated))
+        app.output.value(_status(snapshot, page, blocks, window, chosen_by, estimated=meter.estimated))
     elif as_text:
         app.output.lines(text.splitlines())
     else:
         lines = blocks or tuple(folded(page.dashboard.lines))
-        app.output.lines(dashboard_lines(app.output, snapshot, page, lines, window))
+        app.output.lines(dashboard_lines(app.output, snapshot, page, lines, window, chosen_by))
 
 
-def _status(snapshot: Snapshot, page: Page, blocks: tuple[Line, ...], window: Occupancy, *, estimated: bool) -> Status:
+def _status(
+    snapshot: Snapshot, page: Page, blocks: tuple[Line, ...], window: Occupancy, chosen_by: str, *, estimated: bool
+) -> Status:
     dashboard = page.dashboard
     return Status(
         session=dashboard.session,
+        chosen_by=chosen_by,
         scope=dashboard.scope,
         commit=snapshot.commit,
         model=snapshot.ledger.meta.model,
@@ -102,6 +107,10 @@ class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
     """`status`. Every block but sent dashboards is in it, as with `--all`."""
 
     session: SessionName
+    chosen_by: Annotated[
+        str,
+        described("`option` (--session), `variable` (CTXVC_SESSION), `use`, `last`, or `revision` where REV names it"),
+    ]
     scope: ScopeName
     commit: CommitId
     model: str
