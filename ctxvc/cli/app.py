@@ -89,7 +89,7 @@ class App:
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            stored = StoredSession.open(store, self.named(store))
+            stored = StoredSession.open(store, self.session_name(store))
             self.report_damage(stored)
             yield stored
 
@@ -100,12 +100,12 @@ class App:
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            stored = StoredSession.open(store, self.named(store), scope)
+            stored = StoredSession.open(store, self.session_name(store), scope)
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:
                 yield session
 
-    def named(self, store: Store) -> str:
+    def session_name(self, store: Store) -> str:
         """The full name of the session that `--session` or CTXVC_SESSION names; empty where neither does.
 
         Raises: NotFound where it is no session's, or several sessions'.

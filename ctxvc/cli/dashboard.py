@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ctxvc import importers
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, Timestamp, counted, in_short, iso
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger.ledger import Source
@@ -29,7 +30,7 @@ COLUMNS = (
     Column("label", least=12),
 )
 
-#: What tells the window (`tokens.meter.WindowOrigin`), in words; and the hosts, by their recordings' format.
+#: What tells the window (`tokens.meter.WindowOrigin`), in words.
 WINDOW_BY: Mapping[WindowOrigin, str] = {
     "budget": "the session's budget",
     "set": "as set for this session",
@@ -43,7 +44,6 @@ WINDOW_BY: Mapping[WindowOrigin, str] = {
     "table": f"by our table of {MODELS_DATE}: none is recorded",
     "assumed": "assumed: none is recorded, and our table lacks the model",
 }
-HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
 
 #: Why a session is the one that is shown.
 CHOSEN_BY = {
@@ -166,7 +166,7 @@ def _counted(output: Output, window: Occupancy) -> str:
 
 def _window(window: Occupancy, source: Source | None) -> str:
     """What tells the window, and where its host acts."""
-    host = HOSTS.get(source.format, "the recording") if source else "the recording"
+    host = importers.HOSTS.get(source.format, "the recording") if source else "the recording"
     origin = WINDOW_BY[window.window_by].format(host=host)
     notes = [f"{in_short(window.reserve)} of it kept for the reply"] if window.reserve else []
     notes += [f"{host} compacts from {in_short(window.compacts)} on"] if window.compacts else []
@@ -176,9 +176,9 @@ def _window(window: Occupancy, source: Source | None) -> str:
 def _parts(parts: Mapping[str, int]) -> str:
     """The largest parts; the others together."""
     largest = dict(list(parts.items())[:_MOST_PARTS])
-    rest = sum(parts.values()) - sum(largest.values())
-    if rest:
-        largest["other"] = largest.get("other", 0) + rest
+    remainder = sum(parts.values()) - sum(largest.values())
+    if remainder:
+        largest["other"] = largest.get("other", 0) + remainder
     return ", ".join(f"{name} {in_short(tokens)}" for name, tokens in largest.items())
 
 
@@ -186,8 +186,7 @@ def _unrecorded(source: Source | None) -> str:
     """The parts of a prompt that the store lacks, in a few words."""
     if source is None:
         return "what the provider adds"
-    missing = " ".join(source.missing)
-    parts = [
-        short for long, short in (("system prompt", "system prompt"), ("tool definitions", "tools")) if long in missing
-    ]
+    lacks = " ".join(source.missing)
+    names = (("system prompt", "system prompt"), ("tool definitions", "tools"))
+    parts = [short for long, short in names if long in lacks]
     return ", ".join([*parts, "hidden thinking"])

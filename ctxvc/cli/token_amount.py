@@ -17,13 +17,13 @@ _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 class TokenAmount(_Integer):
-    """A number of tokens from `least` to `most`; a command gets an integer."""
+    """A number of tokens from `least` to `limit`; a command gets an integer."""
 
     name = "tokens"
 
-    def __init__(self, least: int = 1, most: int = 1_000_000_000) -> None:
+    def __init__(self, least: int = 1, limit: int = 1_000_000_000) -> None:
         self.least = least
-        self.most = most
+        self.limit = limit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The tokens. Raises: click.BadParameter for what is no number of them, or out of the range."""
@@ -31,10 +31,9 @@ class TokenAmount(_Integer):
             return value
         match = _AMOUNT.fullmatch(str(value).strip())
         tokens = round(float(match[1]) * _UNITS[match[2].lower()]) if match else -1
-        if not self.least <= tokens <= self.most:
-            wrong = (
-                f"{str(value).strip()[:20]!r} is no number of tokens from {written(self.least)} to {written(self.most)}"
-            )
+        if not self.least <= tokens <= self.limit:
+            bounds = f"from {written(self.least)} to {written(self.limit)}"
+            wrong = f"{str(value).strip()[:20]!r} is no number of tokens {bounds}"
             self.fail(f"{wrong}: write it as 32000 or 32k", param, ctx)
         return tokens
 

@@ -112,10 +112,10 @@ def _part(row: Row) -> str:
 
 def _scaled(parts: Mapping[str, int], total: int) -> dict[str, int]:
     """The parts, the largest first, in proportion and together exactly `total`."""
-    whole = sum(parts.values())
-    if not whole:
+    unscaled = sum(parts.values())
+    if not unscaled:
         return {}
-    scaled = {name: tokens * total // whole for name, tokens in parts.items()}
+    scaled = {name: tokens * total // unscaled for name, tokens in parts.items()}
     largest = max(scaled, key=lambda name: scaled[name])
     scaled[largest] += total - sum(scaled.values())
     return dict(sorted(scaled.items(), key=lambda part: (-part[1], part[0])))

@@ -51,5 +51,5 @@ def _dollars(store: Store, tips: Iterable[str], *, own: bool) -> float | None:
 def _files(rows: list[tuple[Row, Bodies]]) -> frozenset[str]:
     failed = {row.call for row, _ in rows if row.kind == "tool_result" and row.error}
     calls = ((row, bodies) for row, bodies in rows if row.kind == "tool_use" and row.call not in failed)
-    done = (fact for row, bodies in calls for fact in facts(row.tool, bodies.body(row), row.ext))
-    return frozenset(fact.object for fact in done if fact.act in _CHANGES)
+    acts = (fact for row, bodies in calls for fact in facts(row.tool, bodies.body(row), row.ext))
+    return frozenset(fact.object for fact in acts if fact.act in _CHANGES)

@@ -17,11 +17,9 @@ class Ambiguous(NotFound):
     """Several sessions begin so. `names` are theirs, the one recorded last first."""
 
     def __init__(self, beginning: str, names: list[str]) -> None:
+        first = ", ".join(names[:_MOST_NAMED])
         more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        listed = ", ".join(names[:_MOST_NAMED])
-        super().__init__(
-            f"{len(names)} sessions begin with {beginning!r}: {listed}{more}", hint="give more of the name"
-        )
+        super().__init__(f"{len(names)} sessions begin with {beginning!r}: {first}{more}", hint="give more of the name")
         self.names = names
 
 

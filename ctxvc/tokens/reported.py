@@ -50,8 +50,8 @@ def newest(store: Store, snapshot: Snapshot) -> Count | None:
         usage = models.usage_of(entry.usage)
         if entry.trailers.get("Ctxvc-Op") != "step" or not usage.prompt:
             continue
-        same = entry.commit == snapshot.commit and not snapshot.waiting
-        then = snapshot if same else revision.at(store, entry.commit)
+        is_now = entry.commit == snapshot.commit and not snapshot.waiting
+        then = snapshot if is_now else revision.at(store, entry.commit)
         step = then.ledger.meta.counters.step
         reply = [row.number for row in then.ledger.of_step(step) if row.role == "assistant"]
         if reply:
@@ -61,11 +61,11 @@ def newest(store: Store, snapshot: Snapshot) -> Count | None:
 
 def still_holds(count: Count, ledger: Ledger) -> bool:
     """Whether all that was counted still stands in the prompt, and so the count."""
-    now = set(map(_shown, outline(ledger)))
-    return all(_shown(slot) in now for slot in outline(count.snapshot.ledger) if slot.row.number <= count.end)
+    now = set(map(_key, outline(ledger)))
+    return all(_key(slot) in now for slot in outline(count.snapshot.ledger) if slot.row.number <= count.end)
 
 
-def _shown(slot: Slot) -> tuple[str, str, str, str]:
+def _key(slot: Slot) -> tuple[str, str, str, str]:
     return slot.row.id, slot.row.sha256, slot.show, slot.text
 
 

@@ -230,10 +230,7 @@ def test_what_is_printed_of_recordings_of_three_hosts(run: Run, tmp_path: Path, 
     data = GOLDEN.parents[1] / "data"
     for name, file in RECORDINGS.items():
         assert run("import", "--final", "--name", name, str(data / file), folder=tmp_path).exit_code == 0
-    commands = [
-        ["sessions"],
-        *(["--session", name, command] for name in RECORDINGS for command in ("status", "context")),
-    ]
+    looks = [["--session", name, command] for name in RECORDINGS for command in ("status", "context")]
     told = _without_ids("".join(_told(run, words, tmp_path) for words in [["sessions"], *looks]))
     golden = GOLDEN / "recorded.txt"
     if pytestconfig.getoption("--update-golden", default=False):

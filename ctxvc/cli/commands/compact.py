@@ -62,7 +62,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     else:
         with (
             app.store() as store,
-            Session(StoredSession.open(store, app.named(store)), actor="user", policy=policy) as session,
+            Session(StoredSession.open(store, app.session_name(store)), actor="user", policy=policy) as session,
         ):
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)

@@ -64,7 +64,7 @@ def plan(
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
 
-    with app.store() as store, StoredSession.open(store, app.named(store)) as stored:
+    with app.store() as store, StoredSession.open(store, app.session_name(store)) as stored:
         if drop or pending:
             _print_pending(app, Session(stored, actor="user"), drop)
             return

@@ -86,7 +86,7 @@ def _item(store: Store, name: str) -> SessionItem:
     agents = [scope for scope in stored.scopes() if scope.startswith(AGENT) and stored.ledger(scope).meta.parent]
     bodies = _bodies(stored, stored.scopes())
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    done = work(store, store.tips(name).values(), bodies)
+    totals = work(store, store.tips(name).values(), bodies)
     return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
@@ -102,8 +102,8 @@ def _item(store: Store, name: str) -> SessionItem:
         blocks=len(bodies),
         tokens=tokens,
         estimated=estimated,
-        cost=done.dollars,
-        files=len(done.files),
+        cost=totals.dollars,
+        files=len(totals.files),
         bytes=sum(row.bytes for row, _ in bodies),
         format=source.format if source else "",
         agents=[_agent(stored, scope) for scope in agents],
@@ -115,7 +115,7 @@ def _agent(stored: StoredSession, scope: str) -> AgentItem:
     ledger = stored.ledger(scope)
     bodies = _bodies(stored, [scope])
     tokens, estimated = Meter(stored.store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    done = work(stored.store, [stored.tip(scope)], bodies, own=True)
+    totals = work(stored.store, [stored.tip(scope)], bodies, own=True)
     return AgentItem(
         name=scope,
         prompt=next((row.label for row in ledger.rows() if row.role == "user"), ""),
@@ -124,8 +124,8 @@ def _agent(stored: StoredSession, scope: str) -> AgentItem:
         steps=ledger.meta.counters.step,
         tokens=tokens,
         estimated=estimated,
-        cost=done.dollars,
-        files=len(done.files),
+        cost=totals.dollars,
+        files=len(totals.files),
     )
 
 

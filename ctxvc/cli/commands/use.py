@@ -12,27 +12,27 @@ from ctxvc.cli.output import safe
 from ctxvc.store.session_name import by_recency
 
 
-@command("use", "ctxvc use claude-3f")
-@click.argument("wanted", metavar="[SESSION]", default="", shell_complete=complete_sessions)
+@command("use", "ctxvc use codex-7")
+@click.argument("name", metavar="[SESSION]", default="", shell_complete=complete_sessions)
 @click.option("--auto", "is_auto", is_flag=True, help="Take the session recorded last again.")
 @json_option
 @click.pass_obj
-def use(app: App, wanted: str, is_auto: bool) -> None:
+def use(app: App, name: str, is_auto: bool) -> None:
     """SESSION is a name, a beginning of it that no other has, or -1 for the session recorded before the last one. It
     stays the current one until `ctxvc use --auto`, whatever is recorded or imported meanwhile. Without SESSION: which
     one is current, and why. --session and CTXVC_SESSION come before it.
     """
-    if wanted and is_auto:
+    if name and is_auto:
         raise click.UsageError("SESSION or --auto, not both")
     with app.store() as store:
-        if wanted:
-            store.use(app.resolved(store, wanted))
+        if name:
+            store.use(app.resolved(store, name))
         elif is_auto:
             store.use("")
             if names := by_recency(store):
                 store.set_current_scope(names[0], store.current_scope(names[0]))
-        name = app.named(store) or store.current_session()
-        answer = Used(session=name, chosen_by=app.chosen_by(store))
+        current = app.session_name(store) or store.current_session()
+        answer = Used(session=current, chosen_by=app.chosen_by(store))
     if app.output.json:
         app.output.value(answer)
     else:
