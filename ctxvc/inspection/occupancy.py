@@ -65,13 +65,13 @@ def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str
         line = reported.recorded_line(store, count, meter, costs if count.snapshot is snapshot else None)
     if holds := count is not None and reported.still_holds(count, ledger):
         assert count is not None
-        counted = [row for row in ledger.rows() if row.number <= count.end]
+        in_count = [row for row in ledger.rows() if row.number <= count.end]
         since = [row for row in ledger.rows() if row.number > count.end]
         tokens = count.tokens
     else:
-        counted, since = list(ledger.rows()), []
+        in_count, since = list(ledger.rows()), []
         tokens = line.actual(overhead + sum(cost.shown for cost in costs.values()))
-    parts = _parts(counted, costs, overhead)
+    parts = _parts(in_count, costs, overhead)
     recorded = _scaled(parts, min(tokens, sum(parts.values()) * line.a_milli // 1000))
     after = _parts(since, costs, 0)
     window, window_by = window_of(ledger)
