@@ -143,7 +143,7 @@ def window_facts(output: Output, window: Occupancy, source: Source | None) -> li
             "context",
             Styled(f"[{bar}] {percent} %  {mark}{in_short(window.tokens)} of {in_short(window.window)} tokens", color),
         ),
-        ("counted", _counted(output, window)),
+        ("counted", _count_line(output, window)),
         ("window", _window(window, source)),
     ]
     if window.recorded:
@@ -155,7 +155,7 @@ def window_facts(output: Output, window: Occupancy, source: Source | None) -> li
     return facts
 
 
-def _counted(output: Output, window: Occupancy) -> str:
+def _count_line(output: Output, window: Occupancy) -> str:
     if window.newest is None:
         return "by us; the provider's count is not recorded"
     when = output.cell(Timestamp(iso(window.newest.entry.time)))
