@@ -100,9 +100,9 @@ def answers() -> list[type[Answer]]:
     names = list(COMMANDS)
     for name in names:
         cli.get_command(click.Context(cli), name)
-    return sorted(
-        Answer.__subclasses__(), key=lambda answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0])
-    )
+    direct = Answer.__subclasses__()
+    types = [answer for base in direct for answer in (base.__subclasses__() or [base])]
+    return sorted(types, key=lambda answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0]))
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ STORE = (
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "pending_plans", "log", "revision", "operations", "address"),
+    *("store", "session_name", "pending_plans", "log", "revision", "operations", "address"),
     *("links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from ctxvc.store.store import Store
 
 
+#: The variable that names the session.
+SESSION = "CTXVC_SESSION"
+#: How many sessions a person can pick from.
+_MOST_PICKED = 20
 #: The variable by which a shell asks for completions.
 COMPLETE = "_CTXVC_COMPLETE"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -84,7 +89,7 @@ class App:
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            stored = StoredSession.open(store, self.session)
+            stored = StoredSession.open(store, self.session_name(store))
             self.report_damage(stored)
             yield stored
 
@@ -95,10 +100,41 @@ class App:
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            stored = StoredSession.open(store, self.session, scope)
+            stored = StoredSession.open(store, self.session_name(store), scope)
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:
                 yield session
+
+    def session_name(self, store: Store) -> str:
+        """The full name of the session that `--session` or CTXVC_SESSION names; empty where neither does.
+
+        Raises: NotFound where it is no session's, or several sessions'.
+        """
+        name = self.session or self.env.get(SESSION, "")
+        return self.resolved(store, name) if name else ""
+
+    def resolved(self, store: Store, name: str) -> str:
+        """The full name of a session; on a terminal a person picks one of several that fit. Raises: NotFound."""
+        from ctxvc.store.session_name import Ambiguous, resolve
+
+        try:
+            return resolve(store, name)
+        except Ambiguous as error:
+            if not (self.output.terminal and sys.stdin.isatty()) or self.json:
+                raise
+            for number, fitting in enumerate(error.names[:_MOST_PICKED], 1):
+                self.output.note(f"{number:>3}  {safe(fitting)}")
+            last = min(len(error.names), _MOST_PICKED)
+            picked: int = click.prompt("which session", type=click.IntRange(1, last), err=True)
+            return error.names[picked - 1]
+
+    def chosen_by(self, store: Store) -> str:
+        """What chose the session: `option`, `variable`, `use`, or `last` for the one recorded or imported last."""
+        if self.session:
+            return "option"
+        if self.env.get(SESSION):
+            return "variable"
+        return "use" if store.used_session() == store.current_session() else "last"
 
     def report_remaining(self, store: Store) -> None:
         """Reports the copies outside the store left by a killed purge, which opening the store has finished."""
@@ -176,7 +212,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         click.Option(
             ["--session"],
             metavar="NAME",
-            help="The session to use (else the current one).",
+            help="The session: a name, a beginning of it, or -1 (else the current one).",
             hidden=hidden,
             expose_value=False,
             callback=_set,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import NamedTuple
 
-from ctxvc.cli.output import Column, Output, Styled, Table, counted
+from ctxvc import importers
+from ctxvc.cli.output import Cell, Column, Output, Styled, Table, Timestamp, counted, in_short, iso
 from ctxvc.core.display import one_line
+from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.dashboard import Cost, Dashboard, Line, dashboard
-from ctxvc.store import revision as revisions
+from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
+from ctxvc.inspection.occupancy import Occupancy
 from ctxvc.store.revision import Snapshot
-from ctxvc.store.store import Store
-from ctxvc.tokens.meter import Meter, budget_of
+from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of
+from ctxvc.tokens.models import MODELS_DATE
 
 #: The columns of the dashboard.
 COLUMNS = (
@@ -29,10 +30,31 @@ COLUMNS = (
     Column("label", least=12),
 )
 
-#: The provider's names of the parts of a call's input, and how many commits back to search for one.
-_INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "prompt_tokens")
-_NEAR = 20
+#: What tells the window (`tokens.meter.WindowOrigin`), in words.
+WINDOW_BY: Mapping[WindowOrigin, str] = {
+    "budget": "the session's budget",
+    "set": "as set for this session",
+    "host": "as {host} recorded it",
+    "name": "by the model's name",
+    "command": "as `/model` set it",
+    "count": "as a prompt of more than 200k shows",
+    "compaction": "as {host}'s own compaction shows",
+    "settings": "by {host}'s settings",
+    "models": "by {host}'s table of models",
+    "table": f"by our table of {MODELS_DATE}: none is recorded",
+    "assumed": "assumed: none is recorded, and our table lacks the model",
+}
 
+#: Why a session is the one that is shown.
+CHOSEN_BY = {
+    "option": ", by --session",
+    "variable": ", by CTXVC_SESSION",
+    "use": ", chosen with `ctxvc use`",
+    "last": ", the last that was recorded or imported",
+    "revision": "",
+}
+#: How many parts of the window are named.
+_MOST_PARTS = 4
 #: Characters of a note beside the dashboard.
 _NOTE = 200
 
@@ -45,21 +67,31 @@ class Page(NamedTuple):
     older: int
 
 
-def page_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Page:
-    """The dashboard of a snapshot. `costs` are those of its blocks."""
+def page_of(
+    snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost], calibration: tuple[int, int] | None = None
+) -> Page:
+    """The dashboard of a snapshot. `costs` are those of its blocks, `calibration` the scope's where it is another."""
     return Page(
-        dashboard_of(snapshot, meter, costs), *dashboard_text.recent_notes(snapshot.ledger, snapshot.bodies.body)
+        dashboard_of(snapshot, meter, costs, calibration),
+        *dashboard_text.recent_notes(snapshot.ledger, snapshot.bodies.body),
     )
 
 
-def dashboard_of(snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost], *, every: bool = False) -> Dashboard:
+def dashboard_of(
+    snapshot: Snapshot,
+    meter: Meter,
+    costs: Mapping[str, Cost],
+    calibration: tuple[int, int] | None = None,
+    *,
+    every: bool = False,
+) -> Dashboard:
     ledger = snapshot.ledger
     return dashboard(
         ledger,
         costs,
         budget_of(ledger).effective,
         meter.overhead(snapshot),
-        calibration=ledger.meta.calibration,
+        calibration=calibration or ledger.meta.calibration,
         every=every,
     )
 
@@ -69,31 +101,16 @@ def text_of(page: Page, budget: Budget, meter: Meter) -> str:
     return dashboard_text.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
 
 
-def tokens_reported(store: Store, snapshot: Snapshot) -> int | None:
-    """The provider's input tokens for the newest reply with known usage; None if none is near."""
-    for entry in islice(revisions.history(store, snapshot.commit), _NEAR):
-        if entry.trailers.get("Ctxvc-Op") != "step":
-            continue
-        counts = [entry.usage[name] for name in _INPUT if name in entry.usage]
-        if counts:
-            return sum(counts)
-    return None
-
-
 def dashboard_lines(
-    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], reported: int | None
+    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], window: Occupancy, chosen_by: str
 ) -> Iterator[str]:
     meta, dashboard = snapshot.ledger.meta, page.dashboard
     yield from output.facts(
         [
-            ("session", f"{dashboard.session}/{dashboard.scope}"),
+            ("session", f"{dashboard.session}/{dashboard.scope}{CHOSEN_BY[chosen_by]}"),
             ("model", meta.model or "unknown"),
-            ("budget", budget_line(output, dashboard)),
-            ("overhead", dashboard.overhead),
-            ("conversation", dashboard.conversation),
-            *([("dashboard", dashboard.dashboards)] if dashboard.dashboards else []),
+            *window_facts(output, window, meta.source),
             ("blocks", f"{len(snapshot.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
-            *([("provider counted", reported)] if reported else []),
             ("prompt", dashboard.prompt + (f"; missing: {', '.join(dashboard.missing)}" if dashboard.missing else "")),
             *(
                 [("not committed", f"{counted(snapshot.waiting, 'record')} of an open step")]
@@ -115,7 +132,61 @@ def columns_of(line: Line) -> list[str | int | None]:
     return [line.id, line.tokens, f"{line.age}r", line.type, line.level, line.parent, status, line.reads, line.label]
 
 
-def budget_line(output: Output, dashboard: Dashboard) -> Styled:
-    color = "red" if dashboard.percent >= 90 else "yellow" if dashboard.percent >= 70 else "green"
-    used, window = output.cell(dashboard.used), output.cell(dashboard.limit)
-    return Styled(f"[{dashboard.bar}] {dashboard.percent} %  {used} / {window} tokens", color)
+def window_facts(output: Output, window: Occupancy, source: Source | None) -> list[tuple[str, Cell]]:
+    """How full the window is, by whose count, and what of it is known."""
+    percent, mark = window.percent, "" if window.by_provider else "~"
+    color = "red" if percent >= 90 else "yellow" if percent >= 70 else "green"
+    full = min(BAR, window.tokens * BAR // window.window)
+    bar = "█" * full + "░" * (BAR - full)
+    facts: list[tuple[str, Cell]] = [
+        (
+            "context",
+            Styled(f"[{bar}] {percent} %  {mark}{in_short(window.tokens)} of {in_short(window.window)} tokens", color),
+        ),
+        ("counted", _count_line(output, window)),
+        ("window", _window(window, source)),
+    ]
+    if window.recorded:
+        facts.append(("held here", f"{in_short(sum(window.recorded.values()))}: {_parts(window.recorded)}"))
+    if window.unrecorded:
+        facts.append(("not recorded", f"{in_short(window.unrecorded)}: {_unrecorded(source)}"))
+    if window.since:
+        facts.append(("since then", f"~{in_short(sum(window.since.values()))}: {_parts(window.since)}"))
+    return facts
+
+
+def _count_line(output: Output, window: Occupancy) -> str:
+    if window.newest is None:
+        return "by us; the provider's count is not recorded"
+    when = output.cell(Timestamp(iso(window.newest.entry.time)))
+    if window.by_provider:
+        return f"by the provider at step {window.newest.step}, {when}"
+    return f"not yet counted by the provider; {in_short(window.newest.tokens)} at step {window.newest.step}, {when}"
+
+
+def _window(window: Occupancy, source: Source | None) -> str:
+    """What tells the window, and where its host acts."""
+    host = importers.HOSTS.get(source.format, "the recording") if source else "the recording"
+    origin = WINDOW_BY[window.window_by].format(host=host)
+    notes = [f"{in_short(window.reserve)} of it kept for the reply"] if window.reserve else []
+    notes += [f"{host} compacts from {in_short(window.compacts)} on"] if window.compacts else []
+    return "; ".join([f"{in_short(window.window)}, {origin}", *notes])
+
+
+def _parts(parts: Mapping[str, int]) -> str:
+    """The largest parts; the others together."""
+    largest = dict(list(parts.items())[:_MOST_PARTS])
+    remainder = sum(parts.values()) - sum(largest.values())
+    if remainder:
+        largest["other"] = largest.get("other", 0) + remainder
+    return ", ".join(f"{name} {in_short(tokens)}" for name, tokens in largest.items())
+
+
+def _unrecorded(source: Source | None) -> str:
+    """The parts of a prompt that the store lacks, in a few words."""
+    if source is None:
+        return "what the provider adds"
+    lacks = " ".join(source.missing)
+    names = (("system prompt", "system prompt"), ("tool definitions", "tools"))
+    parts = [short for long, short in names if long in lacks]
+    return ", ".join([*parts, "hidden thinking"])

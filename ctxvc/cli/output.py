@@ -215,6 +215,15 @@ def spread(value: object) -> bytes:
     return msgspec.json.format(wire.compact(value), indent=2)
 
 
+def in_short(tokens: int) -> str:
+    """`847`, `2.3k`, `392k`, `1M`: a number of tokens for people, rounded to two or three digits."""
+    for unit, name in ((1_000_000, "M"), (1000, "k")):
+        if tokens * 2 >= unit * 2 - unit // 1000:  # 999,500 is a million
+            tenths = round(tokens * 10 / unit)
+            return f"{tenths / 10:g}{name}" if tenths < 100 else f"{round(tokens / unit)}{name}"
+    return str(tokens)
+
+
 def counted(number: int, noun: str) -> str:
     """`1 record`, `2 records`"""
     return f"{number} {noun}{'' if number == 1 else 's'}"

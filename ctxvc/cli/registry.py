@@ -22,6 +22,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Look": {
         "sessions": "List the sessions of the store, newest first.",
+        "use": "Choose the session that commands take where none is named.",
         "status": "Show the dashboard: what is in the prompt and what it costs.",
         "context": "Show what uses the context, by kind, tool, turn or file.",
         "policies": "List the policies: who decides, and what the model sees.",

@@ -14,6 +14,9 @@ from ctxvc.importers.protocol import Conversations, Importer
 #: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
 FORMATS = ("ctxvc-trajectory", "claude-code", "codex", "pi", "anthropic-messages", "openai-chat")
 
+#: The hosts that have a window of their own, by the format of their recordings.
+HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
+
 
 def importer(format: str) -> Importer:
     """The importer of a format. Raises: BadName for an unknown one."""

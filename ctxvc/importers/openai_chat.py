@@ -343,6 +343,7 @@ def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, .
         system=system,
         tools=[_tool(tool) for tool in _tools(request)],
         missing=missing,
+        window=window if isinstance(window := _option(request, "context_window"), int) else 0,
     )
 
 

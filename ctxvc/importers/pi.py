@@ -17,6 +17,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
+from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
@@ -94,7 +95,7 @@ def is_of_project(head: bytes, project: str) -> bool:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
-    session = _Session(recording.stem)
+    session = _Session(recording.stem, _own_windows(recording.path))
     for line in recording.lines():
         try:
             entry = wire.parse(line.data)
@@ -119,8 +120,11 @@ state = file_state
 class _Session:
     """The tree so far. A position in it is the key of the newest message on the way there, empty before the first."""
 
-    def __init__(self, stem: str) -> None:
+    def __init__(self, stem: str, windows: Mapping[str, int] = {}) -> None:
+        """`windows` are those of the models that the person defined for pi."""
         self._stem = stem
+        self._windows = windows
+        self._window = Window()
         self._opened = False
         self._described = False
         self._here = ""  # the position after the events so far
@@ -154,6 +158,7 @@ class _Session:
             return
         if kind == "model_change":
             yield from _told_later(model=_text(entry, "modelId"))
+            yield from self._window_news(_text(entry, "modelId"))
         elif kind == "session_info":
             yield from _told_later(title=_text(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
@@ -166,6 +171,15 @@ class _Session:
             return
         self._opened, self._described = True, bool(header)
         yield _opened(header, self._stem)
+        yield from self._window_news(_text(header, "modelId"))
+
+    def _window_news(self, model: str) -> Iterator[Event]:
+        """`Opened` if the model has another window than the one before, as far as the person defined them."""
+        tokens = self._windows.get(model, 0)
+        window = Window(tokens=tokens, by="models") if tokens else Window()
+        if model and window != self._window:
+            self._window = window
+            yield Opened(format=FORMAT, window=window, grows=True)
 
     def _parent(self, entry: dict[str, Any]) -> tuple[str, bool]:
         """The position before the entry, and whether that is the file's own statement."""
@@ -236,6 +250,25 @@ class _Session:
         if start and start == first:
             keys.append(start)
         return [key for key in keys if key not in self._summaries]
+
+
+def _own_windows(path: Path) -> dict[str, int]:
+    """model → window, as the file defines them that a person writes for pi; empty where the session lies elsewhere."""
+    if len(path.parents) < 3 or path.parents[1].name != "sessions":
+        return {}
+    try:
+        defined = wire.parse((path.parents[2] / "models.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    providers = defined.get("providers") if isinstance(defined, dict) else None
+    windows: dict[str, int] = {}
+    for provider in providers.values() if isinstance(providers, dict) else ():
+        models = provider.get("models") if isinstance(provider, dict) else None
+        for model in models if isinstance(models, list) else ():
+            match model:
+                case {"id": str(name), "contextWindow": int(tokens)} if tokens > 0:
+                    windows[name] = tokens
+    return windows
 
 
 def _opened(header: dict[str, Any], stem: str) -> Opened:

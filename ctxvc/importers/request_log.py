@@ -12,6 +12,7 @@ import msgspec
 
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
@@ -21,7 +22,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a log: a request (`is_request`: its messages are the conversation so far), or further messages.
 
     `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` names in words the
-    content that is not imported.
+    content that is not imported; `window` is the model's in tokens, 0 where it is not told.
     """
 
     messages: list[Any]
@@ -34,6 +35,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     usage: dict[str, int] = {}
     time: str = ""
     left_out: str = ""
+    window: int = 0
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -94,6 +96,11 @@ class Log:
     def _opening(self, turn: Turn, line: int) -> Iterator[Event]:
         facts = {"model": turn.model, "system": turn.system, "tools": turn.tools}
         news = {name: value for name, value in facts.items() if value and name not in self._known}
+        if turn.window > 0 and turn.window != self._known.get("window"):
+            self._known["window"] = turn.window
+            yield from self._opening(msgspec.structs.replace(turn, window=0), line)
+            yield Opened(format=self._format, window=Window(tokens=turn.window, by="host"))
+            return
         if not self._opened:
             self._opened = True
             name = names.slug(self._stem)

@@ -110,7 +110,8 @@ class _Run:
     projects: Sequence[Path]
     progress: Callable[[int], None]
     background: Executor
-    head: tuple[str, str] | None = None  # session and scope of the newest import
+    head: tuple[str, str] | None = None  # session and scope of the import that was recorded last
+    recorded: int = 0  # when that was, in seconds since 1970
     # Sessions that git is still writing, oldest first: each one's outcome and its end.
     endings: deque[tuple[Outcome, Unfinished, Future[None]]] = field(default_factory=deque)
 
@@ -184,12 +185,19 @@ class _Run:
                 outcome = Outcome(path=outcome.path, format=outcome.format, error=error)
             else:
                 if ingestion.result.created or ingestion.result.units:
-                    self.head = (ingestion.result.session, ingestion.scope)
+                    self._newest(ingestion.result.session, ingestion.scope)
                 self.store.merge_packs(MANY_PACKS)
             yield outcome
 
+    def _newest(self, session: str, scope: str) -> None:
+        """Notes the session if no other of this import was recorded later."""
+        tip = self.store.tips(session).get(scope)
+        recorded = self.store.commit(tip).author.time if tip else 0
+        if recorded >= self.recorded:
+            self.head, self.recorded = (session, scope), recorded
+
     def close(self) -> None:
-        """Points HEAD to the last import and merges the packs."""
+        """Points HEAD to the import that was recorded last and merges the packs."""
         if self.head:
             self.store.set_current_scope(*self.head)
         self.store.merge_packs()

@@ -27,7 +27,7 @@ from ctxvc.store import revision
 from ctxvc.store.format import FORMAT
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.operations import Place
-from ctxvc.tokens import calibration, models
+from ctxvc.tokens import calibration, models, reported
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 #: The operation of a plan with several verbs, and the numbers of blocks and verbs that its commit's subject names.
@@ -78,6 +78,7 @@ class Context:
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies
         self._overhead: dict[str, int] = {}
+        self._recorded: dict[str, tuple[int, int]] = {}  # scope → the calibration that its recording shows
         self._dashboard: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
         self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
         self._size = 0
@@ -129,7 +130,7 @@ class Context:
             overhead=self._overhead_tokens(scope),
             next_group=self.stored.next_group,
             idle=0.0 if self.called is None else self.now() - self.called,
-            calibration=ledger.meta.calibration,
+            calibration=self.calibration(ledger),
             words=lambda row: display.decode(self._cached_body(row, "", scope)),
             handles=self.terms.handles,
         )
@@ -288,6 +289,16 @@ class Context:
             fields = {"cuts": new_cuts, **newest_rendering(ledger.meta)} if new_cuts != ledger.meta.cuts else {}
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
+    def calibration(self, ledger: Ledger) -> tuple[int, int]:
+        """How the provider's counts follow ours; an imported scope's, until it has its own, as its recording shows."""
+        if not reported.is_uncalibrated(ledger.meta):
+            return ledger.meta.calibration
+        scope = ledger.meta.scope
+        if scope not in self._recorded:
+            snapshot = revision.now(self.stored, scope)
+            self._recorded[scope] = reported.calibration_of(self.store, snapshot, self.meter)
+        return self._recorded[scope]
+
     @property
     def guesses(self) -> bool:
         """Whether the provider's counts are assumed to be the worst, as nothing was reported of this model yet."""
@@ -335,7 +346,7 @@ class Context:
             ledger=ledger,
             price=price,
             budget=budget_of(ledger, self.terms.ladder),
-            calibration=ledger.meta.calibration,
+            calibration=self.calibration(ledger),
         )
 
     def _settings(self, fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -347,6 +358,8 @@ class Context:
         ledger = self.ledger()
         another = not models.is_same(fields.get("model", ledger.meta.model), ledger.meta.model)
         settings = {**({"window": 0} if another else {}), **fields}
+        if settings.get("window", ledger.meta.window) != ledger.meta.window:
+            settings = {"window_by": "", "compacts": 0, **settings}
         if another or ledger.meta.calibration == self.start():
             after = ledger.with_meta(msgspec.structs.replace(ledger.meta, **settings))
             settings = {"calibration": self.start(after), **settings}

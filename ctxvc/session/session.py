@@ -41,7 +41,7 @@ from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store, create
-from ctxvc.tokens import calibration
+from ctxvc.tokens import calibration, models, reported
 from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
@@ -92,6 +92,8 @@ class Session:
         self.rehearsal: Rehearsal | None = None
         self._dashboards = session_request.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
+        #: The calibration that an imported session began with, as its recording showed; None for any other.
+        self._recorded: tuple[int, int] | None = None
         self._owned: Store | None = None
 
     @staticmethod
@@ -125,8 +127,12 @@ class Session:
             session = Session(stored, actor=actor, policy=chosen)
             requested = budget if isinstance(budget, Budget) else Budget(budget)
             window = requested.window if budget else session.budget.window
+            meta = session.ledger().meta
+            if reported.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
+                session._recorded = session._context.calibration(session.ledger())
             session.set(
                 **({"calibration": tuple(calibration.initial(model, window))} if is_new else {}),
+                **({"calibration": session._recorded} if session._recorded else {}),
                 **({"model": model} if model else {}),
                 **(budget_fields(requested) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
@@ -367,7 +373,7 @@ class Session:
     def _learn(self, scope: str, reply: Message) -> None:
         """Improves the calibration by the reply's count of the prompt's tokens."""
         meta = self.ledger(scope).meta
-        start = Calibration(*self._context.start(self.ledger(scope)))
+        start = Calibration(*(self._recorded or self._context.start(self.ledger(scope))))
         better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model, start)
         if better and scope == self.scope:
             self.set(calibration=tuple(better))

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from ctxvc.core.ledger import names
-from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
+from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
@@ -225,7 +226,8 @@ def _merged(old: Opened, new: Opened) -> Opened:
         name: getattr(old, name) or getattr(new, name)
         for name in ("source", "name", "cwd", "branch", "time", "agent", "system", "tools")
     }
-    return msgspec.structs.replace(old, **newest, **first, grows=old.grows or new.grows)
+    window = old.window if new.window is None else new.window
+    return msgspec.structs.replace(old, **newest, **first, grows=old.grows or new.grows, window=window)
 
 
 def _source(opened: Opened) -> Source:
@@ -280,6 +282,7 @@ class _Ingest:
     commits: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
     units: int = 0  # new ones
     model: str = ""
+    window: Window | None = None
     blocks: int = 0
     redactor: Redactor | None = None  # None if all bytes are kept exactly
     files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that came late
@@ -290,7 +293,7 @@ class _Ingest:
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
         finals = list(self.source.finals)
-        self.model = opened.model
+        self.model, self.window = opened.model, opened.window
         for event in map(self._beside, events):
             match event:
                 case Opened():
@@ -333,6 +336,7 @@ class _Ingest:
 
     def _knows(self, opened: Opened) -> None:
         self.model = opened.model or self.model
+        self.window = opened.window or self.window
         self.source = msgspec.structs.replace(
             self.source,
             title=opened.title or self.source.title,
@@ -405,6 +409,7 @@ class _Ingest:
             bodies=bodies,
             actor="agent",
             time=times[-1] if times else "",
+            window=None if unit.parent else self.window,
         )
 
     def _compaction(self, unit: Compaction, number: int) -> None:
@@ -435,7 +440,18 @@ class _Ingest:
             subject += f" as {group.id}"
         detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
         trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
-        self._commit(unit.scope, scope, number, ledger, subject, trailers, bodies=bodies, actor="host", time=event.time)
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            ledger,
+            subject,
+            trailers,
+            bodies=bodies,
+            actor="host",
+            time=event.time,
+            window=None if event.scope else self.window,
+        )
 
     def _fork(self, unit: Fork, number: int) -> None:
         parent, ledger = self._at(unit.origin, unit.unit)
@@ -458,6 +474,7 @@ class _Ingest:
         actor: str,
         time: str,
         bodies: tuple[Body, ...] = (),
+        window: Window | None = None,
     ) -> None:
         self.counters = msgspec.structs.replace(self.counters, block=max(self.counters.block, scope.numbering.block))
         meta = msgspec.structs.replace(
@@ -465,6 +482,7 @@ class _Ingest:
             counters=msgspec.structs.replace(scope.numbering.counters(self.counters.group), block=self.counters.block),
             model=self.model or ledger.meta.model,
             source=self.source,
+            **_window_fields(ledger.meta, window),
         )
         ledger = ledger.with_meta(meta)
         now = self.store.now()
@@ -624,6 +642,13 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
             assert isinstance(event, Compacted)
             return msgspec.structs.replace(unit, event=event)
     return unit
+
+
+def _window_fields(meta: Meta, window: Window | None) -> dict[str, Any]:
+    """The fields of a scope that hold its recorded window; a window that a provider or a person gave stays."""
+    if window is None or (meta.window and not meta.window_by):
+        return {}
+    return {"window": window.tokens, "window_by": window.by, "compacts": window.compacts}
 
 
 def _reply_model(unit: Unit) -> str:

@@ -30,6 +30,9 @@ from ctxvc.store.redaction import Redaction
 #: More packs than this are merged after a flush: every lookup goes through all of them.
 MOST_PACKS = 32
 
+#: The file that names the session a person uses.
+_USED = "ctxvc/use"
+
 #: After a failed merge, a process waits this many seconds before it tries again.
 MERGE_AGAIN = 60.0
 _SETTINGS = {
@@ -141,12 +144,34 @@ class Store:
         return "main" if "main" in tips or not tips else sorted(tips)[0]
 
     def set_current_scope(self, session: str, scope: str) -> None:
-        """Points HEAD and the session's own HEAD to the scope."""
+        """Points HEAD and the session's own HEAD to the scope; HEAD stays while a person uses another session."""
         target = ref_of(session, scope)
         if self._symbolic(head_ref(session)) != target and scope != self.current_scope(session):
             self._set_symbolic(head_ref(session), target)
-        if self._symbolic("HEAD") != target:
+        if self.used_session() in ("", session) and self._symbolic("HEAD") != target:
             self._set_symbolic("HEAD", target)
+
+    def used_session(self) -> str:
+        """The session that a person chose to be the current one until further notice; empty for none."""
+        try:
+            name = contained.read(self.path, _USED, 300).decode("ascii", "replace").strip()
+        except FileNotFoundError:
+            return ""
+        return name if not names.problem(name) and self.has(name) else ""
+
+    def use(self, session: str) -> None:
+        """Makes the session the current one until further notice; empty ends that. Raises: CtxvcError."""
+        try:
+            if session:
+                contained.replace(self.path, _USED, f"{session}\n".encode())
+            else:
+                contained.remove(self.path, _USED)
+        except OSError as error:
+            raise CtxvcError(
+                f"cannot write {self.path / _USED}: {error.strerror}", hint="check the disk and permissions"
+            ) from error
+        if session:
+            self.set_current_scope(session, self.current_scope(session))
 
     def _symbolic(self, name: str) -> str:
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
 from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import RENDER, Ledger, Row
+from ctxvc.core.ledger.ledger import RENDER, Ledger, Row, WindowSource
 from ctxvc.core.prompt.outline import MASK_SHOWN, Bodies, Slot, outline, pieces, tag_of
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget, Ladder
 from ctxvc.core.view.dashboard import Cost
@@ -158,14 +159,37 @@ class Prices:
 def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
     """The budget that a scope is judged by, with thresholds of `ladder` where the scope has none of its own.
 
-    Its window is the scope's own where the model takes so much, else the model's as its provider or the table has it,
-    else that of most models.
+    Its window is the scope's own where the model takes so much, else the model's as its provider, its recording or the
+    table has it, else that of most models.
     """
     meta = ledger.meta
-    takes = meta.window or models.window(meta.model)
-    window = min(filter(None, (meta.budget, takes)), default=DEFAULT_WINDOW)
+    window, _ = window_of(ledger)
     thresholds = {name: value for name, value in {**ladder, **meta.ladder}.items() if name in Ladder.__struct_fields__}
     return Budget(window, meta.reserve, Ladder(**thresholds))  # type: ignore[arg-type]
+
+
+#: What tells the window of a scope: its budget, somebody who set it, a recording (`core.ledger.WindowSource`), the
+#: model's name, the table of models, or nothing.
+WindowOrigin = Literal["budget", "set", "name", "table", "assumed"] | WindowSource
+
+
+def window_of(ledger: Ledger) -> tuple[int, WindowOrigin]:
+    """The window of a scope in tokens, and what tells it."""
+    meta, by_model = ledger.meta, models.window(ledger.meta.model)
+    origin: WindowOrigin = "name" if models.names_its_window(meta.model) else "table" if by_model else "assumed"
+    takes = by_model
+    if meta.window:
+        takes, origin = meta.window, _origin(meta.window_by)
+        if origin == "settings" and by_model and by_model < takes:
+            takes, origin = by_model, "table"  # the host takes no more than the model does
+    if meta.budget and meta.budget <= (takes or meta.budget):
+        return meta.budget, "budget"
+    return takes or DEFAULT_WINDOW, origin
+
+
+def _origin(by: str) -> WindowOrigin:
+    # Another program may have written another word.
+    return by if by in get_args(WindowSource) else "set"  # type: ignore[return-value]
 
 
 def cache_file(store: Store) -> Path:

@@ -64,6 +64,7 @@ MODELS: Mapping[str, Limits] = {
 
 # `us.anthropic.claude-opus-4-1-20250805-v1:0`, `openai/gpt-4o-2024-08-06`: a route before the name, an edition after.
 _ROUTE = re.compile(r"^(?:.*/)?(?:[a-z]+\.)*(?=claude-|gpt-)")
+_LARGE = "[1m]"
 _EDITION = re.compile(r"(?:[-@](?:[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest))?(?:-v[0-9]+(?::[0-9]+)?)?$")
 
 
@@ -72,8 +73,15 @@ def limits(model: str) -> Limits | None:
     return MODELS.get(_plain_name(model))
 
 
+def names_its_window(model: str) -> bool:
+    """Whether the name ends with `[1m]`, by which a host asks for a window of a million tokens."""
+    return model.lower().endswith(_LARGE)
+
+
 def window(model: str) -> int | None:
-    """The context window of a model in tokens, as the table has it; None if it is not there."""
+    """The context window of a model in tokens, by its name or as the table has it; None if neither tells."""
+    if names_its_window(model):
+        return _MILLION.window
     model_limits = limits(model)
     return model_limits.window if model_limits else None
 
@@ -170,5 +178,5 @@ def is_same(one: str, other: str) -> bool:
 
 def _plain_name(model: str) -> str:
     """The name by which the tables know a model."""
-    name = _EDITION.sub("", _ROUTE.sub("", model.lower()), count=1)
+    name = _EDITION.sub("", _ROUTE.sub("", model.lower().removesuffix(_LARGE)), count=1)
     return name.replace(".", "-") if name.startswith("claude-") else name

@@ -238,6 +238,22 @@ def test_what_is_printed(name: str, run: Run, project: Path, tmp_path: Path, pyt
     assert told == golden.read_text()
 
 
+RECORDINGS = {"claude": "claude-code/20-02395c1048-0.jsonl", "codex": "codex/current.jsonl", "pi": "pi/v3.jsonl"}
+
+
+def test_what_is_printed_of_recordings_of_three_hosts(run: Run, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    data = GOLDEN.parents[1] / "data"
+    for name, file in RECORDINGS.items():
+        assert run("import", "--final", "--name", name, str(data / file), folder=tmp_path).exit_code == 0
+    looks = [["--session", name, command] for name in RECORDINGS for command in ("status", "context")]
+    told = _without_ids("".join(_told(run, words, tmp_path) for words in [["sessions"], *looks]))
+    golden = GOLDEN / "recorded.txt"
+    if pytestconfig.getoption("--update-golden", default=False):
+        golden.write_text(told)
+
+    assert told == golden.read_text()
+
+
 def _told(run: Run, words: list[str], project: Path) -> str:
     done = run(*words, folder=None if "-C" in words else project)
     parts = [f"$ ctxvc {' '.join(words)}\n", done.stdout]

@@ -36,6 +36,7 @@ ASKED = {
     "ctxvc.init/1": ["init"],
     "ctxvc.import/1": ["import", "RECORDING"],
     "ctxvc.sessions/1": ["sessions"],
+    "ctxvc.use/1": ["use"],
     "ctxvc.status/1": ["status"],
     "ctxvc.context/1": ["context"],
     "ctxvc.log/1": ["log"],

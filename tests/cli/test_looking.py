@@ -282,7 +282,7 @@ def test_the_dashboard_adds_up(ask: Callable[..., Any]) -> None:
     for words in (["status"], ["--session", "branched", "status"], ["--session", "hostile", "status"]):
         told = ask(*words)
 
-        assert told["used"] == told["overhead"] + told["conversation"] + told["dashboard"]
+        assert told["used"] == sum(told["recorded"].values()) + told["unrecorded"]
         assert told["conversation"] == sum(item["shown"] for item in told["items"])
         assert told["percent"] == told["used"] * 100 // told["window"]
 

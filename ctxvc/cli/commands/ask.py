@@ -13,6 +13,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.errors import NotFound
 
 #: Replies that a question may take.
@@ -24,7 +25,7 @@ STEPS = 30
 @click.argument("question", metavar="QUESTION")
 @click.option("--model", metavar="MODEL", default=DEFAULT_MODEL, help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
-    "--budget", metavar="TOKENS", type=click.IntRange(min=4_000), default=60_000, show_default=True,
+    "--budget", metavar="TOKENS", type=TokenAmount(4_000), default="60k", show_default=True,
     help="Tokens that a call may have.",
 )  # fmt: skip
 @click.option("--max-steps", metavar="N", type=click.IntRange(min=1), default=STEPS, show_default=True,

@@ -17,6 +17,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, stored_of
 from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core import display
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, tag_of
@@ -40,7 +41,7 @@ NO_JUDGEMENT = 126
 @command("bisect", "ctxvc bisect timeout")
 @click.argument("target", metavar="[TEXT|ID]", required=False)
 @click.option("--text", "as_text", is_flag=True, help="Take what is given for a text, though it looks like an ID.")
-@click.option("--tokens", "limit", metavar="N", type=click.IntRange(min=0),
+@click.option("--tokens", "limit", metavar="N", type=TokenAmount(0),
               help="Find the first prompt of more than N tokens.")  # fmt: skip
 @click.option("--cmd", "judge", metavar="CMD", help="Find the first prompt for which this command fails.")
 @click.option("--linear", is_flag=True, help="With --cmd: judge every prompt, and list all changes.")

@@ -14,6 +14,7 @@ from ctxvc.cli.answers import ActedGroup, Answer, Item, LeftOut, ScopeName, Sess
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.cli.policy_option import model_options, unasked, with_model
+from ctxvc.cli.token_amount import TokenAmount
 
 if TYPE_CHECKING:
     from ctxvc.core.plan.plan import Action, Rehearsal
@@ -34,7 +35,7 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 
 @command("compact", "ctxvc compact --dry-run")
 @click.option("--policy", "spec", metavar="POLICY", default="", help="Who decides: NAME:knob=value,… (layered).")
-@click.option("--budget", metavar="TOKENS", type=click.IntRange(min=1),
+@click.option("--budget", metavar="TOKENS", type=TokenAmount(),
               help="Window of which the policy's thresholds are shares (what the prompt has now).")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
 @model_options
@@ -61,7 +62,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     else:
         with (
             app.store() as store,
-            Session(StoredSession.open(store, app.session), actor="user", policy=policy) as session,
+            Session(StoredSession.open(store, app.session_name(store)), actor="user", policy=policy) as session,
         ):
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)

@@ -10,12 +10,14 @@ import msgspec
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import budget_line, dashboard_of, tokens_reported
+from ctxvc.cli.dashboard import dashboard_of, window_facts
 from ctxvc.cli.output import Cell, Column, Output, Share, Table
+from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.display import decode
-from ctxvc.core.view.dashboard import Dashboard
+from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
 from ctxvc.inspection import usage
+from ctxvc.inspection.occupancy import Occupancy, occupancy
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, Prices, budget_of
@@ -29,8 +31,8 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 @click.pass_obj
 def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
     """
-    Only what is in the prompt counts, by default now. Above the table stand the thresholds at which a policy acts, how
-    far each is, and what the provider counted in the newest call that the recording has its usage of. Episodes are
+    Only what is in the prompt counts, by default now. Above the table stand how full the window is, as `status` says
+    it, and the thresholds at which a policy acts, with how far each is. Episodes are
     those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
     """
     if by and episodes:
@@ -44,17 +46,14 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
             return
         costs, overhead = meter.costs(snapshot), meter.overhead(snapshot)
         categories = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
-        dashboard = dashboard_of(snapshot, meter, costs)
-        reported = tokens_reported(stored.store, snapshot)
+        window = occupancy(stored.store, snapshot, meter, costs)
+        dashboard = dashboard_of(snapshot, meter, costs, window.calibration)
     answer = Context(
         session=snapshot.session,
         scope=snapshot.scope,
         by=by,
-        window=dashboard.limit,
-        used=dashboard.used,
-        percent=dashboard.percent,
+        **window_answer(window),
         estimated=meter.estimated,
-        reported=reported,
         thresholds=[
             Threshold(**point._asdict()) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
         ],
@@ -63,7 +62,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_context_lines(app.output, dashboard, answer))
+        app.output.lines(_context_lines(app.output, window, snapshot.ledger.meta.source, answer))
 
 
 def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
@@ -101,16 +100,15 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     output.table(Table(columns, rows))
 
 
-def _context_lines(output: Output, dashboard: Dashboard, answer: Context) -> Iterator[str]:
+def _context_lines(output: Output, window: Occupancy, source: Source | None, answer: Context) -> Iterator[str]:
     yield from output.facts(
         [
             ("session", f"{answer.session}/{answer.scope}"),
-            ("budget", budget_line(output, dashboard)),
+            *window_facts(output, window, source),
             *(
                 (f"{threshold.name} at {threshold.percent} %", _ahead(output, threshold))
                 for threshold in answer.thresholds
             ),
-            *([("provider counted", answer.reported)] if answer.reported else []),
         ]
     )
     yield ""
@@ -150,17 +148,13 @@ class Threshold(Item, frozen=True, kw_only=True):
     ahead: Annotated[int, described("tokens until there; negative where it is passed")]
 
 
-class Context(Answer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
+class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
     """`context`"""
 
     session: SessionName
     scope: ScopeName
     by: Annotated[str, described("`kind`, `tool`, `turn` or `file`")]
-    window: int
-    used: int
-    percent: int
     estimated: Annotated[bool, described("whether tokens are a guess")]
-    reported: Annotated[int | None, described("tokens that the provider counted in the newest call that it told of")]
     thresholds: list[Threshold]
     items: list[Category]
 

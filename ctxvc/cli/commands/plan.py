@@ -15,6 +15,7 @@ from ctxvc.cli.answers import Answer, BlockId, CommitId, Item, LeftOut, ScopeNam
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
 from ctxvc.cli.policy_option import model_options, parsed, unasked, with_model
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
 
@@ -32,10 +33,10 @@ _MOST_ACTIONS = 60
 _MOST_NAMED = 8
 
 
-@command("plan", "ctxvc plan --policy layered --budget 32000")
+@command("plan", "ctxvc plan --policy layered --budget 32k")
 @click.option("--policy", "spec", metavar="POLICY", default="",
               help="NAME:knob=value,…; several joined by + (the session's own, else default).")  # fmt: skip
-@click.option("--budget", metavar="TOKENS", type=click.IntRange(min=1), help="Window to plan for (the session's own).")
+@click.option("--budget", metavar="TOKENS", type=TokenAmount(), help="Window to plan for (the session's own).")
 @click.option("--commit", is_flag=True, help="Make the plan true.")
 @click.option("--wait", is_flag=True, help="Let it wait for a moment when it breaks no cache.")
 @click.option("--pending", is_flag=True, help="List the plans that wait.")
@@ -63,7 +64,7 @@ def plan(
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
 
-    with app.store() as store, StoredSession.open(store, app.session) as stored:
+    with app.store() as store, StoredSession.open(store, app.session_name(store)) as stored:
         if drop or pending:
             _print_pending(app, Session(stored, actor="user"), drop)
             return

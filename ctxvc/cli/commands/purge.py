@@ -62,7 +62,7 @@ def purge(
         raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
     with app.store() as store:
         request = PurgeRequest(
-            session=app.session or (store.current_session() if blocks else ""),
+            session=app.session_name(store) or (store.current_session() if blocks else ""),
             blocks=blocks,
             texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
             secrets=secrets,

@@ -15,6 +15,7 @@ from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
 from ctxvc.cli.output import safe
 from ctxvc.cli.phrases import COMMAND_LINE
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import recover as recovery
@@ -34,7 +35,7 @@ from ctxvc.store import format as fmt
 @click.option("-F", "fixed", is_flag=True, help="Take RE as a fixed text.")
 @click.option("--path", metavar="PATH", default="", help="Of JSON, only the value there, as in items[0].name.")
 @timeout_option
-@click.option("--max-tokens", "most", metavar="N", type=click.IntRange(1), default=None, help="At most so many tokens.")
+@click.option("--max-tokens", "most", metavar="N", type=TokenAmount(), default=None, help="At most so many tokens.")
 @click.option("--all", "everything", is_flag=True, help="Of a group, the bytes of all its blocks.")
 @click.option("--file", "as_file", is_flag=True, help="Put the exact file at its path in the checkout.")
 @click.option("--add", is_flag=True, help="Also append it to the conversation, as text that a program put in.")

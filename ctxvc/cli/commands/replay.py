@@ -23,6 +23,7 @@ from ctxvc.cli.progress import Progress
 from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
 from ctxvc.cli.replay_experiment import EXPERIMENT, experiment
 from ctxvc.cli.replay_screen import show
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 #: Replayed where nobody says which: what ships as the default, and what it has to be better than.
 _POLICIES = ("default", "layered", "window", "clear")
 _BUDGETS = "32k,80k"
-_LEAST, _MOST = 1_000, 10_000_000  # tokens
+_AMOUNT = TokenAmount(1_000, 10_000_000)
 #: Bytes of sessions under so many setups that `--mine` replays: about a minute's work.
 _ENOUGH = 48_000_000
 #: Policies that `--mine` tries where nobody says which.
@@ -189,20 +190,12 @@ def _specs(app: App, values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(specs))
 
 
-_AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([km]?)", re.IGNORECASE)
-
-
 def _token_amounts(values: Iterable[str]) -> list[int]:
     """The budgets of `--budget`, as in `12k,32k`, smallest first. Raises: click.BadParameter."""
-    amounts = set()
-    for word in ",".join(values).split(","):
-        match = _AMOUNT.fullmatch(word.strip())
-        amount = round(float(match[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[match[2].lower()]) if match else 0
-        if not _LEAST <= amount <= _MOST:
-            wrong = f"{word.strip()[:20]!r} is no budget: give tokens from 1k to 10m, as in 32k or 32000"
-            raise click.BadParameter(wrong, param_hint="--budget")
-        amounts.add(amount)
-    return sorted(amounts)
+    try:
+        return sorted({_AMOUNT.convert(word, None, None) for word in ",".join(values).split(",")})
+    except click.BadParameter as error:
+        raise click.BadParameter(error.message, param_hint="--budget") from error
 
 
 def _check_for_cluster(own_files: Sequence[Path], model: str) -> None:

@@ -18,6 +18,7 @@ from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core.display import one_line
 from ctxvc.errors import BadInput, NotFound
 
@@ -50,7 +51,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     return value
 
 
-@command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60000')
+@command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60k')
 @click.argument("task", metavar="[TASK]", default="")
 @click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
 @click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
@@ -68,13 +69,13 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.option(
     "--budget",
     metavar="TOKENS",
-    type=click.IntRange(min=1_000),
+    type=TokenAmount(1_000),
     help="Tokens that a call and its reply may have (the model's window).",
 )
 @click.option(
     "--window",
     metavar="TOKENS",
-    type=click.IntRange(min=1_000),
+    type=TokenAmount(1_000),
     help="Tokens that the model takes, where neither its provider nor the table of models knows.",
 )
 @click.option(
@@ -88,7 +89,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.option(
     "--max-tokens-total",
     metavar="TOKENS",
-    type=click.IntRange(min=0),
+    type=TokenAmount(0),
     default=0,
     help="Stop once all prompts and replies together took so many, as the provider counts (0: never).",
 )

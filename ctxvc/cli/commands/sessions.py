@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.output import Column, Guess, Size, Table, Timestamp, iso
+from ctxvc.cli.output import Cell, Column, Guess, Table, Timestamp, iso
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import Damaged, NotFound
+from ctxvc.inspection.work import work
 from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
+
+#: How importers name the scopes of sub-agents.
+AGENT = "agent-"
 
 
 @command("sessions", "ctxvc sessions")
 @json_option
 @click.pass_obj
 def sessions(app: App) -> None:
-    """Steps are those of the current scope; blocks, tokens and size are those of all scopes. Tokens with a `~` are a
-    guess from the size, until `ctxvc status` has counted the blocks.
+    """The title is the recording's, else the first words that a person typed. Turns are those of the current scope;
+    tokens, cost and files are those of all scopes. Sub-agents stand below their session. The cost is that of the calls
+    whose usage is recorded, by the makers' price list; files are those that calls edited, wrote or deleted. Tokens with
+    a `~` are a guess from the size, until `ctxvc status` has counted the blocks.
     """
     with app.store() as store:
         items, unreadable = _items(store)
@@ -50,40 +57,36 @@ def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
 
 
 def _table(items: list[SessionItem], current: str) -> Table:
+    rows: list[list[Cell]] = []
+    for item in items:
+        rows.append(["*" if item.name == current else "", item.name, *_figures(item.title or item.prompt, item)])
+        rows += [["", f"└ {agent.name}", *_figures(agent.prompt, agent)] for agent in item.agents]
     return Table(
         columns=[
             Column("*"),
             Column("session"),
-            Column("first prompt", least=20),
+            Column("title", least=16),
             Column("updated"),
-            Column("branch", least=8),
-            Column("model", least=8),
-            *(Column(name, right=True) for name in ("steps", "blocks", "tokens", "size")),
+            *(Column(name, right=True) for name in ("turns", "tokens", "cost", "files")),
         ],
-        rows=[
-            [
-                "*" if item.name == current else "",
-                item.name,
-                item.title or item.prompt,
-                Timestamp(item.updated),
-                item.branch,
-                item.model,
-                item.steps,
-                item.blocks,
-                Guess(item.tokens) if item.estimated else item.tokens,
-                Size(item.bytes),
-            ]
-            for item in items
-        ],
+        rows=rows,
     )
+
+
+def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
+    tokens = Guess(item.tokens) if item.estimated else item.tokens
+    cost = "" if item.cost is None else f"${item.cost:.2f}"
+    return [title, Timestamp(item.updated), item.turns, tokens, cost, item.files]
 
 
 def _item(store: Store, name: str) -> SessionItem:
     stored = StoredSession.open(store, name)
     ledger = stored.ledger()
     source = ledger.meta.source
-    bodies = _bodies(stored)
+    agents = [scope for scope in stored.scopes() if scope.startswith(AGENT) and stored.ledger(scope).meta.parent]
+    bodies = _bodies(stored, stored.scopes())
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
+    totals = work(store, store.tips(name).values(), bodies)
     return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
@@ -94,19 +97,42 @@ def _item(store: Store, name: str) -> SessionItem:
         model=ledger.meta.model,
         scope=stored.scope,
         scopes=len(stored.scopes()),
+        turns=ledger.meta.counters.turn,
         steps=ledger.meta.counters.step,
         blocks=len(bodies),
         tokens=tokens,
         estimated=estimated,
+        cost=totals.dollars,
+        files=len(totals.files),
         bytes=sum(row.bytes for row, _ in bodies),
         format=source.format if source else "",
+        agents=[_agent(stored, scope) for scope in agents],
     )
 
 
-def _bodies(stored: StoredSession) -> list[tuple[Row, Bodies]]:
-    """Every block of the session once, with its reader."""
+def _agent(stored: StoredSession, scope: str) -> AgentItem:
+    """A sub-agent. Its cost is that of the commits made in its scope, not of those that it comes from."""
+    ledger = stored.ledger(scope)
+    bodies = _bodies(stored, [scope])
+    tokens, estimated = Meter(stored.store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
+    totals = work(stored.store, [stored.tip(scope)], bodies, own=True)
+    return AgentItem(
+        name=scope,
+        prompt=next((row.label for row in ledger.rows() if row.role == "user"), ""),
+        updated=iso(revision.entry(stored.store, stored.tip(scope)).time),
+        turns=ledger.meta.counters.turn,
+        steps=ledger.meta.counters.step,
+        tokens=tokens,
+        estimated=estimated,
+        cost=totals.dollars,
+        files=len(totals.files),
+    )
+
+
+def _bodies(stored: StoredSession, scopes: Iterable[str]) -> list[tuple[Row, Bodies]]:
+    """Every block of these scopes once, with its reader."""
     blocks: dict[tuple[str, str], tuple[Row, Bodies]] = {}
-    for scope in stored.scopes():
+    for scope in scopes:
         bodies = revision.now(stored, scope).bodies
         for row in stored.ledger(scope).rows():
             blocks.setdefault((row.id, row.sha256), (row, bodies))
@@ -125,7 +151,7 @@ def _current(store: Store) -> str:
 
 
 class SessionItem(Item, frozen=True, kw_only=True):
-    """A session. Steps are those of its current scope; blocks, tokens and bytes are of all its scopes together."""
+    """A session. Turns and steps are those of its current scope; all else is of all its scopes together."""
 
     name: SessionName
     prompt: Annotated[str, described("the beginning of the first human message")]
@@ -136,12 +162,30 @@ class SessionItem(Item, frozen=True, kw_only=True):
     model: str
     scope: Annotated[str, described("current scope")]
     scopes: Annotated[int, described("number of scopes")]
+    turns: int
     steps: int
     blocks: int
     tokens: TokenCount
     estimated: Annotated[bool, described("whether `tokens` is bytes / 4, since not all blocks were counted yet")]
+    cost: Annotated[float | None, described("dollars, of the calls with a recorded usage and a known price")]
+    files: Annotated[int, described("how many files its calls edited, wrote or deleted")]
     bytes: Annotated[int, described("bytes of all bodies")]
     format: Annotated[str, described("format of the recording; empty where we recorded it ourselves")]
+    agents: Annotated[list[AgentItem], described("its sub-agents; they are in its figures")]
+
+
+class AgentItem(Item, frozen=True, kw_only=True):
+    """A sub-agent: a scope of its session."""
+
+    name: ScopeName
+    prompt: Annotated[str, described("the beginning of its task")]
+    updated: Annotated[str, described("time of its newest commit")]
+    turns: int
+    steps: int
+    tokens: TokenCount
+    estimated: Annotated[bool, described("whether `tokens` is bytes / 4, since not all blocks were counted yet")]
+    cost: Annotated[float | None, described("dollars, of the calls with a recorded usage and a known price")]
+    files: Annotated[int, described("how many files its calls edited, wrote or deleted")]
 
 
 class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of, tokens_reported
+from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
+from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
+from ctxvc.inspection.occupancy import Occupancy, occupancy
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, budget_of
@@ -32,38 +34,39 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         snapshot = revisions.resolve(stored.store, stored, revision)
         meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
         costs = meter.costs(snapshot)
-        page = page_of(snapshot, meter, costs)
+        window = occupancy(stored.store, snapshot, meter, costs)
+        page = page_of(snapshot, meter, costs, window.calibration)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
-        reported = tokens_reported(stored.store, snapshot)
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
+        is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
+        chosen_by = app.chosen_by(stored.store) if is_current else "revision"
     if app.json:
-        app.output.value(_status(snapshot, page, blocks, reported, estimated=meter.estimated))
+        app.output.value(_status(snapshot, page, blocks, window, chosen_by, estimated=meter.estimated))
     elif as_text:
         app.output.lines(text.splitlines())
     else:
         lines = blocks or tuple(folded(page.dashboard.lines))
-        app.output.lines(dashboard_lines(app.output, snapshot, page, lines, reported))
+        app.output.lines(dashboard_lines(app.output, snapshot, page, lines, window, chosen_by))
 
 
 def _status(
-    snapshot: Snapshot, page: Page, blocks: tuple[Line, ...], reported: int | None, *, estimated: bool
+    snapshot: Snapshot, page: Page, blocks: tuple[Line, ...], window: Occupancy, chosen_by: str, *, estimated: bool
 ) -> Status:
     dashboard = page.dashboard
     return Status(
         session=dashboard.session,
+        chosen_by=chosen_by,
         scope=dashboard.scope,
         commit=snapshot.commit,
         model=snapshot.ledger.meta.model,
-        window=dashboard.limit,
-        used=dashboard.used,
+        **window_answer(window),
+        limit=dashboard.limit,
         overhead=dashboard.overhead,
         conversation=dashboard.conversation,
         dashboard=dashboard.dashboards,
-        percent=dashboard.percent,
         estimated=estimated,
         prompt=dashboard.prompt,
         missing=list(dashboard.missing),
-        reported=reported,
         waiting=snapshot.waiting,
         notes=page.notes,
         older_notes=page.older,
@@ -100,23 +103,26 @@ class StatusLine(Item, frozen=True, kw_only=True):
     blocks: Annotated[int, described("how many blocks it stands for")]
 
 
-class Status(Answer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
+class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
     """`status`. Every block but sent dashboards is in it, as with `--all`."""
 
     session: SessionName
+    chosen_by: Annotated[
+        str,
+        described("`option` (--session), `variable` (CTXVC_SESSION), `use`, `last`, or `revision` where REV names it"),
+    ]
     scope: ScopeName
     commit: CommitId
     model: str
-    window: Annotated[int, described("tokens that the prompt may have")]
-    used: Annotated[int, described("overhead, conversation and dashboard, as the provider would count them")]
-    overhead: Annotated[int, described("tokens of system prompt and tools")]
-    conversation: Annotated[int, described("tokens of the messages")]
+    limit: Annotated[int, described("tokens that a prompt of ours may have: the window without the reply's reserve")]
+    overhead: Annotated[
+        int, described("of our figure of the prompt now: system prompt, tools, and what is not recorded")
+    ]
+    conversation: Annotated[int, described("of our figure of the prompt now: the messages")]
     dashboard: Annotated[int, described("tokens of the dashboards that were sent and are still in the prompt")]
-    percent: Annotated[int, described("of the window, floored, at most 100")]
     estimated: Annotated[bool, described("whether tokens are a guess")]
     prompt: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
     missing: Annotated[list[str], described("what the model saw and the recording lacks")]
-    reported: Annotated[int | None, described("tokens that the provider counted in the newest call that it told of")]
     waiting: Annotated[int, described("records that are acknowledged and in no commit yet")]
     notes: Annotated[list[str], described("the newest notes of the scope, at most five, the newest last")]
     older_notes: Annotated[int, described("how many notes there are before them")]

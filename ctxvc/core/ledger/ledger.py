@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -119,11 +119,29 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
+#: What tells the window of a recorded session: the number in the recording itself, the model's name, a command in it
+#: that set the model, a count or a compaction that fits no other window, or the host's settings or table of models.
+WindowSource = Literal["host", "name", "command", "count", "compaction", "settings", "models"]
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The window of a recorded session in tokens, 0 where the recording tells none, and what tells it.
+
+    `compacts` is the number of tokens at which its host compacts by itself; 0 where nothing tells it.
+    """
+
+    tokens: int = 0
+    by: WindowSource | Literal[""] = ""
+    compacts: int = 0
+
+
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`ctxvc.json`: what a scope knows of itself.
 
     `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `window` is what the
-    model takes, where somebody said so (0: nobody did); `ladder` are thresholds that differ from the usual ones.
+    model takes, where somebody said so (0: nobody did), `window_by` what of a recording told it (empty: a provider or
+    a person did), and `compacts` where the recorded host compacts by itself (0: not known); `ladder` are thresholds
+    that differ from the usual ones.
     `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block before the
     newest cut: thinking and dashboards up to it have left for good.
     `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
@@ -141,6 +159,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget: int = 0
     reserve: int = 0
     window: int = 0
+    window_by: str = ""
+    compacts: int = 0
     ladder: dict[str, float] = {}
     tokenizer: str = "o200k_base"
     calibration: tuple[int, int] = (1000, 0)

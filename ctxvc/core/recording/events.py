@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Window
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +20,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
     `source` is the recording's own id, `name` a proposed session name, `system` the top-level system prompt and
     `tools` the tool definitions as Messages API values where the recording has them. `missing` says what the model saw
-    and the recording lacks, in words for a person. `grows` tells whether more may be appended to such a file.
+    and the recording lacks, in words for a person. `grows` tells whether more may be appended to such a file. `window`
+    is that of the session's own model from here on; None where nothing new is known of it.
     """
 
     format: str
@@ -35,6 +37,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     tools: Any = None
     missing: tuple[str, ...] = ()
     grows: bool = False
+    window: Window | None = None
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):

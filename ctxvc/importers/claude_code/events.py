@@ -12,6 +12,7 @@ from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened
 from ctxvc.importers.claude_code import line as lines
 from ctxvc.importers.claude_code.line import Entry
 from ctxvc.importers.claude_code.thread import Thread
+from ctxvc.importers.claude_code.window import Windows
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.origins import is_by_client
 
@@ -42,11 +43,12 @@ class Session:
     """The events of a session's files. A line is judged only by the lines before it.
 
     `stem` names the file. With `subagent` it is a sub-agent's own, all in one scope; `task` is the call that
-    started it.
+    started it. `settings` are those of the host.
     """
 
-    def __init__(self, stem: str, *, subagent: bool = False, task: str = "") -> None:
+    def __init__(self, stem: str, *, subagent: bool = False, task: str = "", settings: Mapping[str, Any] = {}) -> None:
         self._stem = stem
+        self._windows = Windows(settings)
         self._home = _scope_name(stem) if subagent else ""
         self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
         self._end = 0  # in the session's own file
@@ -127,10 +129,14 @@ class Session:
         scope = self._scope(entry)
         self._hang(entry, scope)
         match entry.type:
+            case "system" if entry.subtype == "local_command" and not scope:
+                self._windows.printed(display.encode(lines.text_of(entry.content)))
             case "system" if entry.subtype == "compact_boundary":
                 yield from self._news(entry)
                 yield from self._unsummarised(scope, line)
                 metadata = entry.compact_metadata or {}
+                if not scope and (window := self._windows.compacted(metadata)):
+                    yield Opened(format=FORMAT, window=window)
                 self._boundaries[scope] = _Boundary(self._thread(scope).tip, entry.timestamp or "", metadata)
             case "system" if entry.subtype == "microcompact_boundary":
                 yield from self._news(entry)
@@ -210,10 +216,19 @@ class Session:
         scope = self._scope(entry)
         self._link(entry, parts, scope)
         message = _message(entry, parts, key)
+        if not scope:
+            yield from self._window_news(message)
         if entry.is_compact_summary:
             yield self._compacted(entry, message, scope)
         else:
             yield from self._message_events(entry, message, scope, line)
+
+    def _window_news(self, message: Message) -> Iterator[Event]:
+        """`Opened` if the message shows another window than was known."""
+        if message.role == "user":
+            self._windows.printed(message.parts[0].body)
+        elif message.model and (window := self._windows.replied(message.model, sum(message.usage.values()))):
+            yield Opened(format=FORMAT, window=window)
 
     def _message_events(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:
         thread = self._thread(scope)

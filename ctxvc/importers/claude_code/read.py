@@ -16,6 +16,7 @@ from ctxvc.core.recording.events import Event, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.claude_code.events import FORMAT, Session
 from ctxvc.importers.claude_code.truncation import with_whole
+from ctxvc.importers.claude_code.window import settings_beside
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import LINES, Conversations, State, file_stamp, file_state, of_project
 
@@ -112,7 +113,7 @@ def conversations(recording: Recording) -> Conversations:
 def _session(recording: Recording) -> Session:
     if recording.stem.startswith("agent-"):
         return Session(recording.stem, subagent=True, task=_starting_call(recording.path))
-    return Session(recording.stem)
+    return Session(recording.stem, settings=settings_beside(recording.path))
 
 
 def beside(path: Path) -> list[Path]:

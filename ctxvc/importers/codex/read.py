@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.codex import responses
 from ctxvc.importers.file import Line, Recording
@@ -100,7 +101,7 @@ def is_of_project(head: bytes, project: str) -> bool:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The rollout's events, in file order. Raises: BadInput if the file cannot be read."""
-    rollout = _Rollout(recording.stem)
+    rollout = _Rollout(recording.stem, _known_windows(recording.path))
     for line in recording.lines():
         try:
             record = wire.parse(line.data)
@@ -128,8 +129,11 @@ state = file_state
 class _Rollout:
     """The state after the lines so far: the prompt, and the reply that is not complete yet."""
 
-    def __init__(self, stem: str) -> None:
+    def __init__(self, stem: str, windows: Mapping[str, int] = {}) -> None:
+        """`windows` are those that the host's own table of models has, for rollouts that have none."""
         self._stem = stem
+        self._windows = windows
+        self._window = Window()
         self._opened = False
         self._described = False
         self._model = ""
@@ -165,13 +169,24 @@ class _Rollout:
             case "turn_context":
                 if (model := _text(payload, "model")) not in ("", self._model):
                     self._model = model
-                    yield Opened(format=FORMAT, model=model, grows=True)
+                    window = (
+                        self._new_window(self._windows.get(model, 0), "models") if self._window.by != "host" else None
+                    )
+                    yield Opened(format=FORMAT, model=model, grows=True, window=window)
             case "":
                 yield Warned(text="the line has no known form", line=line.number)
             case _ if kind not in _NO_CONVERSATION and kind not in self._warned:
                 self._warned.add(kind)
                 label = display.one_line(kind, 40)
                 yield Warned(text=f"lines of an unknown type are left out: {label!r}", line=line.number)
+
+    def _new_window(self, tokens: int, by: Literal["host", "models"]) -> Window | None:
+        """The window, if it is one and not the one that was known."""
+        window = Window(tokens=tokens, by=by)
+        if tokens <= 0 or window == self._window:
+            return None
+        self._window = window
+        return window
 
     def _open(self) -> Iterator[Event]:
         if not self._opened:
@@ -250,8 +265,13 @@ class _Rollout:
         if kind in _TURN_ENDS:
             self._end_reply()
             yield Closed(end=line.end)
-        elif kind == "token_count":
-            if usage_event := self._usage_event(event.get("info"), line):
+        elif kind in ("token_count", "task_started", "turn_started"):
+            info = event.get("info") if kind == "token_count" else event
+            # What of the model's window Codex lets a prompt have: its share of it is taken off already.
+            tokens = info.get("model_context_window") if isinstance(info, dict) else None
+            if isinstance(tokens, int) and (window := self._new_window(tokens, "host")):
+                yield Opened(format=FORMAT, grows=True, window=window)
+            if kind == "token_count" and (usage_event := self._usage_event(info, line)):
                 yield usage_event
         elif kind == "thread_name_updated":
             if title := _text(event, "thread_name"):
@@ -348,6 +368,23 @@ def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if "id" in record and "timestamp" in record:
         return "session_meta", record
     return _text(record, "record_type"), record
+
+
+def _known_windows(path: Path) -> dict[str, int]:
+    """model → the window that Codex lets it have, by the table of models beside the folder that the rollout lies in."""
+    home = next((folder.parent for folder in path.parents if folder.name in ("sessions", "archived_sessions")), None)
+    try:
+        table = wire.parse((home / "models_cache.json").read_bytes()) if home else None
+    except (OSError, ValueError):
+        return {}
+    models = table.get("models") if isinstance(table, dict) else None
+    windows: dict[str, int] = {}
+    for model in models if isinstance(models, list) else ():
+        match model:
+            case {"slug": str(slug), "context_window": int(tokens)}:
+                share = model.get("effective_context_window_percent")
+                windows[slug] = tokens * share // 100 if isinstance(share, int) and 0 < share <= 100 else tokens
+    return windows
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:

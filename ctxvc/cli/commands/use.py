@@ -1,0 +1,57 @@
+"""`use`: the session that commands take where none is named."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.app import App, command, complete_sessions, json_option
+from ctxvc.cli.output import safe
+from ctxvc.store.session_name import by_recency
+
+
+@command("use", "ctxvc use codex-7")
+@click.argument("name", metavar="[SESSION]", default="", shell_complete=complete_sessions)
+@click.option("--auto", "is_auto", is_flag=True, help="Take the session recorded last again.")
+@json_option
+@click.pass_obj
+def use(app: App, name: str, is_auto: bool) -> None:
+    """SESSION is a name, a beginning of it that no other has, or -1 for the session recorded before the last one. It
+    stays the current one until `ctxvc use --auto`, whatever is recorded or imported meanwhile. Without SESSION: which
+    one is current, and why. --session and CTXVC_SESSION come before it.
+    """
+    if name and is_auto:
+        raise click.UsageError("SESSION or --auto, not both")
+    with app.store() as store:
+        if name:
+            store.use(app.resolved(store, name))
+        elif is_auto:
+            store.use("")
+            if names := by_recency(store):
+                store.set_current_scope(names[0], store.current_scope(names[0]))
+        current = app.session_name(store) or store.current_session()
+        answer = Used(session=current, chosen_by=app.chosen_by(store))
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.say(f"{safe(answer.session)}: {WHY[answer.chosen_by]}")
+
+
+use.context_settings["ignore_unknown_options"] = True  # -1 is a session here
+
+#: Why a session is the current one.
+WHY = {
+    "option": "named by --session",
+    "variable": "named by CTXVC_SESSION",
+    "use": "chosen with `ctxvc use`; `ctxvc use --auto` ends that",
+    "last": "the session recorded or imported last",
+}
+
+
+class Used(Answer, frozen=True, kw_only=True, tag="ctxvc.use/1"):
+    """`use`"""
+
+    session: SessionName
+    chosen_by: Annotated[str, described("`option` (--session), `variable` (CTXVC_SESSION), `use`, or `last`")]

@@ -1,0 +1,46 @@
+"""Numbers of tokens on the command line: `32000`, `32k`, `1.5m`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    _Integer = click.ParamType[int]
+else:  # before click 8.3 the class takes no type
+    _Integer = click.ParamType
+
+_AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([km]?)", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+class TokenAmount(_Integer):
+    """A number of tokens from `least` to `limit`; a command gets an integer."""
+
+    name = "tokens"
+
+    def __init__(self, least: int = 1, limit: int = 1_000_000_000) -> None:
+        self.least = least
+        self.limit = limit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The tokens. Raises: click.BadParameter for what is no number of them, or out of the range."""
+        if isinstance(value, int):
+            return value
+        match = _AMOUNT.fullmatch(str(value).strip())
+        tokens = round(float(match[1]) * _UNITS[match[2].lower()]) if match else -1
+        if not self.least <= tokens <= self.limit:
+            bounds = f"from {written(self.least)} to {written(self.limit)}"
+            wrong = f"{str(value).strip()[:20]!r} is no number of tokens {bounds}"
+            self.fail(f"{wrong}: write it as 32000 or 32k", param, ctx)
+        return tokens
+
+
+def written(tokens: int) -> str:
+    """`32k` for 32000: the shortest way to write exactly so many tokens."""
+    for unit, name in ((1_000_000, "m"), (1_000, "k")):
+        if tokens and tokens % unit == 0:
+            return f"{tokens // unit}{name}"
+    return str(tokens)

@@ -1,0 +1,58 @@
+"""How full the window is, as `status` and `context` answer with `--json`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.output import iso
+from ctxvc.inspection.occupancy import Occupancy
+
+
+class WindowAnswer(Answer, frozen=True, kw_only=True):
+    """How full the window is. `recorded` and `unrecorded` are together `used`."""
+
+    window: Annotated[int, described("tokens of the window")]
+    window_by: Annotated[
+        str,
+        described(
+            "what tells the window: `host` (the recording itself), `name` (the model's), `command` (`/model`), "
+            "`count`, `compaction`, `settings`, `models` (the host's table), `budget`, `set`, `table` (ours), `assumed`"
+        ),
+    ]
+    compacts: Annotated[
+        int, described("tokens at which the recorded host compacts by itself; 0 where nothing tells it")
+    ]
+    used: Annotated[int, described("tokens in the window: the provider's newest count, or our figure")]
+    percent: Annotated[int, described("of the window, floored; above 100 where more was counted than it should hold")]
+    by_provider: Annotated[
+        bool,
+        described(
+            "whether `used` is the provider's count; false where the prompt is another since, or none is recorded"
+        ),
+    ]
+    reported: Annotated[int | None, described("the provider's newest count: prompt and reply of that call")]
+    reported_step: Annotated[int | None, described("the step of that call")]
+    reported_at: Annotated[str, described("the time of that call, ISO 8601; empty where there is none")]
+    recorded: Annotated[dict[str, int], described("of `used`, what stands in the store, by its kind")]
+    unrecorded: Annotated[int, described("of `used`, what does not: system prompt, tools and thinking not recorded")]
+    since: Annotated[dict[str, int], described("what came after the provider's count, as we count; not in `used`")]
+
+
+def window_answer(window: Occupancy) -> dict[str, Any]:
+    """The fields of `WindowAnswer`."""
+    count = window.newest
+    return {
+        "window": window.window,
+        "window_by": window.window_by,
+        "compacts": window.compacts,
+        "used": window.tokens,
+        "percent": window.percent,
+        "by_provider": window.by_provider,
+        "reported": count.tokens if count else None,
+        "reported_step": count.step if count else None,
+        "reported_at": iso(count.entry.time) if count else "",
+        "recorded": window.recorded,
+        "unrecorded": window.unrecorded,
+        "since": window.since,
+    }

@@ -1,0 +1,120 @@
+"""The window of a Claude Code session. Its transcript has no number: what it shows of the window is read here.
+
+Claude Code lets a model have 200,000 tokens, or a million where the model's name ends with `[1m]`; the replies name the
+model without that ending. It compacts by itself 33,000 tokens below the window: 20,000 are for the summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Window, WindowSource
+
+USUAL = 200_000
+LARGE = 1_000_000
+_BELOW = 33_000
+_SUFFIX = "[1m]"
+#: What `/model` prints, with the model's id or its name for people.
+_SET_MODEL = re.compile(rb"\s*<local-command-stdout>Set model to ([^<]{0,200})")
+_LARGE_MODEL = re.compile(rb"\[1m\]|\b1M context", re.IGNORECASE)
+
+
+class Windows:
+    """The window as far as the lines so far show it. `settings` are the host's, used where the lines show nothing."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._model = ""
+        self._commanded = False  # whether a command set a model with the large window
+        self._window = Window()
+
+    def printed(self, text: bytes) -> None:
+        """A command printed `text`: one of them sets the model of the next replies."""
+        if match := _SET_MODEL.match(text):
+            self._commanded = _LARGE_MODEL.search(match[1]) is not None
+            self._model = ""
+
+    def replied(self, model: str, tokens: int) -> Window | None:
+        """The window after a reply, of a call that had so many tokens with it; None if nothing new is known."""
+        window = self._window if model == self._model else self._begun(model)
+        self._model = model
+        if USUAL < tokens <= LARGE and window.tokens < tokens:
+            window = _window(LARGE, "count")
+        return self._news(window)
+
+    def compacted(self, metadata: Mapping[str, Any]) -> Window | None:
+        """The window after a compaction; None if nothing new is known. By itself the host makes it near the end."""
+        tokens = metadata.get("preTokens")
+        if metadata.get("trigger") != "auto" or not isinstance(tokens, int) or tokens <= 0:
+            return None
+        window = self._window
+        if not window.tokens and tokens <= USUAL:
+            window = _window(USUAL, "compaction")
+        elif window.tokens and tokens < window.compacts:
+            window = msgspec.structs.replace(window, compacts=tokens)
+        return self._news(window)
+
+    def _news(self, window: Window) -> Window | None:
+        if window == self._window:
+            return None
+        self._window = window
+        return window
+
+    def _begun(self, model: str) -> Window:
+        """The window of a model that replies for the first time."""
+        if model.endswith(_SUFFIX):
+            return _window(LARGE, "name")
+        if self._commanded:
+            return _window(LARGE, "command")
+        return _by_settings(self._settings, model)
+
+
+def settings_beside(path: Path) -> dict[str, Any]:
+    """The person's settings of the host that keeps the transcript at `path`; empty where it lies elsewhere."""
+    if len(path.parents) < 3 or path.parents[1].name != "projects":
+        return {}
+    try:
+        settings = wire.parse((path.parents[2] / "settings.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _by_settings(settings: Mapping[str, Any], model: str) -> Window:
+    env = _mapping(settings, "env")
+    own = _mapping(_mapping(settings, "modelSettings"), model)
+    chosen = str(env.get("ANTHROPIC_MODEL") or settings.get("model") or "").lower()
+    name = chosen.removesuffix(_SUFFIX)
+    is_large = (
+        chosen.endswith(_SUFFIX) and name != "" and name in model and not env.get("CLAUDE_CODE_DISABLE_1M_CONTEXT")
+    )
+    limits = (
+        env.get("CLAUDE_CODE_AUTO_COMPACT_WINDOW"),
+        own.get("autoCompactWindow"),
+        settings.get("autoCompactWindow"),
+    )
+    limit = next((tokens for value in limits if (tokens := _tokens(value))), 0)
+    tokens = min(filter(None, (LARGE if is_large else 0, limit)), default=0)
+    return _window(tokens, "settings") if tokens else Window()
+
+
+def _window(tokens: int, by: WindowSource) -> Window:
+    return Window(tokens=tokens, by=by, compacts=max(0, tokens - _BELOW))
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    inner = value.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _tokens(value: object) -> int:
+    """A setting as tokens, as a number or in a variable's text; 0 where it is none that the host would take."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 9:
+        value = int(value)
+    return value if isinstance(value, int) and 0 < value <= LARGE else 0

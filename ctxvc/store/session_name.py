@@ -1,0 +1,53 @@
+"""A person's names for a session: its name, an unmistakable beginning of it, or its place counted from the newest."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from ctxvc.errors import NotFound, Phrase
+from ctxvc.store.store import Store
+
+_BACK = re.compile(r"-([0-9]{1,6})")
+#: How many sessions an error names.
+_MOST_NAMED = 8
+
+
+class Ambiguous(NotFound):
+    """Several sessions begin so. `names` are theirs, the one recorded last first."""
+
+    def __init__(self, beginning: str, names: list[str]) -> None:
+        first = ", ".join(names[:_MOST_NAMED])
+        more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        super().__init__(f"{len(names)} sessions begin with {beginning!r}: {first}{more}", hint="give more of the name")
+        self.names = names
+
+
+def by_recency(store: Store) -> list[str]:
+    """The names of all sessions, the one recorded last first: by the recorded times of their newest commits."""
+    newest = {
+        name: max(store.commit(tip).author.time for tip in scopes.values()) for name, scopes in store.all_tips().items()
+    }
+    return sorted(newest, key=lambda name: (-newest[name], name))
+
+
+def resolve(store: Store, text: str) -> str:
+    """The session that `text` names: by its name, by a beginning that no other name has, or as `-1`.
+
+    `-0` is the session recorded last, `-1` the one before it. Raises: NotFound; Ambiguous where several fit.
+    """
+    names = store.sessions()
+    if text in names:
+        return text
+    if back := _BACK.fullmatch(text):
+        place = int(back[1])
+        if place < len(names):
+            return by_recency(store)[place]
+        raise NotFound(f"{text}: there are {len(names)} sessions in {store.path}", hint=Phrase("list-sessions"))
+    fitting = [name for name in names if name.startswith(text)] if text else []
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise Ambiguous(text, [name for name in by_recency(store) if name in fitting])
+    near = ", ".join(difflib.get_close_matches(text, names, n=3) or names[:_MOST_NAMED]) or "none yet"
+    raise NotFound(f"no session {text[:60]!r} in {store.path}", hint=f"there are: {near}")

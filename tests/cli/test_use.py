@@ -1,0 +1,147 @@
+"""Which session a command takes: the one that is named, chosen, or recorded last."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.core.recording.events import Opened, Said
+from ctxvc.errors import NotFound
+from ctxvc.store.ingest import ingest
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.session_name import Ambiguous, by_recency, resolve
+from ctxvc.store.store import Store, create
+from tests.cli.conftest import Run
+
+NAMES = ("claude-aa", "claude-ab", "codex-1", "pi")
+
+
+def add(store: Store, name: str, day: int) -> None:
+    message = Message(
+        role="user", parts=(text_part("hi", "user", "human"),), key="1", time=f"2026-03-{day:02}T12:00:00Z"
+    )
+    ingest(store, [Opened(format="pi", source=name, name=name), Said(message=message, end=1)], final=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with four sessions; `codex-1` was recorded last, `pi` imported last."""
+    with create(tmp_path / FOLDER) as store:
+        for name, day in zip(NAMES, (3, 2, 9, 1), strict=True):
+            add(store, name, day)
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path) -> Store:
+    return Store(folder / FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("codex-1", "codex-1"),
+        ("co", "codex-1"),
+        ("p", "pi"),
+        ("claude-ab", "claude-ab"),
+        ("-0", "codex-1"),
+        ("-1", "claude-aa"),
+        ("-3", "pi"),
+    ],
+)
+def test_a_session_is_named_by_a_beginning_or_its_place(store: Store, text: str, name: str) -> None:
+    assert resolve(store, text) == name
+
+
+def test_a_name_that_begins_another_is_itself(store: Store) -> None:
+    add(store, "claude-a", 4)
+    assert resolve(store, "claude-a") == "claude-a"
+
+
+def test_a_beginning_of_several_lists_them_the_newest_first(store: Store) -> None:
+    with pytest.raises(Ambiguous, match="2 sessions begin with 'cl': claude-aa, claude-ab"):
+        resolve(store, "cl")
+
+
+@pytest.mark.parametrize(("text", "hint"), [("codez-1", "there are: codex-1"), ("x", "there are: claude-aa"), ("", "")])
+def test_an_unknown_name_says_which_are_near(store: Store, text: str, hint: str) -> None:
+    with pytest.raises(NotFound) as failed:
+        resolve(store, text)
+    assert hint in str(failed.value.hint)
+
+
+def test_a_place_before_the_first_session_is_none(store: Store) -> None:
+    with pytest.raises(NotFound, match="there are 4 sessions"):
+        resolve(store, "-4")
+
+
+def test_recency_is_that_of_the_recorded_times(store: Store) -> None:
+    assert by_recency(store) == ["codex-1", "claude-aa", "claude-ab", "pi"]
+
+
+def current(run: Run, folder: Path, *words: str) -> tuple[str, str]:
+    """The session that `status` shows, and why."""
+    answer = json.loads(run(*words, "status", "--json", folder=folder).stdout)
+    return answer["session"], answer["chosen_by"]
+
+
+def test_a_session_in_use_stays_whatever_is_recorded_meanwhile(run: Run, folder: Path) -> None:
+    assert current(run, folder) == ("pi", "last")
+
+    assert run("use", "claude-aa", folder=folder).stdout.startswith("claude-aa: chosen with `ctxvc use`")
+    with Store(folder / FOLDER) as store:
+        add(store, "later", 20)
+    assert current(run, folder) == ("claude-aa", "use")
+    assert "session\tclaude-aa/main, chosen with `ctxvc use`\n" in run("status", folder=folder).stdout
+
+    run("use", "--auto", folder=folder)
+    assert current(run, folder) == ("later", "last")
+
+
+def test_a_place_can_be_used(run: Run, folder: Path) -> None:
+    assert json.loads(run("use", "-1", "--json", folder=folder).stdout)["session"] == "claude-aa"
+
+
+def test_git_follows_the_session_in_use(run: Run, folder: Path) -> None:
+    run("use", "co", folder=folder)
+    assert (folder / FOLDER / "HEAD").read_text() == "ref: refs/heads/codex-1/main\n"
+
+
+def test_the_option_comes_before_the_variable_and_both_before_use(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("use", "pi", folder=folder)
+    monkeypatch.setenv("CTXVC_SESSION", "codex")
+    assert current(run, folder) == ("codex-1", "variable")
+    assert current(run, folder, "--session", "-1") == ("claude-aa", "option")
+
+
+def test_a_variable_that_names_no_session_is_an_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CTXVC_SESSION", "gone")
+    done = run("status", folder=folder)
+    assert (done.exit_code, "no session 'gone'" in done.stderr) == (1, True)
+    assert run("sessions", folder=folder).exit_code == 0
+
+
+@pytest.mark.parametrize("left", [b"", b"gone\n", b"../x\n", b"\xff\n"])
+def test_a_chosen_session_that_is_none_chooses_nothing(run: Run, folder: Path, left: bytes) -> None:
+    (folder / FOLDER / "ctxvc" / "use").write_bytes(left)
+    assert current(run, folder) == ("pi", "last")
+
+
+def test_a_person_picks_one_of_several_on_a_terminal(
+    on_screen: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.prompt", lambda *_, **__: 2)
+    shown = on_screen("use", "cl", folder=folder)
+    assert "claude-ab: chosen" in shown.stdout
+    assert "  1  claude-aa" in shown.stderr
+
+
+def test_use_without_a_name_says_which_is_current(run: Run, folder: Path) -> None:
+    assert run("use", folder=folder).stdout == "pi: the session recorded or imported last\n"
+    assert run("use", "pi", "--auto", folder=folder).exit_code == 2
