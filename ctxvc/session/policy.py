@@ -25,8 +25,8 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
     """Asks the policy, and commits its plan or lets it wait; gives its rehearsal, or None if it proposed nothing.
 
     While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. One that
-    is due only above some usage waits for that; one that does not bring the prompt below the policy's mark gives way to
-    a new one that frees more. `cut` means that the prefix breaks here anyway, so that no plan needs to wait. `incoming`
+    is due only above some usage waits for that; where the hard budget is at stake, one that does not bring the prompt
+    below the guard gives way to a new one that frees more. `cut` means that the prefix breaks here anyway, so that no plan needs to wait. `incoming`
     are counted tokens that are about to come in: the policy sees them as a part of the overhead. Raises: BadInput if a
     person's own policy fails.
     """
@@ -64,7 +64,7 @@ def _plan(
     context: Context, policy: Policy, view: View, own_plan: PendingPlan | None
 ) -> tuple[PendingPlan | None, Plan]:
     """The plan to judge, the policy's own that waits or a new one in its place."""
-    if own_plan and not _falls_short(view, policy, own_plan.plan):
+    if own_plan and not _falls_short(view, own_plan.plan):
         return own_plan, own_plan.plan
     plan = ask_plan(policy, view)
     if plan.asked:
@@ -76,10 +76,10 @@ def _plan(
     return None, plan
 
 
-def _falls_short(view: View, policy: Policy, plan: Plan) -> bool:
-    """Whether the prompt would stay above the policy's mark with this plan done."""
-    high = policy.high(view.budget)
-    return view.used > high and view.used - _freed(view, plan) > high
+def _falls_short(view: View, plan: Plan) -> bool:
+    """Whether the hard budget is at stake and would be with this plan done."""
+    guard = view.budget.guard
+    return view.used > guard and view.used - _freed(view, plan) > guard
 
 
 def _freed(view: View, plan: Plan) -> int:
