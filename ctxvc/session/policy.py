@@ -26,9 +26,9 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
 
     While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. One that
     is due only above some usage waits for that; where the hard budget is at stake, one that does not bring the prompt
-    below the guard gives way to a new one that frees more. `cut` means that the prefix breaks here anyway, so that no plan needs to wait. `incoming`
-    are counted tokens that are about to come in: the policy sees them as a part of the overhead. Raises: BadInput if a
-    person's own policy fails.
+    below the guard gives way to a new one that frees more. `cut` means that the prefix breaks here anyway, so that no
+    plan needs to wait. `incoming` are counted tokens that are about to come in: the policy sees them as a part of the
+    overhead. Raises: BadInput if a person's own policy fails.
     """
     context.stored.refresh()
     own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
