@@ -223,11 +223,21 @@ def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[st
     """The model's reply; where the provider finds the prompt too long, it is made smaller, and asked again."""
     for attempt in range(_SHRINKS + 1):
         try:
-            return model.reply(adapter.request(**_bounded(options, adapter)), watcher.said)
+            call = adapter.request(**_bounded(options, adapter))
+            if fallback := _fallback(adapter):
+                watcher.said(f"\n[fixed rules planned in the planner's place: {fallback}]\n")
+            return model.reply(call, watcher.said)
         except TooLong as error:
             if attempt == _SHRINKS or not adapter.too_long(error.tokens, error.window):
                 raise _too_long(error) from error
     raise AssertionError("unreachable")
+
+
+def _fallback(adapter: Adapter) -> str:
+    """Why rules made the plan of this request, where a model was meant to; empty for a plan that waited before."""
+    rehearsal = adapter.session.rehearsal
+    waited = rehearsal is not None and "; waits: " in rehearsal.plan.reason
+    return rehearsal.plan.fallback if rehearsal and not waited else ""
 
 
 def _bounded(options: Mapping[str, Any], adapter: Adapter) -> Mapping[str, Any]:

@@ -97,8 +97,8 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
         return arguments(session.prompt(), {}, reserve=room(session.budget), final=True)
 
     def ask(view: View, question: str) -> Answer:
-        if session.used() + view.part(view.price.text(question)) > view.budget.guard:
-            return Answer("")
+        if not session.view().has_room(question):
+            return Answer("", put=False)
         name = session.ledger().meta.model
 
         def heard(message: Mapping[str, Any]) -> None:

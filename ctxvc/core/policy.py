@@ -49,10 +49,14 @@ Weights = Annotated[tuple[str, ...], msgspec.Meta(description="CLASS=NUMBER, sep
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A model's answer, and the price of the call in fresh input tokens."""
+    """A model's answer, and the price of the call in fresh input tokens.
+
+    `put` is false where the question was not asked, as there was no room for it.
+    """
 
     text: str
     tokens: int = 0
+    put: bool = True
 
 
 #: A model beside the conversation: it is sent the live prompt of the view, byte for byte, and one more block behind it.

@@ -8,7 +8,6 @@ stay; under pressure the latest turn's older steps may leave too, as in `planned
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import ClassVar
 
 import msgspec
@@ -19,10 +18,7 @@ from ctxvc.core.policy import Bytes, Policy, Share
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
-from ctxvc.policies.planned.objects import MovableObject, movable, objects, results
-
-#: So many steps of the latest turn are folded together.
-STEPS = 10
+from ctxvc.policies.planned.objects import MovableObject, batches, movable, objects, results
 
 
 class Heuristic(Policy, frozen=True, kw_only=True):
@@ -130,13 +126,9 @@ class Hybrid(Heuristic, frozen=True, kw_only=True):
 
 def _folds(candidates: Iterable[MovableObject]) -> list[Action]:
     """Each turn as one group; the older steps of the latest turn as several, so that no more leaves than has to."""
-    folds: list[Action] = []
-    for one in candidates:
-        if one.object.family == "conversation":
-            batches = groupby(one.rows, key=lambda row: row.step // STEPS) if one.latest else [(0, iter(one.rows))]
-            blocks = (tuple(row.id for row in rows) for _, rows in batches)
-            folds += (Action(verb="archive", targets=targets) for targets in blocks)
-    return folds
+    turns = (one for one in candidates if one.object.is_turn)
+    parts = (part for one in turns for part in batches(one))
+    return [Action(verb="archive", targets=tuple(row.id for row in part)) for part in parts]
 
 
 def _prunes(candidates: Iterable[MovableObject]) -> list[Action]:

@@ -96,7 +96,9 @@ def _unpacked(value: str, usual: Any) -> Any:
         value = value.replace(code, sign)
     if isinstance(usual, tuple):
         return tuple(value.split("|")) if value else ()
-    return {"on": "true", "off": "false"}.get(value, value) if isinstance(usual, bool) else value
+    if isinstance(usual, bool):
+        return {"on": "true", "off": "false"}.get(value, value)
+    return "0" if value == "off" and isinstance(usual, float) else value
 
 
 def word(value: Any) -> str:

@@ -27,6 +27,8 @@ from ctxvc.policies.summaries import Span
 SHARE = 0.125
 SHORTEST = 120
 LONGEST = 0.02
+#: The newest replies that no summary stands for: with their results the eight messages of the source's `/compact`.
+REPLIES = 4
 
 
 class Layered(Policy, frozen=True, kw_only=True):
@@ -36,8 +38,9 @@ class Layered(Policy, frozen=True, kw_only=True):
     1. A result of more than the budget's offload threshold leaves; its beginning and its end stay to be seen.
     2. Above `clear`, old results leave, oldest first, each behind a stub: all but the newest `keep`, errors, and those
        of the tools in `exclude`.
-    3. Above `summarise`, what is older than the newest `verbatim` leaves behind summaries, one for each part between
-       two blocks that stay: by the model `ask`, or without one by rule, which the summary then says of itself.
+    3. Above `summarise`, what is older than the newest `verbatim`, and than the newest four replies, leaves behind
+       summaries, oldest first down to `low_water`, one for each part between two blocks that stay: by the model `ask`,
+       or without one by rule, which the summary then says of itself.
 
     Knobs: `offload` turns layer 1 on or off. `clear`, `summarise` (0: the ladder's), `low_water` and `verbatim` are
     shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of calls that were
@@ -185,6 +188,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
             return replace(stand, remarks=(*stand.remarks, "nothing that may be summarised is old enough"))
+        spans = _needed(view, spans, cleared.tokens_after, marks.low)
         freed = stand.tokens - view.calibrated(cleared.tokens_after - sum(span.shown - span.room for span in spans))
         if freed < marks.least:
             remark = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
@@ -279,14 +283,21 @@ class _Stand:
 
 
 def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:
-    """The step from which on everything stays: the latest, and as many before it as fit into `verbatim` tokens."""
+    """The step from which on everything stays: the latest, and as many before it as fit into `verbatim` tokens.
+
+    The newest `REPLIES` stay in any case, unless they are more than half the budget: else a prompt that was compacted
+    once would lose its newest turn when it is compacted again.
+    """
     rows = list(view.ledger.rows())
     end = latest_step(view.ledger)
     spent = 0
+    replies: set[int] = set()
     for step, step_rows in groupby(reversed(rows), key=attrgetter("step")):
         spent += sum(costs.get(row.id, 0) for row in step_rows)
-        if view.part(spent) > verbatim:
+        newest = len(replies) < REPLIES and view.part(spent) <= view.budget.effective // 2
+        if view.part(spent) > verbatim and not newest:
             break
+        replies.add(step)
         end = min(end, step)
     return end
 
@@ -303,6 +314,17 @@ def _spans(view: View, costs: Mapping[str, int], stay: AbstractSet[str], end: in
             targets = tuple(dict.fromkeys(units))
             spans.append(Span(targets=targets, rows=tuple(part), opener=opener, shown=cost, room=room))
     return spans
+
+
+def _needed(view: View, spans: Sequence[Span], tokens: int, low: int) -> list[Span]:
+    """The oldest of the parts, as many as bring a prompt of so many counted `tokens` down to the low-water mark."""
+    oldest: list[Span] = []
+    for span in spans:
+        if view.calibrated(tokens) <= low:
+            break
+        oldest.append(span)
+        tokens -= span.shown - span.room
+    return oldest
 
 
 def _parts(ledger: Ledger, stay: AbstractSet[str], end: int) -> Iterator[tuple[Row | None, list[Row]]]:

@@ -59,8 +59,8 @@ class ModelBeside:
         Raises: ModelFailed, so that no result is made half with a model and half without.
         """
         session, price = self._session, view.price
-        if session.used() + view.calibrated(price.text(question)) > view.budget.guard:
-            return Answer("")
+        if not session.view().has_room(question):
+            return Answer("", put=False)
         options = {"model": self._name, "max_tokens": ANSWER}
         call = arguments(session.prompt(), options, reserve=session.budget.reserve, final=True)
         try:

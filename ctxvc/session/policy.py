@@ -24,17 +24,19 @@ from ctxvc.store.pending_plans import PendingPlan
 def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) -> Rehearsal | None:
     """Asks the policy, and commits its plan or lets it wait; gives its rehearsal, or None if it proposed nothing.
 
-    While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. `cut`
-    means that the prefix breaks here anyway, so that no plan needs to wait. `incoming` are counted tokens that are
-    about to come in: the policy sees them as a part of the overhead. Raises: BadInput if a person's own policy fails.
+    While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. One that
+    is due only above some usage waits for that; where the hard budget is at stake, one that does not bring the prompt
+    below the guard gives way to a new one that frees more. `cut` means that the prefix breaks here anyway, so that no
+    plan needs to wait. `incoming` are counted tokens that are about to come in: the policy sees them as a part of the
+    overhead. Raises: BadInput if a person's own policy fails.
     """
     context.stored.refresh()
     own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
     view = context.view()
     view = replace(view, overhead=view.overhead + incoming)
-    plan = own_plan.plan if own_plan else ask_plan(policy, view)
-    if plan.asked and not own_plan:
-        context.record_ask(actor_name(policy))
+    if own_plan and view.used <= own_plan.plan.above:
+        return None
+    own_plan, plan = _plan(context, policy, view, own_plan)
     if not plan.actions:
         return None
     pressure = plan.pressure or view.used > view.budget.guard
@@ -52,7 +54,37 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
             return rehearsal  # another writer changed the same blocks: the next request tries again
     if own_plan:
         context.stored.drop_plans([own_plan.id], "committed" if rehearsal else "stale")
+    if rehearsal and plan.later:
+        reason = "waits: not needed to reach the target"
+        propose(context, Plan(actions=plan.later, actor=plan.actor, reason=reason, above=policy.high(view.budget)))
     return rehearsal
+
+
+def _plan(
+    context: Context, policy: Policy, view: View, own_plan: PendingPlan | None
+) -> tuple[PendingPlan | None, Plan]:
+    """The plan to judge, the policy's own that waits or a new one in its place."""
+    if own_plan and not _falls_short(view, own_plan.plan):
+        return own_plan, own_plan.plan
+    plan = ask_plan(policy, view)
+    if plan.asked:
+        context.record_ask(actor_name(policy))
+    if own_plan and _freed(view, plan) <= _freed(view, own_plan.plan):
+        return own_plan, own_plan.plan
+    if own_plan:
+        context.stored.drop_plans([own_plan.id], "superseded")
+    return None, plan
+
+
+def _falls_short(view: View, plan: Plan) -> bool:
+    """Whether the hard budget is at stake and would be with this plan done."""
+    guard = view.budget.guard
+    return view.used > guard and view.used - _freed(view, plan) > guard
+
+
+def _freed(view: View, plan: Plan) -> int:
+    """The tokens that a plan frees, as the provider counts them."""
+    return view.part(rehearse(view, plan).freed) if plan.actions else 0
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
@@ -107,6 +139,8 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
     outcomes: list[tuple[PendingPlan, Rehearsal]] = []
     for pending_plan in pending(context):
         context.stored.refresh()
+        if context.view().used <= pending_plan.plan.above:
+            continue  # nobody needs the room yet
         rehearsal = rehearse(context.view(), pending_plan.plan)
         try:
             context.commit(rehearsal)

@@ -781,3 +781,44 @@ def test_many_long_outputs_do_not_fill_a_small_budget(tmp_path: Path) -> None:
         outputs = [output for output in results(session) if not output.startswith("[not run")]
     assert len(outputs) == 40  # a call that overflow mode refused was made again
     assert all(output.startswith("1\n2\n3\n") and output.endswith("20000\n") for output in outputs)
+
+
+GARBAGE = (
+    "",
+    "I cannot.",
+    "<gc_plan>",
+    "&" * 1_000,
+    "<!DOCTYPE x><gc_plan/>",
+    '<gc_plan><fold kind="function" reason="x">bash:3',
+    '<gc_plan><burn kind="function">bash:3</burn></gc_plan>',
+    '<gc_plan><fold kind="function" reason="x">bash:999</fold></gc_plan>',
+    '```json\n{"fold": ["bash:3"]}\n```',
+    "<" * 5_000,
+)
+
+
+def test_a_planner_that_answers_garbage_is_replaced_by_rules_and_the_screen_and_the_commit_say_so(
+    tmp_path: Path,
+) -> None:
+    """Ten kinds of it, one after the other."""
+    answers = iter(GARBAGE)
+    answered: list[str] = []
+
+    def assistant(request: Mapping[str, Any]) -> Any:
+        if "gc_plan" in json.dumps(request["messages"][-1]["content"][-1]):
+            answered.append(next(answers))
+            return answered[-1]
+        steps = session.ledger().meta.counters.step
+        return [call("bash", command=f"seq {steps}000 {steps}110")] if len(answered) < 10 else "Counted."
+
+    eyes = Eyes()
+    policy = "planned:trigger=0.4,tight=0.45,target=0.3,least=1,share=0.01"
+    with serve(assistant) as api, begun(tmp_path, window=12_000, policy=policy) as session:
+        assert run.go(asked(session), setup(tmp_path, real(api), eyes)).text == "Counted."
+        session.stored.flush()
+        entries = revision.history(session.store, session.stored.tip())
+    commits = [entry for entry in entries if "in the planner's place" in entry.trailers.get("Ctxvc-Reason", "")]
+
+    assert len(answered) == 10
+    assert "".join(eyes.words).count("fixed rules planned in the planner's place") >= 5
+    assert len(commits) >= 2

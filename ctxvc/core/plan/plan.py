@@ -40,6 +40,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `asked`
     says that a model was asked for it, whatever came of that, and `cost` is the price of that, in tokens.
+
+    `later` are actions of the same plan that are not needed now: once the others are done they wait as a plan of their
+    own, which is due `above` so many tokens of the prompt. `fallback` says why fixed rules made the plan where a model
+    was meant to.
     """
 
     actions: tuple[Action, ...]
@@ -49,6 +53,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pressure: bool = False
     asked: bool = False
     cost: int = 0
+    later: tuple[Action, ...] = ()
+    above: int = 0
+    fallback: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,6 +132,10 @@ class View:
         """Counted tokens of a part of the prompt as the provider would count them: without its chat template."""
         return tokens * self.calibration[0] // 1000
 
+    def has_room(self, text: str) -> bool:
+        """Whether a text of ours fits behind the prompt, below the guard."""
+        return self.used + self.part(self.price.text(text)) <= self.budget.guard
+
     def calibrated(self, tokens: int) -> int:
         """Counted tokens of a whole prompt as the provider would count them."""
         a, b = self.calibration

@@ -49,6 +49,7 @@ _GIT_LOOKS = frozenset({"log", "status", "diff", "show", "blame", "grep", "ls-fi
 # takes time in proportion to its length.
 #: Where the commands of a line begin, and how what they write is told from what they only read.
 _COMMANDS = re.compile(r"[|;\n]|&&")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _REDIRECTS = re.compile(r"(?<![0-9&])>(?!&|\s*/dev/null)")
 _SED_OPTIONS = re.compile(r"\bsed((?:\s+-\w+)*)")
 _FIND_REST = re.compile(r"\bfind\b(.*)")
@@ -207,7 +208,7 @@ def _command(arguments: Mapping[str, object]) -> str:
 
 def _looks(command: str) -> bool:
     """Whether every command of a line only looks."""
-    command = _SHELL.sub("", command.strip()).strip("'\"")
+    command = _QUOTED.sub("_", _SHELL.sub("", command.strip()).strip("'\""))
     commands = [part.strip() for part in _COMMANDS.split(command) if part.strip()]
     return bool(commands) and all(map(_only_looks, commands)) and not _writes(command)
 

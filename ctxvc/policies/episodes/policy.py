@@ -114,7 +114,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
         target = int(ceiling * self.low_water)
         # What stays may have grown above the ceiling: then no graph of all blocks is made for nothing at each call.
         marked = not self.derive or any(view.ledger.by_segment(_marked))
-        bound = before if marked else view.calibrated(_most_saved(view, self.implicit))
+        bound = before if marked else view.part(_most_saved(view, self.implicit))
         if before <= view.budget.guard and before - bound > ceiling and bound < ceiling - target:
             human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
             return self._plan(

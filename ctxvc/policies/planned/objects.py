@@ -1,9 +1,10 @@
 """Context objects: names for spans of blocks that a planner can act on (Self-GC, section "Indexed Context Objects").
 
-`conversation:user:5` is the fifth turn: what a human asked and all that was done about it. `function:Read:12` is the
-call whose result is block B12. Both numbers are those of the ledger: a turn's, and a block's, which one counter a
-session gives out and never gives twice. So a name means the same when other things leave, in a session that is opened
-again, and in a scope that inherits the block; and it is told from the rows alone, nothing is stored.
+`conversation:user:5` is the fifth turn: what a human asked and all that was done about it. `conversation:step:41` is a
+reply in it, with its calls and their results: a turn of a coding agent may have hundreds. `function:Read:12` is the
+call whose result is block B12. The numbers are those of the ledger: a turn's, a step's, and a block's, which a session
+gives out once and never again. So a name means the same when other things leave, in a session that is opened again, and
+in a scope that inherits the block; and it is told from the rows alone, nothing is stored.
 
 The paper writes names as tags into the messages and counts results by themselves. Here the names stand in an index
 behind the prompt, so that no message changes, and a result has the number that its stub has.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -29,6 +31,9 @@ Family = Literal["conversation", "function"]
 #: envelope of any other call stays where its result leaves.
 BULKY = 1_000
 
+#: So many steps of the latest turn are folded together.
+STEPS = 10
+
 #: What a turn's object leaves alone besides a human's text: a cut takes thinking and dashboards, notes and what the
 #: system said hold on.
 _APART = ASIDE | {"thinking", "system"}
@@ -38,7 +43,8 @@ _TOOL = re.compile(r"[^A-Za-z0-9_.-]+")
 class ContextObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A named span. `rows` are the blocks that an action on it is about, whatever their state; never a human's text.
 
-    `label` says what was asked or called, in a few words of the conversation. `call` is a tool's call, where known.
+    `label` says what was asked or called, in a few words of the conversation. `call` is a tool's call, where known;
+    `step` the step of a tool or reply, 0 for a turn.
     """
 
     id: str
@@ -47,6 +53,15 @@ class ContextObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     label: str
     rows: tuple[Row, ...]
     call: Row | None = None
+    step: int = 0
+
+    @property
+    def is_turn(self) -> bool:
+        return self.family == "conversation" and not self.step
+
+    @property
+    def is_step(self) -> bool:
+        return self.family == "conversation" and bool(self.step)
 
 
 class MovableObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,29 +74,37 @@ class MovableObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def objects(ledger: Ledger) -> dict[str, ContextObject]:
-    """All objects of a ledger by name, oldest turn first: each turn, and behind it its tools."""
-    turns: dict[int, list[Row]] = {}
+    """All objects of a ledger by name, oldest turn first: each turn, behind it its replies, behind each its tools."""
+    turns: dict[int, dict[int, list[Row]]] = {}
     requests: dict[int, str] = {}
     tools: dict[int, list[ContextObject]] = {}
     calls: dict[str, Row] = {}
+    labels: dict[int, str] = {}
     for row in ledger.rows():
         if row.kind == "tool_use":
             calls[row.call] = row
         elif row.kind == "tool_result":
-            tools.setdefault(row.turn, []).append(_function(row, calls.get(row.call)))
+            tools.setdefault(row.step, []).append(_function(row, calls.get(row.call)))
         if speaks(row.kind, row.role, row.origin):
             requests.setdefault(row.turn, row.label)
         if row.turn and not is_human(row.role, row.origin) and row.kind not in _APART:
-            turns.setdefault(row.turn, []).append(row)
+            turns.setdefault(row.turn, {}).setdefault(row.step, []).append(row)
+            if row.role == "assistant" and (row.kind == "tool_use" or row.step not in labels):
+                labels[row.step] = row.label
     by_name: dict[str, ContextObject] = {}
-    for turn in sorted({*turns, *requests, *tools}):
-        name = f"conversation:user:{turn}"
-        rows = tuple(turns.get(turn, ()))
-        if turn:
+    for turn in sorted({*turns, *requests}):
+        steps = turns.get(turn, {})
+        name, rows = f"conversation:user:{turn}", tuple(row for step in steps.values() for row in step)
+        by_name[name] = ContextObject(
+            id=name, family="conversation", turn=turn, label=requests.get(turn, ""), rows=rows
+        )
+        for step, step_rows in steps.items():
+            name, label = f"conversation:step:{step}", labels.get(step, "")
             by_name[name] = ContextObject(
-                id=name, family="conversation", turn=turn, label=requests.get(turn, ""), rows=rows
+                id=name, family="conversation", turn=turn, label=label, rows=tuple(step_rows), step=step
             )
-        by_name.update((tool_object.id, tool_object) for tool_object in tools.get(turn, ()))
+            by_name.update((tool_object.id, tool_object) for tool_object in tools.pop(step, ()))
+    by_name.update((tool_object.id, tool_object) for step in sorted(tools) for tool_object in tools[step])
     return by_name
 
 
@@ -92,7 +115,6 @@ def movable(view: View, candidates: Iterable[ContextObject], *, latest: bool) ->
     """
     turn, step = edge(view.ledger)
     protect = protected(view.ledger)
-    price = view.price
     movables: list[MovableObject] = []
     for candidate in candidates:
         if candidate.turn >= turn and not latest:
@@ -103,9 +125,21 @@ def movable(view: View, candidates: Iterable[ContextObject], *, latest: bool) ->
             if row.state in ("visible", "masked") and row.step < step and row.id not in protect
         )
         if rows:
-            tokens = sum(price.mask(row) if row.state == "masked" else price.body(row) for row in rows)
+            tokens = tokens_of(view, rows)
             movables.append(MovableObject(object=candidate, rows=rows, tokens=tokens, latest=candidate.turn >= turn))
     return movables
+
+
+def batches(turn: MovableObject) -> list[tuple[Row, ...]]:
+    """The parts of a turn that leave one after the other: all of it, or of the latest turn `STEPS` steps each."""
+    if not turn.latest:
+        return [turn.rows]
+    return [tuple(part) for _, part in groupby(turn.rows, key=lambda row: row.step // STEPS)]
+
+
+def tokens_of(view: View, rows: Iterable[Row]) -> int:
+    """The tokens of blocks that are in the prompt, in their place."""
+    return sum(view.price.mask(row) if row.state == "masked" else view.price.body(row) for row in rows)
 
 
 def edge(ledger: Ledger) -> tuple[int, int]:
@@ -131,6 +165,7 @@ def _function(result: Row, call: Row | None) -> ContextObject:
         label=call.label if call else result.label,
         rows=(call, result) if call and call.bytes > BULKY else (result,),
         call=call,
+        step=result.step,
     )
 
 

@@ -87,6 +87,11 @@ class GcPlan(msgspec.Struct, frozen=True):
     dropped: tuple[Dropped, ...] = ()
     faults: Mapping[Fault, int] = {}
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is a plan: it has entries, or it says without fault that all is needed."""
+        return bool(self.entries) or not self.faults
+
 
 def write(summary: str, entries: Iterable[Entry]) -> str:
     """The text of a plan; neighbours of one verb, family and reason share an element."""

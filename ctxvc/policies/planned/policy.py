@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
+from ctxvc.core.plan.value import is_fence
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
 from ctxvc.core.prompt.stub import escaped
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import ContextObject, MovableObject, movable, objects
+from ctxvc.policies.planned.objects import (
+    STEPS,
+    MovableObject,
+    batches,
+    edge,
+    movable,
+    objects,
+    tokens_of,
+)
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
 
 ACTOR = "planner"
+
+#: Tokens that a question is worth at least, whatever the knobs say.
+LEAST = 1_000
+
+#: The share of `trigger` that fixed rules aim at where there is no target.
+AIM = 0.7
+
+#: When rounds begin: where the prompt passes a share of the budget, or then, but only when a turn begins.
+Round = Literal["pressure", "turn"]
 #: Names of what a plan had wrong, in its reason, for each way to be wrong.
 _NAMED = 3
 
@@ -30,16 +50,22 @@ class Planned(Policy, frozen=True, kw_only=True):
 
     Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round begins when the prompt passes
     `trigger` and at least `least` tokens came since a model was last asked, and since what the last round took. The
-    planner gets the prompt and one block behind it, its plan is read strictly, overlaps are taken out, and what the
-    engine would refuse is dropped. `moment` says when it is committed.
+    planner gets the prompt and one block behind it: size, target, and an index of the objects. Its plan is read
+    strictly, overlaps are taken out, and what the engine would refuse is dropped. Its actions are done in its order
+    until the prompt is at `target`; the rest waits, until the prompt passes `trigger` again. `moment` says when it is
+    committed. A model is asked only where the question fits below the guard and enough could leave; where it is not,
+    or gives no plan, fixed rules make it, and the commit says why.
 
-    What differs from the paper: names stand in an index and not in the messages; mask and prune can be undone, as all
-    bytes stay; what a human wrote stays, also where a turn is folded; the pointer of what was folded stands in its
-    place, and nowhere else; in one long turn, where other turns do not suffice, its older steps may leave from `tight`
-    on, since a session that never ends its turn would have nothing to plan.
+    What differs from the paper: it plans at turn boundaries, and commits a whole plan, as `round=turn,target=off` does;
+    here the usual is by pressure, since a coding agent's turn may be the whole session. Names stand in an index and not
+    in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object too.
+    Mask and prune can be undone, as all bytes stay; what a human wrote stays, also where a turn is folded; the pointer
+    of what was folded stands in its place, and nowhere else. From `tight` on the latest turn is worked on where other
+    turns do not suffice: its tools and replies, and of its span the oldest parts, ten steps at a time.
 
+    - `round`: `pressure`, or `turn`: only when a turn begins, or where the hard budget is at stake.
     - `trigger`: share of the budget from which a round begins.
-    - `target`: share of the budget that the fixed rules aim at; a model decides by itself.
+    - `target`: share of the budget that a plan is applied down to; `off` applies all of it.
     - `tight`: share of the budget from which the latest turn is worked on too, but for its latest step.
     - `least`: new tokens between two rounds.
     - `saving`: share of the prompt that a plan has to free to be made at all.
@@ -53,8 +79,9 @@ class Planned(Policy, frozen=True, kw_only=True):
     recovers: ClassVar[str] = "yes (there: folds)"
 
     ask: Ask | None = None
-    trigger: Share = 0.6
-    target: Share = 0.4
+    round: Round = "pressure"
+    trigger: Share = 0.85
+    target: Share = 0.6
     tight: Share = 0.85
     least: Tokens = 4_000
     saving: PromptShare = 0.0
@@ -65,8 +92,8 @@ class Planned(Policy, frozen=True, kw_only=True):
     calls: Calls = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.target < self.trigger <= 1:
-            raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
+        if not 0 <= self.target < self.trigger <= 1:
+            raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 <= target < trigger <= 1")
         shares(self, "tight")
         shares(self, "saving", "share", of="prompt")
         ordered(self, "trigger", "tight")
@@ -85,28 +112,61 @@ class Planned(Policy, frozen=True, kw_only=True):
         total = view.used
         trigger, tight = int(budget.effective * self.trigger), int(budget.effective * self.tight)
         used = f"{total:,} of {budget.effective:,} tokens"
+        hard = total > budget.guard
         if total <= trigger:
             return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round begins above {trigger:,}")
+        if self.round == "turn" and not hard and not _turn_begins(view.ledger):
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round begins with a turn")
         by_name = objects(view.ledger)
         candidates = movable(view, by_name.values(), latest=total > tight)
-        hard = total > budget.guard
         if not candidates:
             return Plan(actions=(), actor=ACTOR, reason=f"{used}: nothing is left that may leave before {tight:,}")
         if not hard and (new := self._new(view, candidates)) < self.least:
             why = f"{new:,} new tokens since the last round, less than {self.least:,}"
             return Plan(actions=(), actor=ACTOR, reason=f"{used}: {why}")
-        answer = self._answer(view, by_name, candidates, total, hard=hard)
-        gc_plan = parse(answer.text, by_name)
-        actions, left_out = _actions(gc_plan, candidates, view.calibrated, total, trigger)
-        plan = Plan(actions=actions, actor=ACTOR, pressure=hard, asked=self.ask is not None, cost=answer.tokens)
-        actions, after = fewest_actions(view, plan, 0)
-        reason = f"{used}: {_outcome(gc_plan, actions, left_out)}"
-        if actions and total - after < total * self.saving:
+        answer, fallback = self._answer(view, candidates, total)
+        gc_plan = parse(answer.text, by_name) if answer.put else None
+        if gc_plan and not gc_plan.usable:
+            fallback = f"its answer is no plan ({_LeftOut(gc_plan)})"
+        if by_rule := gc_plan is None or not gc_plan.usable:
+            aim = self.target or self.trigger * AIM
+            free = int(total - budget.effective * aim) * 1000 // max(1, view.calibration[0]) + 1
+            gc_plan = parse(planner.rules(view, by_name, candidates, free, hard=hard), by_name)
+        plan = self._plan(view, gc_plan, candidates, trigger, by_rule=by_rule)
+        after = view.used if not plan.actions else fewest_actions(view, plan, 0)[1]
+        reason = f"{used}: {plan.reason}"
+        if fallback:
+            reason += f"; fixed rules in the planner's place: {fallback}"
+        if plan.actions and total - after < total * self.saving:
             reason += f"; dropped, as it frees {total - after:,} tokens, less than {self.saving:.0%}"
-            actions, after = (), total
+            plan, after = msgspec.structs.replace(plan, actions=(), later=()), total
         if after > budget.effective:
             reason += f"; {after:,} tokens are left, {after - budget.effective:,} over the budget"
-        return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
+        return msgspec.structs.replace(
+            plan,
+            reason=reason,
+            pressure=hard and bool(plan.actions),
+            asked=answer.put,
+            cost=answer.tokens,
+            fallback=fallback,
+        )
+
+    def _plan(
+        self, view: View, gc_plan: GcPlan, candidates: Sequence[MovableObject], trigger: int, *, by_rule: bool
+    ) -> Plan:
+        """What a planner said as actions: in its order until the target is reached, the others for later."""
+        left_out = _LeftOut(gc_plan)
+        older, latest = _chosen(view, gc_plan, candidates, left_out, hard=view.used > view.budget.guard)
+        target = int(view.budget.effective * self.target)
+        actions, after, later = _down_to(view, older, target, by_rule=by_rule)
+        if after > trigger and latest:
+            actions, after, later = _down_to(view, [*older, *latest], target, by_rule=by_rule)
+        else:
+            left_out.add("object of the latest turn, without need", _entries(latest))
+        left_out.add("not needed to reach the target", _entries(later))
+        pending = () if by_rule else tuple(_actions(view, later, by_rule=False))
+        reason = _outcome(gc_plan, actions, left_out)
+        return Plan(actions=actions, actor=ACTOR, reason=reason, later=pending if actions else ())
 
     @property
     def timing(self) -> Timing:
@@ -125,23 +185,28 @@ class Planned(Policy, frozen=True, kw_only=True):
         turns = (one for one in candidates if one.object.family == "conversation")
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
-    def _answer(
-        self,
-        view: View,
-        by_name: Mapping[str, ContextObject],
-        candidates: Sequence[MovableObject],
-        total: int,
-        *,
-        hard: bool,
-    ) -> Answer:
-        if self.ask:
-            return self.ask(view, planner.trailing_block(view, candidates))
+    def _answer(self, view: View, candidates: Sequence[MovableObject], total: int) -> tuple[Answer, str]:
+        """The model's answer, and why there is none where it was meant to answer."""
+        unasked = Answer("", put=False)
+        if not self.ask:
+            return unasked, ""
+        gain = view.part(sum(one.tokens for one in candidates if one.object.is_turn))
+        if gain < LEAST or gain < min(self.least, total - int(view.budget.effective * self.target)):
+            return unasked, f"no more than {gain:,} tokens could leave, which is not worth a question"
+        target = int(view.budget.effective * self.target)
+        question = planner.trailing_block(view, candidates, target=target)
+        if not question:
+            return unasked, f"no room for the question below {view.budget.guard:,} tokens"
+        answer = self.ask(view, question)
+        if not answer.put:
+            return answer, f"no room for the question below {view.budget.guard:,} tokens"
+        return answer, "" if answer.text else "it gave no answer"
 
-        def above(share: float) -> int:
-            return int(total - view.budget.effective * share) * 1000 // max(1, view.calibration[0]) + 1
 
-        free, least = above(self.target), above(self.trigger)
-        return Answer(planner.rules(view, by_name, candidates, free, least=least, hard=hard))
+def _turn_begins(ledger: Ledger) -> bool:
+    """Whether nothing was answered to the newest human text yet."""
+    newest = next((row for row in ledger.backwards() if row.role == "assistant" or row.turn), None)
+    return newest is not None and newest.role != "assistant" and newest.kind != "tool_result"
 
 
 def _took(actor: str) -> bool:
@@ -171,54 +236,127 @@ class _LeftOut:
         return f" ({', '.join(names)}{', …' if self.counts[why] > len(names) else ''})" if names else ""
 
 
-def _actions(
-    gc_plan: GcPlan, candidates: Sequence[MovableObject], calibrated: Callable[[int], int], total: int, trigger: int
-) -> tuple[tuple[Action, ...], _LeftOut]:
-    """The entries of a plan as actions on blocks, older turns first, and what was left out of it.
+class _Chosen(NamedTuple):
+    """The entry of a plan and the object that it moves."""
 
-    A turn that leaves takes its tools with it. The latest turn stays where the others bring the prompt to `trigger`.
+    one: MovableObject
+    entry: Entry
+
+
+def _chosen(
+    view: View, gc_plan: GcPlan, candidates: Sequence[MovableObject], left_out: _LeftOut, *, hard: bool
+) -> tuple[list[_Chosen], list[_Chosen]]:
+    """The entries of a plan that can be applied, in its order: those of older turns, and those of the latest.
+
+    A turn that leaves takes its replies and tools with it; of the latest turn parts leave, oldest first.
     """
-    left_out = _LeftOut(gc_plan)
     free = {one.object.id: one for one in candidates}
-    chosen = [(free[entry.target], entry) for entry in gc_plan.entries if entry.target in free]
-    turns_leaving = {
-        one.object.turn for one, entry in chosen if entry.verb != "mask" and one.object.family == "conversation"
-    }
-    alone = {row.id for one, _ in chosen if one.object.family == "function" for row in one.rows}
-    actions: list[Action] = []
     left_out.add("object that stays", (entry for entry in gc_plan.entries if entry.target not in free))
-    for latest in (False, True):
-        part = [pair for pair in chosen if pair[0].latest == latest]
-        if latest and part and total <= trigger:
-            left_out.add("object of the latest turn, without need", (entry for _, entry in part))
-            break
-        for one, entry in part:
-            if one.object.family == "function" and one.object.turn in turns_leaving:
-                left_out.add("tool in a turn that leaves", [entry])
-            elif (action := _action(one, entry, alone)).targets:
-                actions.append(action)
-                total -= calibrated(max(0, one.tokens - planner.STUB))
-    return tuple(actions), left_out
+    pairs = [_Chosen(free[entry.target], entry) for entry in gc_plan.entries if entry.target in free]
+    leaving = [one.object for one, entry in pairs if entry.verb != "mask"]
+    turns = {one.turn for one in leaving if one.is_turn and one.turn < edge(view.ledger)[0]}
+    steps = {one.step for one in leaving if one.is_step}
+    applied: list[_Chosen] = []
+    for one, entry in pairs:
+        if not one.object.is_turn and one.object.turn in turns:
+            left_out.add("part of a turn that leaves", [entry])
+        elif one.object.family == "function" and one.object.step in steps:
+            left_out.add("tool of a reply that leaves", [entry])
+        else:
+            applied.append(_Chosen(one, entry))
+    latest: list[_Chosen] = []
+    newest = edge(view.ledger)[1] - (0 if hard else STEPS)
+    for one, entry in (pair for pair in applied if pair.one.latest):
+        if not one.object.is_turn or entry.verb == "mask":
+            latest.append(_Chosen(one, entry))
+            continue
+        for part in batches(one):
+            if rows := tuple(row for row in part if row.step <= newest):
+                split = msgspec.structs.replace(one, rows=rows, tokens=tokens_of(view, rows))
+                latest.append(_Chosen(split, entry))
+    return [pair for pair in applied if not pair.one.latest], latest
 
 
-def _action(one: MovableObject, entry: Entry, alone: Container[str]) -> Action:
-    """An entry as an action on blocks. A turn's mask is for those of its results that have no entry of their own."""
-    blocks = tuple(row.id for row in one.rows)
-    match entry.verb:
-        case "fold":
-            return Action(verb="archive", targets=blocks, index=_index(one, entry))
-        case "prune":
-            return Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120))
-        case "mask":
+def _entries(pairs: Iterable[_Chosen]) -> list[Entry]:
+    """The entries, each once."""
+    return list({entry.target: entry for _, entry in pairs}.values())
+
+
+def _down_to(
+    view: View, pairs: Sequence[_Chosen], target: int, *, by_rule: bool
+) -> tuple[tuple[Action, ...], int, Sequence[_Chosen]]:
+    """The actions for the first of these entries that bring the prompt to `target`, the tokens after them, and the
+    entries that are not needed for it."""
+    actions: tuple[Action, ...] = ()
+    after, count = view.used, 0
+    while after > target and count < len(pairs):
+        freed = 0
+        while after - freed > target and count < len(pairs):
+            freed += view.part(_most_saved(view, *pairs[count]))
+            count += 1
+        plan = Plan(actions=tuple(_actions(view, pairs[:count], by_rule=by_rule)), actor=ACTOR)
+        actions, after = fewest_actions(view, plan, 0)
+    return actions, after, pairs[count:]
+
+
+def _most_saved(view: View, one: MovableObject, entry: Entry) -> int:
+    """The tokens that an action on an object saves at most, about."""
+    if entry.verb == "mask":
+        return one.tokens - sum(view.price.mask(row) for row in one.rows if row.kind == "tool_result")
+    return one.tokens
+
+
+def _actions(view: View, pairs: Sequence[_Chosen], *, by_rule: bool) -> list[Action]:
+    """Entries as actions on blocks. What is folded with its calls is one group for each reason, as far as no person
+    spoke in between; the stub of a result stands under its call.
+
+    A mask of a turn or reply is for those of its results that have no entry of their own.
+    """
+    alone = {row.id for one, _ in pairs if one.object.family == "function" for row in one.rows}
+    actions: list[Action] = []
+    folded: dict[str, list[MovableObject]] = {}
+    for one, entry in pairs:
+        is_tool = one.object.family == "function"
+        blocks = tuple(row.id for row in one.rows)
+        if entry.verb == "mask":
             whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
-            targets = [block for block in whole if one.object.family == "function" or block not in alone]
-            return Action(verb="mask", targets=tuple(targets), index=escaped(entry.reason, 120))
+            targets = tuple(block for block in whole if is_tool or block not in alone)
+            actions.append(Action(verb="mask", targets=targets, index=escaped(entry.reason, 120)))
+        elif entry.verb == "prune":
+            actions.append(Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120)))
+        elif one.object.is_turn or (is_tool and len(blocks) == 1):
+            index = "" if by_rule else _index(entry.reason, [one.object.label])
+            actions.append(Action(verb="archive", targets=blocks, index=index))
+        else:
+            folded.setdefault(entry.reason, []).append(one)
+    for reason, spans in folded.items():
+        labels = {one.rows[-1].id: one.object.label for one in spans}
+        for group in _groups(view, {row.id for one in spans for row in one.rows}):
+            inside = [labels[block] for block in group if block in labels]
+            index = "" if by_rule else _index(reason, inside)
+            actions.append(Action(verb="archive", targets=tuple(group), index=index))
+    return [action for action in actions if action.targets]
 
 
-def _index(one: MovableObject, entry: Entry) -> str:
+def _groups(view: View, folded: AbstractSet[str]) -> Iterator[list[str]]:
+    """These blocks in order, parted where a person spoke or a turn ended."""
+    group: list[str] = []
+    turn = 0
+    for row in view.ledger.rows():
+        if group and (is_fence(row) or row.turn != turn):
+            yield group
+            group = []
+        if row.id in folded:
+            group.append(row.id)
+        turn = row.turn
+    if group:
+        yield group
+
+
+def _index(reason: str, labels: Sequence[str]) -> str:
     """The way back in words: what a planner said of it, and what the conversation itself calls it."""
-    label = one.object.label if one.object.family == "conversation" or len(one.rows) > 1 else one.rows[-1].label
-    return escaped("; ".join(part for part in (entry.reason, label) if part), 120)
+    more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+    return escaped("; ".join(part for part in (reason, f"{labels[0]}{more}" if labels else "") if part), 120)
 
 
 def _outcome(gc_plan: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> str:

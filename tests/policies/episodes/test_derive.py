@@ -51,6 +51,16 @@ def test_what_writes_is_what_the_plain_pattern_says(command: str) -> None:
     assert derive._writes(command) == bool(WRITES.search(command))
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["grep -rn 'foo|rm' src", 'rg "a > b; make" .', "bash -lc \"grep -n 'x|y' a.py\"", "grep '->' a.c | head"],
+)
+def test_a_quoted_pattern_is_no_verb(command: str) -> None:
+    assert derive._looks(command)
+    assert not derive._looks(f"{command} > out.txt")
+    assert not derive._looks(f"rm a; {command}")
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "word", ["a", "-", "a-", ".", "a.", "/", "a/", "//a", "é_", "a.b-", "sed -", "sed -sed ", "find ", "> ", "git -C "]

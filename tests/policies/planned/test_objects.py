@@ -40,7 +40,7 @@ def test_listing_1_a_request_is_a_turn_and_a_result_is_a_span() -> None:
     """The paper counts results by themselves (`function:read:1`); here they have the number of their block."""
     found = objects(ledger(said("What does this file do?"), *called(("read", '{"path":"src/main.py"}'))))
 
-    assert list(found) == ["conversation:user:1", "function:read:4"]
+    assert list(found) == ["conversation:user:1", "conversation:step:1", "function:read:4"]
     assert found["conversation:user:1"].label == "What does this file do?"
     assert [row.id for row in found["function:read:4"].rows] == ["B4"]
     assert found["function:read:4"].label == "read: src/main.py"
@@ -75,6 +75,7 @@ def test_a_bulky_call_belongs_to_its_tool_and_the_envelope_of_another_does_not()
 def test_a_tools_name_cannot_break_out_of_its_objects_name() -> None:
     assert list(objects(ledger(said("Do it"), *called(('a b:"<&\n', "{}"))))) == [
         "conversation:user:1",
+        "conversation:step:1",
         "function:a_b_:4",
     ]
     lonely = Message(role="user", parts=(wire.result_part("out", "nobody"),))
@@ -92,7 +93,8 @@ def test_names_stay_in_a_scope_that_inherits_the_block() -> None:
     before, now = objects(held), objects(there)
     assert [row.id for row in now["function:Read:4"].rows] == [row.id for row in before["function:Read:4"].rows]
     assert now["conversation:user:2"].label == before["conversation:user:2"].label == "Two"
-    assert list(now) == ["conversation:user:1", "function:Read:4", "conversation:user:2", "function:Read:11"]
+    shown = [name for name in now if ":step:" not in name]
+    assert shown == ["conversation:user:1", "function:Read:4", "conversation:user:2", "function:Read:11"]
 
 
 @given(st.data())
@@ -148,8 +150,8 @@ def test_the_latest_turn_comes_last_where_it_may_be_moved_at_all() -> None:
     older = movable(view, objects(held).values(), latest=False)
     every = movable(view, objects(held).values(), latest=True)
 
-    assert [one.object.id for one in older] == ["conversation:user:1", "function:sh:4"]
-    assert [one.object.id for one in every if one.latest] == [
+    assert [one.object.id for one in older] == ["conversation:user:1", "conversation:step:1", "function:sh:4"]
+    assert [one.object.id for one in every if one.latest and not one.object.is_step] == [
         "conversation:user:2",
         "function:sh:8",
         "function:sh:11",
@@ -167,5 +169,5 @@ def test_what_came_in_since_the_latest_step_and_what_instructions_said_cannot_be
     )
     some = movable(View(ledger=held, price=Sizes([100])), objects(held).values(), latest=True)
 
-    assert [one.object.id for one in some] == ["conversation:user:1", "function:sh:6"]
+    assert [one.object.id for one in some] == ["conversation:user:1", "conversation:step:1", "function:sh:6"]
     assert [row.id for row in some[0].rows] == ["B2", "B3", "B4", "B6"]

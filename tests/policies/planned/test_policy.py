@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request
 from ctxvc.policies.composed import after
 from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import movable, objects
+from ctxvc.policies.planned.objects import STEPS, movable, objects
 from ctxvc.policies.planned.plan_text import Entry, parse, write
 from ctxvc.policies.planned.policy import Planned
 from tests.making.conversation import injected
@@ -46,7 +47,12 @@ def names(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def planned(*entries: Entry, budget: int = 20_000, held: Run | None = None, **knobs: float) -> Plan:
-    return Planned(ask=Scripted(*entries), **knobs).propose((held or working()).view(budget))  # type: ignore[arg-type]
+    return low(ask=Scripted(*entries), **knobs).propose((held or working()).view(budget))
+
+
+def low(**knobs: Any) -> Planned:
+    """The policy with marks that a few turns reach."""
+    return Planned(**{"trigger": 0.6, "target": 0.4, **knobs})
 
 
 def fold(name: str) -> Entry:
@@ -61,7 +67,7 @@ def test_what_a_planner_got_wrong_is_counted_and_named() -> None:
       <fold kind="function" reason="x">Bash:97 Bash:98 Bash:99 Bash:100</fold>
       <burn kind="function" reason="x">Bash:12</burn>
     </gc_plan>"""
-    plan = Planned(ask=Scripted(said=said)).propose(working().view(20_000))
+    plan = low(ask=Scripted(said=said)).propose(working().view(20_000))
 
     assert "4 × unknown object (function:Bash:97, function:Bash:98, function:Bash:99, …)" in plan.reason
     assert "burn" in plan.reason
@@ -75,7 +81,7 @@ def test_listing_5_plan_rehearse_commit() -> None:
     ask = Scripted(
         fold("conversation:user:1"), Entry("prune", "function:Bash:13"), fold("function:Bash:33"), tokens=900
     )
-    plan = Planned(ask=ask).propose(held.view(20_000))
+    plan = low(ask=ask).propose(held.view(20_000))
 
     # "normalize targets and remove cut-turn edits"
     assert names(plan) == [("archive", tuple(f"B{n}" for n in range(2, 11))), ("prune", ("B13",))]
@@ -111,7 +117,7 @@ def test_listing_5_plan_rehearse_commit() -> None:
 
 def test_a_rejected_plan_changes_nothing() -> None:
     held = working()
-    plan = Planned(ask=Scripted(fold("function:Bash:3")), saving=0.5).propose(held.view(20_000))
+    plan = low(ask=Scripted(fold("function:Bash:3")), saving=0.5).propose(held.view(20_000))
 
     assert plan.actions == () and "dropped, as it frees" in plan.reason and "less than 50%" in plan.reason
     assert not rehearse(held.view(20_000), plan)
@@ -122,8 +128,8 @@ def test_case_studies_the_correction_and_the_contract_survive() -> None:
     everything = [Entry("fold", f"conversation:user:{turn}") for turn in range(1, 99)]
     used = ("Read", "Bash", "Edit", "Write")
     tools = [Entry("prune", f"function:{tool}:{number}") for tool in used for number in range(1, 300)]
-    assert any(done for done in survives(Planned(ask=Scripted(*everything))))
-    assert any(done for done in survives(Planned(ask=Scripted(*tools))))
+    assert any(done for done in survives(low(ask=Scripted(*everything))))
+    assert any(done for done in survives(low(ask=Scripted(*tools))))
 
 
 def test_folding_a_turn_leaves_what_the_human_said_in_place() -> None:
@@ -144,7 +150,7 @@ def test_a_folded_turn_takes_its_tools_with_it() -> None:
     plan = planned(Entry("prune", "function:Bash:5"), fold("conversation:user:1"), Entry("mask", "function:Bash:13"))
 
     assert names(plan) == [("archive", tuple(f"B{n}" for n in range(2, 11))), ("mask", ("B13",))]
-    assert "1 × tool in a turn that leaves" in plan.reason
+    assert "1 × part of a turn that leaves" in plan.reason
 
 
 def test_a_masked_turn_leaves_its_tools_that_are_named_to_themselves() -> None:
@@ -155,24 +161,23 @@ def test_a_masked_turn_leaves_its_tools_that_are_named_to_themselves() -> None:
 
 def test_the_latest_turn_stays_while_other_turns_suffice() -> None:
     older = [fold(f"conversation:user:{turn}") for turn in (1, 2)]
-    latest = [fold("conversation:user:4"), fold("function:Bash:33")]
+    latest = [fold("function:Bash:33"), fold("function:Bash:35")]
     tight = 16_000  # 15,000 tokens are more than 85 % of it
 
     assert names(planned(*latest, *older))[2:] == []
     plan = planned(*latest, *older, budget=tight)
     assert [targets[0] for _, targets in names(plan)] == ["B2", "B12"]
     assert "2 × object of the latest turn, without need" in plan.reason
-    assert [targets for _, targets in names(planned(*latest, budget=tight))] == [tuple(f"B{n}" for n in range(32, 40))]
+    assert [targets for _, targets in names(planned(*latest, budget=tight))] == [("B33",), ("B35",)]
 
 
 def test_under_pressure_only_the_latest_step_is_kept() -> None:
     held = working(turns=1)
     view = held.view(3_450)
-    plan = Planned(ask=Scripted(fold("conversation:user:1"))).propose(view)
+    plan = low().propose(view)
 
-    assert plan.pressure and names(plan) == [("archive", tuple(f"B{n}" for n in range(2, 10)))]
-    assert rehearse(view, plan).tokens_after < 200
-    assert rehearse(view, Planned().propose(view)).tokens_after < 3_450 * 0.6
+    assert plan.pressure and not {target for action in plan.actions for target in action.targets} & {"B1", "B10"}
+    assert rehearse(view, plan).tokens_after < 3_450 * 0.6
 
 
 def test_what_cannot_be_met_is_told_in_numbers() -> None:
@@ -180,7 +185,7 @@ def test_what_cannot_be_met_is_told_in_numbers() -> None:
     talk.says("A long text: " + "word " * 4_000)
     talk.does("Bash", "ls", rows(100))
     talk.answers("Yes.")
-    plan = Planned().propose(talk.run.view(4_000))
+    plan = low().propose(talk.run.view(4_000))
 
     assert not plan.actions or plan.pressure
     assert "over the budget" in plan.reason or "nothing is left that may leave" in plan.reason
@@ -191,7 +196,7 @@ def test_what_cannot_be_met_is_told_in_numbers() -> None:
 
 def test_no_round_begins_below_the_trigger_and_the_planner_is_not_asked() -> None:
     ask = Scripted()
-    plan = Planned(ask=ask).propose(working().view(40_000))
+    plan = low(ask=ask).propose(working().view(40_000))
 
     assert plan.actions == () and ask.blocks == []
     assert plan.reason.endswith("of 40,000 tokens: a round begins above 24,000")
@@ -200,7 +205,7 @@ def test_no_round_begins_below_the_trigger_and_the_planner_is_not_asked() -> Non
 def test_a_new_round_waits_for_new_tokens_but_not_under_pressure() -> None:
     held = working(turns=6)
     ask = Scripted(*(fold(f"conversation:user:{turn}") for turn in range(1, 4)), fold("function:Bash:45"))
-    policy = Planned(ask=ask, trigger=0.3, target=0.2)
+    policy = low(ask=ask, trigger=0.3, target=0.2)
     view = held.view(30_000)
     settled = after(view, rehearse(view, policy.propose(view)).after)
     again = policy.propose(settled)
@@ -208,21 +213,21 @@ def test_a_new_round_waits_for_new_tokens_but_not_under_pressure() -> None:
     assert len(ask.blocks) == 1 and again.actions == ()
     assert "new tokens since the last round, less than 4,000" in again.reason
     hard = msgspec.structs.replace(settled.budget, window=9_000)
-    Planned(ask=ask).propose(View(ledger=settled.ledger, price=settled.price, budget=hard, next_group=9))
-    assert len(ask.blocks) == 2
+    plan = low(ask=ask).propose(replace(settled, budget=hard))
+    assert plan.pressure and "no room for the question" in plan.reason and not plan.asked
 
 
 def test_a_planner_is_asked_only_where_something_may_leave() -> None:
     ask = Scripted()
-    plan = Planned(ask=ask).propose(working(turns=1).view(5_000))
+    plan = low(ask=ask).propose(working(turns=1).view(5_000))
 
     assert ask.blocks == [] and plan.reason.endswith("nothing is left that may leave before 4,250")
 
 
-@pytest.mark.parametrize("knobs", [{"target": 0.7}, {"trigger": 1.5}, {"target": 0.0}])
+@pytest.mark.parametrize("knobs", [{"target": 0.7}, {"trigger": 1.5}, {"target": -0.1}])
 def test_knobs_that_make_no_sense_are_refused(knobs: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="target < trigger"):
-        Planned(**knobs)  # type: ignore[arg-type]
+        low(**knobs)
 
 
 # --- the moment
@@ -231,7 +236,7 @@ def test_knobs_that_make_no_sense_are_refused(knobs: dict[str, float]) -> None:
 def test_the_moment_goes_by_the_knobs() -> None:
     held = working()
     view = held.view(20_000)
-    policy = Planned(ask=Scripted(fold("function:Bash:3"), tokens=10_000))
+    policy = low(ask=Scripted(fold("function:Bash:3"), tokens=10_000))
     tried = rehearse(view, policy.propose(view))
 
     waits = policy.moment(view, tried)
@@ -246,14 +251,15 @@ def test_the_moment_goes_by_the_knobs() -> None:
 def test_the_trailing_block_has_the_contract_and_an_index_of_what_may_leave() -> None:
     ask = Scripted()
     held = working()
-    Planned(ask=ask).propose(held.view(20_000))
+    low(ask=ask).propose(held.view(20_000))
     (block,) = ask.blocks
 
-    assert block.startswith("[context planner]") and "Budget: 20,000 tokens" in block
+    assert block.startswith("[context planner]") and "It is to come down to 8,000" in block
     order = ["1. Exclusions", "2. Dependencies", "3. Granularity", "4. Action", "5. Check the whole"]
     assert [block.index(words) for words in order] == sorted(block.index(words) for words in order)
     index = [line.partition("  ")[0] for line in block.splitlines() if " tokens, " in line and " old" in line]
     assert index[:3] == ["conversation user:1", "function Bash:3", "function Bash:5"]
+    assert "13,800 of 20,000 tokens" in block, "it is told the size"
     assert not any("user:4" in line for line in index), "the latest turn is no target"
     assert "enter --record 0 --page 1" in block
 
@@ -280,18 +286,137 @@ def test_the_index_is_bounded_and_its_words_cannot_pass_for_tags() -> None:
     index = block[len(planner.CONTRACT) :]
     assert "<" not in index and "[archived" not in index
     assert sum(" old" in line for line in index.splitlines()) == planner.LISTED
-    assert index.endswith("(51 more, the smallest, are not listed; tools go with their turns.)")
+    assert index.endswith("more, the smallest, are not listed; they go with what is around them.)")
 
 
-@pytest.mark.parametrize("said", ["", "I cannot.", "<gc_plan>", "&" * 1_000, "\ud800<fold>", "<!DOCTYPE x>"])
-def test_whatever_a_planner_answers_a_plan_comes_of_it_and_says_what_was_wrong(said: str) -> None:
+GARBAGE = (
+    "",
+    "I cannot.",
+    "<gc_plan>",
+    "&" * 1_000,
+    "\ud800<fold>",
+    "<!DOCTYPE x>",
+    '<gc_plan><fold kind="function" reason="x">Bash:3',
+    '<gc_plan><burn kind="function">Bash:3</burn></gc_plan>',
+    '<gc_plan><fold kind="function" reason="x">Bash:999</fold></gc_plan>',
+    '```json\n{"fold": ["Bash:3"]}\n```',
+    "<" * 5_000,
+)
+
+
+@pytest.mark.parametrize("said", GARBAGE)
+def test_an_unusable_answer_falls_back_to_rules_and_says_so(said: str) -> None:
     held = working()
-    policy = Planned(ask=Scripted(said=said or "\n", tokens=7))
+    policy = low(ask=Scripted(said=said or "\n", tokens=7))
     plan = policy.propose(held.view(20_000))
 
-    assert (plan.actions, plan.cost) == ((), 7)
-    assert "missing element" in plan.reason or "unclosed element" in plan.reason
+    assert plan.actions and (plan.asked, plan.cost) == (True, 7)
+    assert "fixed rules in the planner's place: its answer is no plan" in plan.reason and plan.fallback
+    assert names(plan) == names(low().propose(held.view(20_000)))
     check(policy, held.view(20_000), held)
+
+
+def test_an_empty_plan_is_a_plan() -> None:
+    plan = low(ask=Scripted()).propose(working().view(20_000))
+
+    assert (plan.actions, plan.asked, plan.fallback) == ((), True, "")
+
+
+def test_no_question_is_recorded_that_was_not_put() -> None:
+    held = working()
+    plan = low(ask=lambda _view, _block: Answer("", put=False)).propose(held.view(20_000))
+    assert plan.actions and not plan.asked and "no room for the question" in plan.fallback
+
+    ask = Scripted()
+    plan = low(ask=ask).propose(held.view(14_200))  # 13,800 used: the contract does not fit
+    assert plan.actions and not plan.asked and ask.blocks == []
+
+
+def test_the_index_shrinks_until_the_question_fits() -> None:
+    held = working(turns=30)
+    view = held.view(120_000)
+    wide = planner.trailing_block(view, movable(view, objects(view.ledger).values(), latest=False), target=1)
+    tight = held.view((view.used + view.price.text(planner.CONTRACT) + 600) * 100 // 98)
+    less = planner.trailing_block(tight, movable(tight, objects(tight.ledger).values(), latest=False), target=1)
+
+    assert tight.has_room(less) and not tight.has_room(wide)
+    assert 0 < less.count(" old: ") < wide.count(" old: ")
+
+
+def test_a_plan_is_done_in_its_order_until_the_target_and_the_rest_waits() -> None:
+    order = [fold(f"function:Bash:{block}") for block in (23, 3, 13, 5, 7, 15, 17, 25)]
+    plan = planned(*order, budget=20_000)
+
+    assert [targets for _, targets in names(plan)] == [(f"B{block}",) for block in (23, 3, 13, 5, 7, 15, 17)]
+    assert [action.targets for action in plan.later] == [("B25",)]
+    assert "1 × not needed to reach the target (function:Bash:25)" in plan.reason
+    assert len(planned(*order, target=0).actions) == 8 and not planned(*order, target=0).later
+
+
+def test_a_round_of_turns_begins_with_a_turn_only() -> None:
+    held = working()
+    policy = low(round="turn")
+    assert "a round begins with a turn" in policy.propose(held.view(20_000)).reason
+    talk = Talk()
+    talk.run = held
+    talk.says("And now?")
+    assert policy.propose(held.view(20_000)).actions
+
+
+def test_a_reply_that_leaves_takes_its_tools_with_it() -> None:
+    plan = planned(fold("function:Bash:3"), fold("conversation:step:1"))
+
+    assert names(plan) == [("archive", ("B2", "B3"))]
+    assert "1 × tool of a reply that leaves" in plan.reason
+
+
+def test_old_turn_never_takes_the_newest_steps_of_the_latest_turn() -> None:
+    talk = Talk()
+    talk.says("Work")
+    for step in range(40):
+        talk.does("Bash", f"look {step}", rows(50))
+    view = talk.run.view(10_000)
+    plan = low(ask=Scripted(fold("conversation:user:1"))).propose(view)
+    newest = [row.id for row in view.ledger.rows() if row.step > 40 - STEPS]
+
+    assert plan.actions and not {target for action in plan.actions for target in action.targets} & set(newest)
+    assert plan.actions[0].targets[0] == "B2"
+
+
+def test_documents_that_a_person_named_survive() -> None:
+    talk = Talk()
+    talk.says("Do what docs/Requirement.txt and api_spec.yaml say.")
+    wanted = [talk.does("Read", f"/work/{name}", rows(150)) for name in ("docs/Requirement.txt", "api_spec.yaml")]
+    other = talk.does("Read", "/work/notes.txt", rows(150))
+    talk.works(turns=4)
+    plan = low(target=0.05).propose(talk.run.view(20_000))
+    taken = {target for action in plan.actions for target in action.targets}
+
+    assert taken.isdisjoint(wanted) and other in taken
+
+
+def test_nothing_is_pruned_for_three_tokens() -> None:
+    talk = Talk()
+    talk.says("One")
+    small = [talk.does("Bash", "make", "No such target here.", error=True) for _ in range(5)]
+    talk.does("Bash", "make", "done")
+    talk.works(turns=3)
+    plan = low(target=0.05).propose(talk.run.view(14_000))
+
+    assert not [action for action in plan.actions if action.verb == "prune" and set(action.targets) & set(small)]
+
+
+def test_a_small_gain_is_not_worth_a_question() -> None:
+    talk = Talk()
+    talk.says("A long text: " + "word " * 8_000)
+    talk.does("Bash", "ls", rows(30))
+    talk.answers("Yes.")
+    talk.says("And?")
+    talk.answers("No.")
+    ask = Scripted()
+    plan = low(ask=ask, least=1).propose(talk.run.view(13_000))
+
+    assert ask.blocks == [] and not plan.asked
 
 
 # --- the planner that follows rules
@@ -311,7 +436,7 @@ def test_the_rules_prune_what_was_done_again_mask_logs_and_fold_what_is_large() 
         talk.does("Edit", "/in_use.py", "ok")
     talk.answers("Yes.")
     view = talk.run.view(5_000)
-    plan = Planned(target=0.05, least=0).propose(view)
+    plan = low(target=0.05, least=0).propose(view)
     done = {target: action.verb for action in plan.actions for target in action.targets}
 
     assert [done.get(block) for block in (old, failed, new, worked, wanted, small)] == [
@@ -325,21 +450,19 @@ def test_the_rules_prune_what_was_done_again_mask_logs_and_fold_what_is_large() 
     assert "Made by fixed rules, without a model" in plan.reason
 
 
-def test_the_rules_promise_no_more_than_they_free() -> None:
+def test_the_rules_reach_the_target_and_take_little_more() -> None:
     held = working()
-    for target in (0.5, 0.3, 0.1, 0.05):
+    for target in (0.5, 0.3):
         view = held.view(14_000)
-        plan = Planned(target=target).propose(view)
-        tried = rehearse(view, plan)
-        promised = re.search(r"about ([\d,]+) tokens", plan.reason)
+        after = rehearse(view, low(target=target).propose(view)).tokens_after
 
-        assert promised and 0 < int(promised[1].replace(",", "")) <= tried.freed
+        assert 14_000 * target - 950 <= after <= 14_000 * target + 100
 
 
 def test_what_is_masked_already_is_left_to_its_turn() -> None:
     held = working(turns=2)
     held.ledger = held.ledger.with_rows([msgspec.structs.replace(held.ledger["B3"], state="masked")])
-    plan = Planned(target=0.3, least=0).propose(held.view(8_000))
+    plan = low(target=0.3, least=0).propose(held.view(8_000))
 
     assert plan.actions and not any(action.targets == ("B3",) for action in plan.actions)
 
@@ -354,14 +477,14 @@ def test_the_laws_hold_whatever_a_model_plans(data: st.DataObject) -> None:
     verbs = st.sampled_from(["fold", "mask", "prune"])
     entries = st.builds(Entry, verbs, st.sampled_from(ids), st.sampled_from(["", "x"]))
     said = write("s", data.draw(st.lists(entries, max_size=20)))
-    check_generated(Planned(ask=Scripted(said=said)), data)
+    check_generated(low(ask=Scripted(said=said)), data)
 
 
 def test_the_planner_is_handed_the_view_as_it_is() -> None:
     """So that the harness can send the live prompt byte for byte, with the block behind it."""
     ask = Scripted()
     view = working().view(20_000)
-    Planned(ask=ask).propose(view)
+    low(ask=ask).propose(view)
 
     assert len(ask.asked) == 1 and ask.asked[0] is view
 
@@ -369,7 +492,7 @@ def test_the_planner_is_handed_the_view_as_it_is() -> None:
 def test_what_came_in_since_the_latest_step_stays() -> None:
     held = working(turns=2)
     held.append(injected("a reminder " * 900))
-    plan = Planned().propose(held.view(9_000))
+    plan = low().propose(held.view(9_000))
 
     assert held.ledger.last() is not None
     assert not any(f"B{held.ledger.meta.counters.block}" in action.targets for action in plan.actions)
