@@ -1,0 +1,481 @@
+"""Which recorded edit made each line of a file: the edits replayed between the versions that its history has.
+
+A version's own text is the truth, and edits only explain it. From each version to the next, those edits are replayed,
+oldest first, that come nearest to it; a line that they made is theirs. What is left is compared with lines that were
+only laid out anew, with edits whose place is lost (a squash, a rebase, another worktree), and with scripts. A line that
+nothing explains has no edit, whoever's session was at work then.
+
+Nothing here is quadratic in a file but for stretches of `_STRETCH` lines.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from ctxvc.inspection.edits import Change
+
+#: How a line is explained: `replay`, the edits as recorded make it; `layout`, as that but for white space, quotes and
+#: line ends; `text`, an edit whose place is lost has it and what stands around it; `script`, a script has its new text;
+#: `none`, nothing does; `older`, it stood there before the first edit.
+Evidence = Literal["replay", "layout", "text", "script", "none", "older"]
+
+#: Lines on either side of a stretch without any line of its own that are still compared one by one.
+_STRETCH = 500
+#: Letters and digits that lines in a row must have together to be known again by their text.
+_TELLING = 24
+#: The most edits that wait for a version that has them, and the most places that one edit is replayed at.
+_WAITING = 400
+_PLACES = 1_000
+#: The share of an edit's new lines that must stand in a version, and in one of a file that was not there before.
+_SHARE, _SHARE_OF_NEW = 0.5, 0.9
+#: Lines that went, with which one that came in their place is compared.
+_FORMER = 20
+#: Seconds by which the clock of a recording and that of git may differ.
+SLACK = 60
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+#: What formatters add, take away and change.
+_LAYOUT = frozenset(",;'\"`\\")
+
+
+class Edit(NamedTuple):
+    """A recorded call on the file. `begun` and `ended` are in seconds since 1970; `script` is a shell's, else empty."""
+
+    changes: tuple[Change, ...]
+    begun: int
+    ended: int
+    script: str = ""
+
+
+class Version(NamedTuple):
+    """The file at a commit: when it was first written and when this commit of it was made, in seconds since 1970."""
+
+    lines: tuple[str, ...]
+    authored: int
+    committed: int
+
+
+class Mark(NamedTuple):
+    """Where a line is from: the number of an edit, or -1; and of the version in which it came, or changed layout."""
+
+    edit: int
+    evidence: Evidence
+    version: int
+    #: Scripts of that time that name the file, and of which nobody can say what they wrote.
+    scripts: tuple[int, ...] = ()
+
+
+class _State:
+    """A text with its marks. `text` is it between two line ends."""
+
+    __slots__ = ("lines", "marks", "text")
+
+    def __init__(self, lines: tuple[str, ...], marks: tuple[Mark, ...]) -> None:
+        self.lines, self.marks = lines, marks
+        self.text = "\n".join(("", *lines, ""))
+
+
+def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> list[Mark]:
+    """A mark for each line of the last version. `versions` are oldest first, `edits` in the order they were made."""
+    if not versions:
+        return []
+    waiting = list(range(len(edits)))
+    state = _State(versions[0].lines, tuple(Mark(-1, "older", 0) for _ in versions[0].lines))
+    before = versions[0].authored
+    for number, version in enumerate(versions[1:], 1):
+        due = [edit for edit in waiting if edits[edit].begun <= version.committed + SLACK][-_WAITING:]
+        state, spent = _next(state, version, number, edits, due, before)
+        waiting = [edit for edit in waiting if edit not in spent]
+        before = min(version.authored, version.committed)
+    return list(state.marks)
+
+
+def _next(
+    state: _State, version: Version, number: int, edits: Sequence[Edit], due: Sequence[int], before: int
+) -> tuple[_State, set[int]]:
+    """The next version's state, and the edits that have no more to give."""
+    lines = version.lines
+    marks: list[Mark | None] = [None] * len(lines)
+    replayed, path = _replayed(state, lines, number, edits, due)
+    pairs = aligned(replayed.lines, lines)
+    for left, right in pairs:
+        marks[right] = replayed.marks[left]
+    for left, right in aligned(state.lines, lines) if path else ():
+        if marks[right] is None:
+            marks[right] = state.marks[left]
+    for left, right in _laid_out(replayed.lines, lines, pairs):
+        if marks[right] is None:
+            mark = replayed.marks[left]
+            marks[right] = mark._replace(evidence="layout" if mark.edit >= 0 else mark.evidence, version=number)
+    if None in marks:
+        _by_text(lines, marks, number, edits, due, _SHARE if state.lines else _SHARE_OF_NEW)
+    if None in marks:
+        _by_script(state.lines, version, marks, number, edits, before)
+    survivors = {mark.edit for mark in marks if mark and mark.version == number and mark.evidence == "replay"}
+    past = {edit for edit in path if edits[edit].ended <= version.authored + SLACK}
+    return _State(lines, tuple(mark or Mark(-1, "none", number) for mark in marks)), survivors | past
+
+
+# --- replay
+
+
+class _Distance:
+    """How many lines two texts do not share, whatever their order; kept up to date in what changes."""
+
+    def __init__(self, lines: Iterable[str], goal: Iterable[str]) -> None:
+        self._surplus = Counter(lines)
+        self._surplus.subtract(Counter(goal))
+        self.total = sum(map(abs, self._surplus.values()))
+
+    def change(self, removed: Iterable[str], added: Iterable[str]) -> None:
+        for lines, sign in ((removed, -1), (added, 1)):
+            for line in lines:
+                count = self._surplus[line]
+                self._surplus[line] = count + sign
+                self.total += abs(count + sign) - abs(count)
+
+
+def _replayed(
+    state: _State, goal: Sequence[str], number: int, edits: Sequence[Edit], due: Sequence[int]
+) -> tuple[_State, set[int]]:
+    """The state nearest to `goal` that edits lead to: the first ones of them, then any that lead nearer still."""
+    applied: list[tuple[int, _State, int]] = []
+    distance = _Distance(state.lines, goal)
+    best, best_total, taken = state, distance.total, 0
+    current = state
+    for edit in due:
+        if not best_total:
+            break
+        if (after := _applied(current, edits[edit], edit, number, distance)) is not None:
+            current = after
+            applied.append((edit, after, distance.total))
+            if distance.total < best_total:
+                best, best_total, taken = after, distance.total, len(applied)
+    path = {edit for edit, _, _ in applied[:taken]}
+    if best_total and len(path) < len(due):
+        absent = "\n".join(set(goal).difference(best.lines))
+        for edit in due:
+            if edit not in path and _can_help(edits[edit], absent):
+                distance = _Distance(best.lines, goal)
+                after = _applied(best, edits[edit], edit, number, distance)
+                if after is not None and distance.total < best_total:
+                    best, best_total = after, distance.total
+                    path.add(edit)
+    return best, path
+
+
+def _can_help(edit: Edit, absent: str) -> bool:
+    """Whether an edit has anything of the lines that are still absent."""
+    return any(line.strip() in absent for change in edit.changes for line in split(change.new) if line.strip())
+
+
+def _applied(state: _State, edit: Edit, index: int, number: int, distance: _Distance) -> _State | None:
+    """The state after an edit; None if none of its changes fits or it changes nothing."""
+    after = state
+    for change in edit.changes:
+        for start, end, lines in _places(after, change):
+            removed = after.lines[start:end]
+            marks = [Mark(index, "script" if change.scripted else "replay", number)] * len(lines)
+            for left, right in aligned(removed, lines):
+                marks[right] = after.marks[start + left]
+            distance.change(removed, lines)
+            after = _State(
+                after.lines[:start] + tuple(lines) + after.lines[end:],
+                after.marks[:start] + tuple(marks) + after.marks[end:],
+            )
+    return None if after is state or after.lines == state.lines else after
+
+
+def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]]]:
+    """What a change replaces and by which lines, last place first."""
+    new, lines = change.new.replace("\r", ""), state.lines
+    if change.kind == "write":
+        yield 0, len(lines), split(new)
+    elif change.kind == "insert":
+        if change.scripted:  # of the others, only the program knows where
+            yield len(lines), len(lines), split(new)
+    else:
+        old = change.old.replace("\r", "")
+        if change.whole_lines:
+            old, new = f"\n{old}\n", f"\n{new}\n"
+        text = state.text
+        places: list[int] = []
+        place = text.find(old)
+        while place >= 0 and len(places) < (_PLACES if change.every else 1):
+            places.append(place)
+            place = text.find(old, place + len(old))
+        if change.new and not change.every and places and _stands(text, old, new, places[0]):
+            return
+        for place in reversed(places):
+            end = place + len(old)
+            first = text.rfind("\n", 0, place + change.whole_lines) + 1
+            last = text.find("\n", end - change.whole_lines)
+            last = len(text) if last < 0 else last
+            whole = text[first : place + change.whole_lines * (first > place)] + new[change.whole_lines :]
+            start = text.count("\n", 0, first) - 1
+            if change.whole_lines:
+                stop = start + change.old.count("\n") + 1
+                yield start, stop, change.new.replace("\r", "").split("\n") if change.new else []
+            else:
+                whole += text[end:last]
+                stop = text.count("\n", 0, last)
+                yield max(start, 0), min(stop, len(lines)), whole.split("\n")
+
+
+def _stands(text: str, old: str, new: str, place: int) -> bool:
+    """Whether an edit that keeps what it replaces has been made there already."""
+    within = new.find(old)
+    return within >= 0 and text.startswith(new, max(0, place - within))
+
+
+def split(text: str) -> list[str]:
+    """A text's lines, as git counts them, without what ends them."""
+    lines = text.replace("\r", "").split("\n")
+    return lines[:-1] if lines and not lines[-1] else lines
+
+
+# --- alignment
+
+
+def aligned(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of equal lines, in order: common ends, lines that are unique on both sides, then longest subsequences."""
+    pairs: list[tuple[int, int]] = []
+    stretches = [(0, len(left), 0, len(right))]
+    while stretches:
+        start, end, first, last = stretches.pop()
+        while start < end and first < last and left[start] == right[first]:
+            pairs.append((start, first))
+            start, first = start + 1, first + 1
+        while start < end and first < last and left[end - 1] == right[last - 1]:
+            end, last = end - 1, last - 1
+            pairs.append((end, last))
+        if start == end or first == last:
+            continue
+        anchors = _anchors(left, right, start, end, first, last)
+        if anchors:
+            for anchor in [*anchors, (end, last)]:
+                stretches.append((start, anchor[0], first, anchor[1]))
+                start, first = anchor[0] + 1, anchor[1] + 1
+            pairs += anchors
+        elif end - start <= _STRETCH and last - first <= _STRETCH:
+            pairs += _longest(left, right, start, end, first, last)
+    return sorted(pairs)
+
+
+def _anchors(
+    left: Sequence[str], right: Sequence[str], start: int, end: int, first: int, last: int
+) -> list[tuple[int, int]]:
+    """Lines that stand once on both sides, as many as are in the same order."""
+    counts, others = Counter(left[start:end]), Counter(right[first:last])
+    places = {right[at]: at for at in range(first, last) if others[right[at]] == 1}
+    unique = [(at, places[left[at]]) for at in range(start, end) if counts[left[at]] == 1 and left[at] in places]
+    return _rising(unique)
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest subsequence whose second numbers rise."""
+    tails: list[int] = []
+    ends: list[int] = []
+    previous: list[int] = []
+    for at, (_, right) in enumerate(pairs):
+        place = bisect_left(tails, right)
+        previous.append(ends[place - 1] if place else -1)
+        tails[place : place + 1] = [right]
+        ends[place : place + 1] = [at]
+    chain: list[tuple[int, int]] = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        chain.append(pairs[at])
+        at = previous[at]
+    return chain[::-1]
+
+
+def _longest(
+    left: Sequence[str], right: Sequence[str], start: int, end: int, first: int, last: int
+) -> list[tuple[int, int]]:
+    """A longest common subsequence."""
+    width = last - first
+    rows: list[list[int]] = [[0] * (width + 1)]
+    for at in range(end - 1, start - 1, -1):
+        below, row, line = rows[-1], [0] * (width + 1), left[at]
+        for column in range(width - 1, -1, -1):
+            row[column] = (
+                below[column + 1] + 1 if line == right[first + column] else max(below[column], row[column + 1])
+            )
+        rows.append(row)
+    rows.reverse()
+    pairs = []
+    down, along = 0, 0
+    while down < end - start and along < width:
+        if left[start + down] == right[first + along]:
+            pairs.append((start + down, first + along))
+            down, along = down + 1, along + 1
+        elif rows[down + 1][along] >= rows[down][along + 1]:
+            down += 1
+        else:
+            along += 1
+    return pairs
+
+
+def _gaps(pairs: Sequence[tuple[int, int]], left: int, right: int) -> Iterator[tuple[range, range]]:
+    """The stretches between pairs that have lines on the right, with those on the left, perhaps none."""
+    start, first = 0, 0
+    for end, last in [*pairs, (left, right)]:
+        if first < last:
+            yield range(start, end), range(first, last)
+        start, first = end + 1, last + 1
+
+
+# --- layout
+
+
+def _laid_out(
+    before: Sequence[str], after: Sequence[str], pairs: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """(line before, line after) where only the layout differs: the same tokens, perhaps on more lines or fewer."""
+    for gap, new in _gaps(pairs, len(before), len(after)):
+        left, right = _tokens(before, gap), _tokens(after, new)
+        token_pairs = aligned([token for token, _ in left], [token for token, _ in right])
+        partner = {column: row for row, column in token_pairs}
+        used = dict(token_pairs)
+        starts = _starts(right)
+        for at, (first, last) in starts.items():
+            rows = [partner.get(column, -1) for column in range(first, last)]
+            if rows[0] < 0 or rows != list(range(rows[0], rows[0] + len(rows))):
+                continue
+            if _meets(left, used, rows[0], first, -1) and _meets(left, used, rows[-1], last - 1, 1):
+                owners = Counter(left[row][1] for row in rows)
+                yield owners.most_common(1)[0][0], at
+
+
+def _tokens(lines: Sequence[str], which: range) -> list[tuple[str, int]]:
+    return [
+        (token, at) for at in which[:_STRETCH] for token in _TOKEN.findall(lines[at][:2_000]) if token not in _LAYOUT
+    ]
+
+
+def _starts(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
+    """Line → the first of its tokens and the one behind its last."""
+    spans: dict[int, tuple[int, int]] = {}
+    for at, (_, line) in enumerate(tokens):
+        spans[line] = (spans.get(line, (at, at))[0], at + 1)
+    return spans
+
+
+def _meets(tokens: Sequence[tuple[str, int]], used: dict[int, int], row: int, column: int, step: int) -> bool:
+    """Whether a line ends where a former one did, or goes on in the next: nothing was taken out of it."""
+    beside = row + step
+    if not 0 <= beside < len(tokens) or tokens[beside][1] != tokens[row][1]:
+        return True
+    return used.get(beside) == column + step
+
+
+# --- by text
+
+
+def _by_text(
+    lines: Sequence[str],
+    marks: list[Mark | None],
+    number: int,
+    edits: Sequence[Edit],
+    due: Sequence[int],
+    share: float,
+) -> None:
+    """Lines that no replay explains, by what edits wrote and what stands around it there; later edits first.
+
+    `share` is the least of an edit's new lines that must stand there.
+    """
+    text = "\n".join(lines)
+    stripped = [line.strip() for line in lines]
+    open_lines = {stripped[at] for at, mark in enumerate(marks) if mark is None and stripped[at]}
+    for edit in reversed(due):
+        for change in edits[edit].changes:
+            new = [line.strip() for line in split(change.new)]
+            if open_lines.isdisjoint(new):
+                continue
+            if change.old and change.old not in change.new and change.old in text and change.new not in text:
+                continue  # not made yet
+            old = [line.strip() for line in split(change.old)]
+            own = set(range(len(new))) - {right for _, right in aligned(old, new)}
+            fresh = {at for at in own if new[at] and new[at] not in old}
+            runs = list(_runs(new, stripped, marks))
+            if sum(left in fresh for run in runs for left, _ in run) < share * len(fresh):
+                continue
+            for run in runs:
+                if sum(_letters(new[left]) for left, _ in run if left in fresh) < _TELLING:
+                    continue
+                for left, right in run:
+                    if left in own and marks[right] is None:
+                        marks[right] = Mark(edit, "script" if change.scripted else "text", number)
+
+
+def _runs(new: Sequence[str], lines: Sequence[str], marks: Sequence[Mark | None]) -> Iterator[list[tuple[int, int]]]:
+    """Stretches of a change that stand in the file as they are, around lines without a mark."""
+    run: list[tuple[int, int]] = []
+    for pair in [*aligned(new, lines), (-1, -1)]:
+        if run and pair != (run[-1][0] + 1, run[-1][1] + 1):
+            if any(marks[at] is None for _, at in run):
+                yield run
+            run = []
+        run.append(pair)
+
+
+def _letters(line: str) -> int:
+    return sum(map(str.isalnum, line))
+
+
+# --- scripts
+
+
+def _by_script(
+    before: Sequence[str], version: Version, marks: list[Mark | None], number: int, edits: Sequence[Edit], since: int
+) -> None:
+    """Lines that a script has the text of, or just what is new in them; else the scripts that it may have been.
+
+    Of a file that was not there before, a script has only what its here-documents write.
+    """
+    lines = version.lines
+    scripts = [
+        at
+        for at, edit in enumerate(edits)
+        if edit.script
+        and edit.ended >= since - SLACK
+        # One that is not over yet can only be in it if it made the commit itself.
+        and (edit.begun if "commit" in edit.script else edit.ended) <= version.committed + 1
+    ]
+    if not scripts:
+        return
+    for gap, new in _gaps(aligned(before, lines), len(before), len(lines)):
+        former = [before[at] for at in gap[:_FORMER]]
+        for at in new:
+            if marks[at] is not None:
+                continue
+            author = -1
+            if before:
+                author = next(
+                    (script for script in reversed(scripts) if _wrote(edits[script].script, lines[at], former)), -1
+                )
+            marks[at] = Mark(author, "script", number) if author >= 0 else Mark(-1, "none", number, tuple(scripts))
+
+
+def _wrote(script: str, line: str, former: Sequence[str]) -> bool:
+    """Whether a script has the line, or has what makes it of one of the former ones, with what it takes away."""
+    text = line.strip()
+    if _letters(text) >= _TELLING / 2 and text in script:
+        return True
+    for old in former:
+        start = _common(old, line)
+        end = _common(old[start:][::-1], line[start:][::-1])
+        removed, added = old[start : len(old) - end], line[start : len(line) - end]
+        if max(_letters(removed), _letters(added)) >= 3 and removed in script and added in script:
+            return True
+    return False
+
+
+def _common(left: str, right: str) -> int:
+    """How many characters two texts begin with together."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
