@@ -32,6 +32,8 @@ _WAITING = 400
 _PLACES = 1_000
 #: The share of an edit's new lines that must stand in a version, and in one of a file that was not there before.
 _SHARE, _SHARE_OF_NEW = 0.5, 0.9
+#: Characters of a line whose layout is compared.
+_WIDE = 2_000
 #: Lines that went, with which one that came in their place is compared.
 _FORMER = 20
 #: Seconds by which the clock of a recording and that of git may differ.
@@ -190,39 +192,31 @@ def _applied(state: _State, edit: Edit, index: int, number: int, distance: _Dist
 
 
 def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]]]:
-    """What a change replaces and by which lines, last place first."""
-    new, lines = change.new.replace("\r", ""), state.lines
+    """What a change replaces, from a line to behind another, and by which lines."""
+    old, new, lines = change.old.replace("\r", ""), change.new.replace("\r", ""), state.lines
     if change.kind == "write":
         yield 0, len(lines), split(new)
     elif change.kind == "insert":
         if change.scripted:  # of the others, only the program knows where
             yield len(lines), len(lines), split(new)
+    elif change.every:
+        if old in state.text:
+            yield 0, len(lines), state.text.replace(old, new)[1:-1].split("\n")
     else:
-        old = change.old.replace("\r", "")
         if change.whole_lines:
-            old, new = f"\n{old}\n", f"\n{new}\n"
-        text = state.text
-        places: list[int] = []
-        place = text.find(old)
-        while place >= 0 and len(places) < (_PLACES if change.every else 1):
-            places.append(place)
-            place = text.find(old, place + len(old))
-        if change.new and not change.every and places and _stands(text, old, new, places[0]):
+            old, new = f"\n{old}\n", f"\n{new}\n" if new else "\n"
+        place = state.text.find(old)
+        if place < 0 or (change.new and _stands(state.text, old, new, place)):
             return
-        for place in reversed(places):
-            end = place + len(old)
-            first = text.rfind("\n", 0, place + change.whole_lines) + 1
-            last = text.find("\n", end - change.whole_lines)
-            last = len(text) if last < 0 else last
-            whole = text[first : place + change.whole_lines * (first > place)] + new[change.whole_lines :]
-            start = text.count("\n", 0, first) - 1
-            if change.whole_lines:
-                stop = start + change.old.count("\n") + 1
-                yield start, stop, change.new.replace("\r", "").split("\n") if change.new else []
-            else:
-                whole += text[end:last]
-                stop = text.count("\n", 0, last)
-                yield max(start, 0), min(stop, len(lines)), whole.split("\n")
+        end = place + len(old)
+        start = state.text.rfind("\n", 0, place) + 1
+        stop = state.text.find("\n", end) if end < len(state.text) else end
+        after = (state.text[start:place] + new + state.text[end:stop]).split("\n")
+        if not place:  # the text's own beginning and end are no lines
+            after = after[1:]
+        if end == len(state.text) and not after[-1]:
+            after = after[:-1]
+        yield max(state.text.count("\n", 0, place) - 1, 0), min(state.text.count("\n", 0, stop), len(lines)), after
 
 
 def _stands(text: str, old: str, new: str, place: int) -> bool:
@@ -338,26 +332,37 @@ def _laid_out(
     """(line before, line after) where only the layout differs: the same tokens, perhaps on more lines or fewer."""
     for gap, new in _gaps(pairs, len(before), len(after)):
         left, right = _tokens(before, gap), _tokens(after, new)
-        token_pairs = aligned([token for token, _ in left], [token for token, _ in right])
-        partner = {column: row for row, column in token_pairs}
-        used = dict(token_pairs)
-        starts = _starts(right)
-        for at, (first, last) in starts.items():
-            rows = [partner.get(column, -1) for column in range(first, last)]
-            if rows[0] < 0 or rows != list(range(rows[0], rows[0] + len(rows))):
-                continue
-            if _meets(left, used, rows[0], first, -1) and _meets(left, used, rows[-1], last - 1, 1):
-                owners = Counter(left[row][1] for row in rows)
-                yield owners.most_common(1)[0][0], at
+        whole = aligned(list(map("".join, left.values())), list(map("".join, right.values())))
+        rows, columns = list(left), list(right)
+        yield from ((rows[row], columns[column]) for row, column in whole)
+        for row_gap, column_gap in _gaps(whole, len(rows), len(columns)):
+            yield from _wrapped(
+                [(token, row) for at in row_gap for row in (rows[at],) for token in left[row]],
+                [(token, column) for at in column_gap for column in (columns[at],) for token in right[column]],
+            )
 
 
-def _tokens(lines: Sequence[str], which: range) -> list[tuple[str, int]]:
-    return [
-        (token, at) for at in which[:_STRETCH] for token in _TOKEN.findall(lines[at][:2_000]) if token not in _LAYOUT
-    ]
+def _wrapped(left: Sequence[tuple[str, int]], right: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+    """As `_laid_out`, of tokens with their lines, where lines were parted or joined."""
+    token_pairs = aligned([token for token, _ in left], [token for token, _ in right])
+    partner = {column: row for row, column in token_pairs}
+    used = dict(token_pairs)
+    for at, (first, last) in _spans(right).items():
+        rows = [partner.get(column, -1) for column in range(first, last)]
+        if rows[0] < 0 or rows != list(range(rows[0], rows[0] + len(rows))):
+            continue
+        if _meets(left, used, rows[0], first, -1) and _meets(left, used, rows[-1], last - 1, 1):
+            owners = Counter(left[row][1] for row in rows)
+            yield owners.most_common(1)[0][0], at
 
 
-def _starts(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
+def _tokens(lines: Sequence[str], which: range) -> dict[int, list[str]]:
+    """The tokens of these lines that count, by line; lines that have none are left out."""
+    by_line = {at: [token for token in _TOKEN.findall(lines[at][:_WIDE]) if token not in _LAYOUT] for at in which}
+    return {at: tokens for at, tokens in by_line.items() if tokens}
+
+
+def _spans(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
     """Line → the first of its tokens and the one behind its last."""
     spans: dict[int, tuple[int, int]] = {}
     for at, (_, line) in enumerate(tokens):

@@ -67,11 +67,13 @@ class Line(NamedTuple):
     possible: tuple[RecordedEdit, ...] = ()
     #: Other calls that wrote the same text, for a line of some length.
     others: tuple[RecordedEdit, ...] = ()
+    #: No call explains the line here, but one has its text, white space apart.
+    doubtful: bool = False
 
     @property
     def by_person(self) -> bool:
         """Whether it came after calls of this file were recorded, and none of them can have made it."""
-        return self.edit is None and self.evidence == "none" and not self.possible
+        return self.edit is None and self.evidence == "none" and not self.possible and not self.doubtful
 
 
 def recorded_edits(
@@ -123,13 +125,20 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
         for line in {line.strip() for change in edit.edit.changes for line in split(change.new)}:
             if len(line) >= _TELLING:
                 wrote.setdefault(line, []).append(edit)
+    everything = "\n".join(_squeezed(change.new) for edit in edits for change in edit.edit.changes)
     lines = []
     for text, mark in zip(versions[-1].lines, marks, strict=True):
         own = edits[mark.edit] if mark.edit >= 0 else None
         others = tuple(edit for edit in wrote.get(text.strip(), ()) if edit is not own)
         possible = tuple(edits[at] for at in mark.scripts)
-        lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, others))
+        squeezed = _squeezed(text)
+        doubtful = own is None and len(squeezed) >= _TELLING and squeezed in everything
+        lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, others, doubtful))
     return lines
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 class _Clock:

@@ -184,7 +184,7 @@ class Script:
             if "human" in self.does and self.chance.random() < 0.3:
                 self._person(later)  # in the agent's own commit
             self._commit(now)
-            if "human" in self.does and self.chance.random() < 0.5:
+            if "human" in self.does and self.chance.random() < 0.6:
                 self._person(later)
                 self._commit(now + 3)
             if "layout" in self.does and self.chance.random() < 0.3:
@@ -231,7 +231,7 @@ class Script:
         self.files[change.path] = lines
 
     def _person(self, later: Sequence[Change]) -> None:
-        for _ in range(self.chance.randint(1, 3)):
+        for _ in range(self.chance.randint(1, 4)):
             path = self.chance.choice(sorted(self.files))
             for _ in range(5):
                 lines = list(self.files[path])
@@ -240,7 +240,7 @@ class Script:
                     case "insert":
                         source = self.chance.choice(self.corpus)
                         start = self.chance.randrange(len(source))
-                        lines[at:at] = [(line, "human") for line in source[start : start + self.chance.randint(1, 8)]]
+                        lines[at:at] = [(line, "human") for line in source[start : start + self.chance.randint(1, 20)]]
                     case "modify" if at < len(lines):
                         for place in range(at, min(at + self.chance.randint(1, 3), len(lines))):
                             lines[place] = (self._modified(lines[place][0]), "human")
@@ -390,12 +390,16 @@ def _as_script(block: dict[str, Any]) -> dict[str, Any]:
 
 
 class Score(NamedTuple):
-    """Lines: in truth, said so, said so and right; and of these last, with the right call and not only conversation."""
+    """Lines: in truth, said to be, of these the right ones, and those with the right call and not only conversation.
+
+    `unknown` are those in truth of which the answer was that.
+    """
 
     truth: int = 0
     said: int = 0
     right: int = 0
     exact: int = 0
+    unknown: int = 0
 
     def __add__(self, other: object) -> Score:
         assert isinstance(other, Score)
@@ -446,8 +450,11 @@ def _count(
         said = "shell" if call in by_shell else "agent"
     elif call:
         said = "shell"  # another script of the recording
-    elif truth == "base":
-        return  # which of what nobody recorded was there before is no part of the measure
+    elif truth == "base" or not line.by_person:
+        # Which of what nobody recorded was there before is no part of the measure; `unknown` is no claim.
+        if truth in counts:
+            counts[truth]["unknown"] += 1
+        return
     else:
         said = "human"
     counts[said]["said"] += 1
@@ -485,8 +492,8 @@ def set_aside(group: Sequence[Recording]) -> bool:
 
 
 def table(folder: Path, seed: int, most: int) -> Iterator[str]:
-    yield "| repositories | | lines | precision | right call | recall |"
-    yield "|---|---|---:|---:|---:|---:|"
+    yield "| repositories | | lines | precision | right call | recall | unknown |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
     chosen = list(groups(folder))
     chosen = chosen[:: -(-len(chosen) // most)]
     for name, does in SCENARIOS.items():
@@ -504,7 +511,8 @@ def table(folder: Path, seed: int, most: int) -> Iterator[str]:
                     label = f"{name}{f', {part}' if part else ''}"
                     yield (
                         f"| {label} | {kind} | {score.truth:,} | {_percent(score.right, score.said)} "
-                        f"| {_percent(score.exact, score.said)} | {_percent(score.right, score.truth)} |"
+                        f"| {_percent(score.exact, score.said)} | {_percent(score.right, score.truth)} "
+                        f"| {_percent(score.unknown, score.truth)} |"
                     )
 
 

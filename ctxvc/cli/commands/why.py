@@ -255,6 +255,8 @@ def _basis(origin: Origin, total: int) -> str:
     possible = sorted({edit.place.address for _, _, line in origin.lines for edit in line.possible})
     if possible:
         return f"{which}no recorded edit made it; a script of that time may have: {', '.join(possible[:3])}"
+    if all(line.doubtful for _, _, line in origin.lines) and _evidence(origin) == "none":
+        return f"{which}a recorded call has its text, but the call does not lead to it here"
     evidence = {
         "replay": "the recorded edits, replayed, make it as it is",
         "layout": "the recorded edits, replayed, make it but for its layout, which changed since",
