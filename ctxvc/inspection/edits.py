@@ -25,6 +25,7 @@ _EVERY = ("replace_all", "replaceAll", "all")
 _EDITS = ("edits", "changes", "operations")
 _SHELL = ("command", "cmd", "script")
 _PATCH = re.compile(r"^(?:\*\*\* (?P<act>Add|Update) File: |\+\+\+ (?:b/)?)(?P<path>.+)$", re.MULTILINE)
+_NOTHING = "--- /dev/null\n"
 _MOVED = "*** Move to: "
 #: `cat > FILE <<'END'` and `tee FILE <<END`, either way round.
 _HERE = re.compile(r"<<-?\s*['\"\\]?(\w+)")
@@ -163,7 +164,8 @@ def _patched(patch: str) -> Iterator[Change]:
     for here, after in zip(headers, [*headers[1:], None], strict=True):
         path = here["path"].strip()
         lines = patch[here.end() : after.start() if after else len(patch)].split("\n")[1:]
-        if here["act"] == "Add" or (here["act"] is None and patch[: here.start()].rstrip().endswith("--- /dev/null")):
+        before = patch[max(0, here.start() - len(_NOTHING)) : here.start()]
+        if here["act"] == "Add" or (here["act"] is None and before == _NOTHING):
             yield Change(path, "".join(f"{line[1:]}\n" for line in lines if line.startswith("+")))
             continue
         if lines and lines[0].startswith(_MOVED):

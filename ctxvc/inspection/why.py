@@ -7,7 +7,7 @@ ran the commit, decides nothing: it is only reported.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
@@ -16,7 +16,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
-from ctxvc.inspection.edits import changes, needle, same_file, script
+from ctxvc.inspection.edits import Change, changes, needle, same_file, script
 from ctxvc.inspection.lineage import SLACK, Edit, Evidence, Version, lineage, split
 from ctxvc.store.code_history import FileVersion
 from ctxvc.store.links import Step as StoredStep
@@ -116,7 +116,7 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
     """Each line of the newest version, with the call that made it. Raises: ValueError without a version."""
     versions = [Version(tuple(split(version.text)), version.authored, version.committed) for version in history]
     # A file whose first version is no older than the first edit of it may be an edit's from its first line on.
-    begins = any(edit.edit.begun <= history[0].committed for edit in edits)
+    begins = any(edit.edit.begun <= history[0].committed + SLACK for edit in edits)
     if begins:
         versions.insert(0, Version((), 0, 0))
     marks = lineage(versions, [edit.edit for edit in edits])
@@ -125,7 +125,7 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
         for line in {line.strip() for change in edit.edit.changes for line in split(change.new)}:
             if len(line) >= _TELLING:
                 wrote.setdefault(line, []).append(edit)
-    everything = "\n".join(_squeezed(change.new) for edit in edits for change in edit.edit.changes)
+    everything = "\n".join(_squeezed(line) for edit in edits for change in edit.edit.changes for line in _added(change))
     lines = []
     for text, mark in zip(versions[-1].lines, marks, strict=True):
         own = edits[mark.edit] if mark.edit >= 0 else None
@@ -135,6 +135,11 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
         doubtful = own is None and len(squeezed) >= _TELLING and squeezed in everything
         lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, others, doubtful))
     return lines
+
+
+def _added(change: Change) -> Iterator[str]:
+    old = {line.strip() for line in split(change.old)}
+    return (line for line in split(change.new) if line.strip() not in old)
 
 
 def _squeezed(text: str) -> str:

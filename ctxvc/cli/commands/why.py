@@ -60,12 +60,16 @@ class Origin(NamedTuple):
     lines: list[tuple[str, int, Line]]
 
     @property
-    def edits(self) -> Counter[RecordedEdit]:
-        return Counter(line.edit for _, _, line in self.lines if line.edit)
+    def edits(self) -> list[tuple[RecordedEdit, int]]:
+        """Each edit that made some of the lines, and how many."""
+        made = {line.edit.place.address: line.edit for _, _, line in self.lines if line.edit}
+        counts = Counter(line.edit.place.address for _, _, line in self.lines if line.edit)
+        return [(edit, counts[address]) for address, edit in made.items()]
 
     @property
     def newest(self) -> RecordedEdit | None:
-        return max(self.edits, key=lambda edit: (edit.edit.ended, edit.place.row.number), default=None)
+        edits = (edit for edit, _ in self.edits)
+        return max(edits, key=lambda edit: (edit.edit.ended, edit.place.row.number), default=None)
 
 
 @command("why", "ctxvc why src/app.py:42")
@@ -385,7 +389,7 @@ def _with_step(store: Store, answer: Why, step: origins.Step, best: Origin) -> W
         text = readable(row, stored.body(row)) if row.ext in ("txt", "json") else row.label
         return WhyBlock(address=Place(step.session, step.scope, row).address, step=row.step, text=text)
 
-    calls = sorted(best.edits.items(), key=lambda item: item[0].place.row.number)
+    calls = sorted(best.edits, key=lambda item: item[0].place.row.number)
     return msgspec.structs.replace(
         answer,
         session=step.session,
