@@ -67,14 +67,14 @@ def changes(body: bytes, ext: str) -> list[Change]:
 def script(body: bytes, ext: str) -> str:
     """The script of a shell's call, if it has what can change files; else empty."""
     arguments = wire.arguments(body, ext)
-    words: list[str] = []
+    parts: list[str] = []
     for name in _SHELL:
         match arguments.get(name):
             case str() as value:
-                words.append(value)
+                parts.append(value)
             case list() as value:
-                words += [word for word in value if isinstance(word, str)]
-    text = "\n".join(words)[:_SCRIPT]
+                parts += [word for word in value if isinstance(word, str)]
+    text = "\n".join(parts)[:_SCRIPT]
     return text if _WRITING.search(text) else ""
 
 

@@ -44,10 +44,13 @@ _LAYOUT = frozenset(",;'\"`\\")
 
 
 class Edit(NamedTuple):
-    """A recorded call on the file. `begun` and `ended` are in seconds since 1970; `script` is a shell's, else empty."""
+    """A recorded call on the file.
+
+    `started` and `ended` are in seconds since 1970, `script` is a shell's and else empty.
+    """
 
     changes: tuple[Change, ...]
-    begun: int
+    started: int
     ended: int
     script: str = ""
 
@@ -84,13 +87,13 @@ def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> list[Mark]:
     """A mark for each line of the last version. `versions` are oldest first, `edits` in the order they were made."""
     if not versions:
         return []
-    waiting = list(range(len(edits)))
+    pending = list(range(len(edits)))
     state = _State(versions[0].lines, tuple(Mark(-1, "older", 0) for _ in versions[0].lines))
     before = versions[0].authored
     for number, version in enumerate(versions[1:], 1):
-        due = [edit for edit in waiting if edits[edit].begun <= version.committed + SLACK][-_WAITING:]
-        state, spent = _next(state, version, number, edits, due, before)
-        waiting = [edit for edit in waiting if edit not in spent]
+        due = [edit for edit in pending if edits[edit].started <= version.committed + SLACK][-_WAITING:]
+        state, finished = _next(state, version, number, edits, due, before)
+        pending = [edit for edit in pending if edit not in finished]
         before = min(version.authored, version.committed)
     return list(state.marks)
 
@@ -103,15 +106,15 @@ def _next(
     marks: list[Mark | None] = [None] * len(lines)
     replayed, path = _replayed(state, lines, number, edits, due)
     pairs = aligned(replayed.lines, lines)
-    for left, right in pairs:
-        marks[right] = replayed.marks[left]
-    for left, right in aligned(state.lines, lines) if path else ():
-        if marks[right] is None:
-            marks[right] = state.marks[left]
-    for left, right in _laid_out(replayed.lines, lines, pairs):
-        if marks[right] is None:
-            mark = replayed.marks[left]
-            marks[right] = mark._replace(evidence="layout" if mark.edit >= 0 else mark.evidence, version=number)
+    for source, target in pairs:
+        marks[target] = replayed.marks[source]
+    for source, target in aligned(state.lines, lines) if path else ():
+        if marks[target] is None:
+            marks[target] = state.marks[source]
+    for source, target in _laid_out(replayed.lines, lines, pairs):
+        if marks[target] is None:
+            mark = replayed.marks[source]
+            marks[target] = mark._replace(evidence="layout" if mark.edit >= 0 else mark.evidence, version=number)
     if None in marks:
         _by_text(lines, marks, number, edits, due, _SHARE if state.lines else _SHARE_OF_NEW)
     if None in marks:
@@ -125,19 +128,26 @@ def _next(
 
 
 class _Distance:
-    """How many lines two texts do not share, whatever their order; kept up to date in what changes."""
+    """How far a text is from another, by its lines whatever their order; kept up to date in what changes.
+
+    A line that it lacks counts twice: a later edit can take one away that is too many.
+    """
 
     def __init__(self, lines: Iterable[str], goal: Iterable[str]) -> None:
         self._surplus = Counter(lines)
         self._surplus.subtract(Counter(goal))
-        self.total = sum(map(abs, self._surplus.values()))
+        self.total = sum(map(_cost, self._surplus.values()))
 
     def change(self, removed: Iterable[str], added: Iterable[str]) -> None:
         for lines, sign in ((removed, -1), (added, 1)):
             for line in lines:
                 count = self._surplus[line]
                 self._surplus[line] = count + sign
-                self.total += abs(count + sign) - abs(count)
+                self.total += _cost(count + sign) - _cost(count)
+
+
+def _cost(surplus: int) -> int:
+    return surplus if surplus > 0 else -2 * surplus
 
 
 def _replayed(
@@ -146,7 +156,7 @@ def _replayed(
     """The state nearest to `goal` that edits lead to: the first ones of them, then any that lead nearer still."""
     applied: list[tuple[int, _State, int]] = []
     distance = _Distance(state.lines, goal)
-    best, best_total, taken = state, distance.total, 0
+    best, best_total, length = state, distance.total, 0
     current = state
     for edit in due:
         if not best_total:
@@ -155,8 +165,8 @@ def _replayed(
             current = after
             applied.append((edit, after, distance.total))
             if distance.total < best_total:
-                best, best_total, taken = after, distance.total, len(applied)
-    path = {edit for edit, _, _ in applied[:taken]}
+                best, best_total, length = after, distance.total, len(applied)
+    path = {edit for edit, _, _ in applied[:length]}
     if best_total and len(path) < len(due):
         absent = "\n".join(set(goal).difference(best.lines))
         for edit in due:
@@ -181,8 +191,8 @@ def _applied(state: _State, edit: Edit, index: int, number: int, distance: _Dist
         for start, end, lines in _places(after, change):
             removed = after.lines[start:end]
             marks = [Mark(index, "script" if change.scripted else "replay", number)] * len(lines)
-            for left, right in aligned(removed, lines):
-                marks[right] = after.marks[start + left]
+            for source, target in aligned(removed, lines):
+                marks[target] = after.marks[start + source]
             distance.change(removed, lines)
             after = _State(
                 after.lines[:start] + tuple(lines) + after.lines[end:],
@@ -197,7 +207,7 @@ def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]
     if change.kind == "write":
         yield 0, len(lines), split(new)
     elif change.kind == "insert":
-        if change.scripted:  # of the others, only the program knows where
+        if change.scripted:  # of the target_counts, only the program knows where
             yield len(lines), len(lines), split(new)
     elif change.every:
         if old in state.text:
@@ -234,38 +244,38 @@ def split(text: str) -> list[str]:
 # --- alignment
 
 
-def aligned(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
+def aligned(source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs of equal lines, in order: common ends, lines that are unique on both sides, then longest subsequences."""
     pairs: list[tuple[int, int]] = []
-    stretches = [(0, len(left), 0, len(right))]
+    stretches = [(0, len(source), 0, len(target))]
     while stretches:
         start, end, first, last = stretches.pop()
-        while start < end and first < last and left[start] == right[first]:
+        while start < end and first < last and source[start] == target[first]:
             pairs.append((start, first))
             start, first = start + 1, first + 1
-        while start < end and first < last and left[end - 1] == right[last - 1]:
+        while start < end and first < last and source[end - 1] == target[last - 1]:
             end, last = end - 1, last - 1
             pairs.append((end, last))
         if start == end or first == last:
             continue
-        anchors = _anchors(left, right, start, end, first, last)
+        anchors = _anchors(source, target, start, end, first, last)
         if anchors:
             for anchor in [*anchors, (end, last)]:
                 stretches.append((start, anchor[0], first, anchor[1]))
                 start, first = anchor[0] + 1, anchor[1] + 1
             pairs += anchors
         elif end - start <= _STRETCH and last - first <= _STRETCH:
-            pairs += _longest(left, right, start, end, first, last)
+            pairs += _longest(source, target, start, end, first, last)
     return sorted(pairs)
 
 
 def _anchors(
-    left: Sequence[str], right: Sequence[str], start: int, end: int, first: int, last: int
+    source: Sequence[str], target: Sequence[str], start: int, end: int, first: int, last: int
 ) -> list[tuple[int, int]]:
     """Lines that stand once on both sides, as many as are in the same order."""
-    counts, others = Counter(left[start:end]), Counter(right[first:last])
-    places = {right[at]: at for at in range(first, last) if others[right[at]] == 1}
-    unique = [(at, places[left[at]]) for at in range(start, end) if counts[left[at]] == 1 and left[at] in places]
+    counts, target_counts = Counter(source[start:end]), Counter(target[first:last])
+    places = {target[at]: at for at in range(first, last) if target_counts[target[at]] == 1}
+    unique = [(at, places[source[at]]) for at in range(start, end) if counts[source[at]] == 1 and source[at] in places]
     return _rising(unique)
 
 
@@ -274,10 +284,10 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     tails: list[int] = []
     ends: list[int] = []
     previous: list[int] = []
-    for at, (_, right) in enumerate(pairs):
-        place = bisect_left(tails, right)
+    for at, (_, target) in enumerate(pairs):
+        place = bisect_left(tails, target)
         previous.append(ends[place - 1] if place else -1)
-        tails[place : place + 1] = [right]
+        tails[place : place + 1] = [target]
         ends[place : place + 1] = [at]
     chain: list[tuple[int, int]] = []
     at = ends[-1] if ends else -1
@@ -288,23 +298,23 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _longest(
-    left: Sequence[str], right: Sequence[str], start: int, end: int, first: int, last: int
+    source: Sequence[str], target: Sequence[str], start: int, end: int, first: int, last: int
 ) -> list[tuple[int, int]]:
     """A longest common subsequence."""
     width = last - first
     rows: list[list[int]] = [[0] * (width + 1)]
     for at in range(end - 1, start - 1, -1):
-        below, row, line = rows[-1], [0] * (width + 1), left[at]
+        below, row, line = rows[-1], [0] * (width + 1), source[at]
         for column in range(width - 1, -1, -1):
             row[column] = (
-                below[column + 1] + 1 if line == right[first + column] else max(below[column], row[column + 1])
+                below[column + 1] + 1 if line == target[first + column] else max(below[column], row[column + 1])
             )
         rows.append(row)
     rows.reverse()
     pairs = []
     down, along = 0, 0
     while down < end - start and along < width:
-        if left[start + down] == right[first + along]:
+        if source[start + down] == target[first + along]:
             pairs.append((start + down, first + along))
             down, along = down + 1, along + 1
         elif rows[down + 1][along] >= rows[down][along + 1]:
@@ -314,10 +324,10 @@ def _longest(
     return pairs
 
 
-def _gaps(pairs: Sequence[tuple[int, int]], left: int, right: int) -> Iterator[tuple[range, range]]:
-    """The stretches between pairs that have lines on the right, with those on the left, perhaps none."""
+def _gaps(pairs: Sequence[tuple[int, int]], source: int, target: int) -> Iterator[tuple[range, range]]:
+    """The stretches between pairs that have lines on the target, with those on the source, perhaps none."""
     start, first = 0, 0
-    for end, last in [*pairs, (left, right)]:
+    for end, last in [*pairs, (source, target)]:
         if first < last:
             yield range(start, end), range(first, last)
         start, first = end + 1, last + 1
@@ -331,33 +341,33 @@ def _laid_out(
 ) -> Iterator[tuple[int, int]]:
     """(line before, line after) where only the layout differs: the same tokens, perhaps on more lines or fewer."""
     for gap, new in _gaps(pairs, len(before), len(after)):
-        left, right = _tokens(before, gap), _tokens(after, new)
-        whole = aligned(list(map("".join, left.values())), list(map("".join, right.values())))
-        rows, columns = list(left), list(right)
-        yield from ((rows[row], columns[column]) for row, column in whole)
-        for row_gap, column_gap in _gaps(whole, len(rows), len(columns)):
+        source, target = _tokens(before, gap), _tokens(after, new)
+        line_pairs = aligned(list(map("".join, source.values())), list(map("".join, target.values())))
+        rows, columns = list(source), list(target)
+        yield from ((rows[row], columns[column]) for row, column in line_pairs)
+        for row_gap, column_gap in _gaps(line_pairs, len(rows), len(columns)):
             yield from _wrapped(
-                [(token, row) for at in row_gap for row in (rows[at],) for token in left[row]],
-                [(token, column) for at in column_gap for column in (columns[at],) for token in right[column]],
+                [(token, row) for at in row_gap for row in (rows[at],) for token in source[row]],
+                [(token, column) for at in column_gap for column in (columns[at],) for token in target[column]],
             )
 
 
-def _wrapped(left: Sequence[tuple[str, int]], right: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int]]:
+def _wrapped(source: Sequence[tuple[str, int]], target: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int]]:
     """As `_laid_out`, of tokens with their lines, where lines were parted or joined."""
-    token_pairs = aligned([token for token, _ in left], [token for token, _ in right])
+    token_pairs = aligned([token for token, _ in source], [token for token, _ in target])
     partner = {column: row for row, column in token_pairs}
     used = dict(token_pairs)
-    for at, (first, last) in _spans(right).items():
+    for at, (first, last) in _spans(target).items():
         rows = [partner.get(column, -1) for column in range(first, last)]
         if rows[0] < 0 or rows != list(range(rows[0], rows[0] + len(rows))):
             continue
-        if _meets(left, used, rows[0], first, -1) and _meets(left, used, rows[-1], last - 1, 1):
-            owners = Counter(left[row][1] for row in rows)
+        if _meets(source, used, rows[0], first, -1) and _meets(source, used, rows[-1], last - 1, 1):
+            owners = Counter(source[row][1] for row in rows)
             yield owners.most_common(1)[0][0], at
 
 
 def _tokens(lines: Sequence[str], which: range) -> dict[int, list[str]]:
-    """The tokens of these lines that count, by line; lines that have none are left out."""
+    """The tokens of these lines that count, by line; lines that have none are source out."""
     by_line = {at: [token for token in _TOKEN.findall(lines[at][:_WIDE]) if token not in _LAYOUT] for at in which}
     return {at: tokens for at, tokens in by_line.items() if tokens}
 
@@ -371,11 +381,11 @@ def _spans(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
 
 
 def _meets(tokens: Sequence[tuple[str, int]], used: dict[int, int], row: int, column: int, step: int) -> bool:
-    """Whether a line ends where a former one did, or goes on in the next: nothing was taken out of it."""
-    beside = row + step
-    if not 0 <= beside < len(tokens) or tokens[beside][1] != tokens[row][1]:
+    """Whether a line ends where a former one did, or goes on in the next: nothing was length out of it."""
+    neighbour = row + step
+    if not 0 <= neighbour < len(tokens) or tokens[neighbour][1] != tokens[row][1]:
         return True
-    return used.get(beside) == column + step
+    return used.get(neighbour) == column + step
 
 
 # --- by text
@@ -404,17 +414,17 @@ def _by_text(
             if change.old and change.old not in change.new and change.old in text and change.new not in text:
                 continue  # not made yet
             old = [line.strip() for line in split(change.old)]
-            own = set(range(len(new))) - {right for _, right in aligned(old, new)}
+            own = set(range(len(new))) - {target for _, target in aligned(old, new)}
             fresh = {at for at in own if new[at] and new[at] not in old}
             runs = list(_runs(new, stripped, marks))
-            if sum(left in fresh for run in runs for left, _ in run) < share * len(fresh):
+            if sum(source in fresh for run in runs for source, _ in run) < share * len(fresh):
                 continue
             for run in runs:
-                if sum(_letters(new[left]) for left, _ in run if left in fresh) < _TELLING:
+                if sum(_letters(new[source]) for source, _ in run if source in fresh) < _TELLING:
                     continue
-                for left, right in run:
-                    if left in own and marks[right] is None:
-                        marks[right] = Mark(edit, "script" if change.scripted else "text", number)
+                for source, target in run:
+                    if source in own and marks[target] is None:
+                        marks[target] = Mark(edit, "script" if change.scripted else "text", number)
 
 
 def _runs(new: Sequence[str], lines: Sequence[str], marks: Sequence[Mark | None]) -> Iterator[list[tuple[int, int]]]:
@@ -449,7 +459,7 @@ def _by_script(
         if edit.script
         and edit.ended >= since - SLACK
         # One that is not over yet can only be in it if it made the commit itself.
-        and (edit.begun if "commit" in edit.script else edit.ended) <= version.committed + 1
+        and (edit.started if "commit" in edit.script else edit.ended) <= version.committed + 1
     ]
     if not scripts:
         return
@@ -480,7 +490,7 @@ def _wrote(script: str, line: str, former: Sequence[str]) -> bool:
     return False
 
 
-def _common(left: str, right: str) -> int:
+def _common(source: str, target: str) -> int:
     """How many characters two texts begin with together."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
+    pairs = enumerate(zip(source, target, strict=False))
+    return next((at for at, (letter, match) in pairs if letter != match), min(len(source), len(target)))

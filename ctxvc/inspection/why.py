@@ -66,7 +66,7 @@ class Line(NamedTuple):
     version: int
     possible: tuple[RecordedEdit, ...] = ()
     #: Other calls that wrote the same text, for a line of some length.
-    others: tuple[RecordedEdit, ...] = ()
+    alternatives: tuple[RecordedEdit, ...] = ()
     #: No call explains the line here, but one has its text, white space apart.
     doubtful: bool = False
 
@@ -94,14 +94,14 @@ def recorded_edits(
         place = body.places[0]
         if not concerned:
             continue
-        made, text = changes(data, place.row.ext), script(data, place.row.ext)
-        if not (made or text) or (not text and clock.failed(place)):
+        own_changes, text = changes(data, place.row.ext), script(data, place.row.ext)
+        if not (own_changes or text) or (not text and clock.failed(place)):
             continue
         for name in concerned:
-            own = tuple(change for change in made if same_file(change.path, name))
+            own = tuple(change for change in own_changes if same_file(change.path, name))
             if own or (text and PurePath(name).name in text):
-                begun, ended = clock.span(place)
-                edits[name].append(RecordedEdit(place, own[0].path if own else "", Edit(own, begun, ended, text)))
+                started, ended = clock.span(place)
+                edits[name].append(RecordedEdit(place, own[0].path if own else "", Edit(own, started, ended, text)))
     for own_edits in edits.values():
         own_edits.sort(key=lambda edit: (edit.edit.ended, edit.place.session, edit.place.row.number))
     return edits
@@ -109,14 +109,14 @@ def recorded_edits(
 
 def first_edit(edits: Sequence[RecordedEdit]) -> int | None:
     """When the first of these was begun, less what clocks may differ; None if there is none."""
-    return min(edit.edit.begun for edit in edits) - SLACK if edits else None
+    return min(edit.edit.started for edit in edits) - SLACK if edits else None
 
 
 def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> list[Line]:
     """Each line of the newest version, with the call that made it. Raises: ValueError without a version."""
     versions = [Version(tuple(split(version.text)), version.authored, version.committed) for version in history]
     # A file whose first version is no older than the first edit of it may be an edit's from its first line on.
-    begins = any(edit.edit.begun <= history[0].committed + SLACK for edit in edits)
+    begins = any(edit.edit.started <= history[0].committed + SLACK for edit in edits)
     if begins:
         versions.insert(0, Version((), 0, 0))
     marks = lineage(versions, [edit.edit for edit in edits])
@@ -129,11 +129,11 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
     lines = []
     for text, mark in zip(versions[-1].lines, marks, strict=True):
         own = edits[mark.edit] if mark.edit >= 0 else None
-        others = tuple(edit for edit in wrote.get(text.strip(), ()) if edit is not own)
+        alternatives = tuple(edit for edit in wrote.get(text.strip(), ()) if edit is not own)
         possible = tuple(edits[at] for at in mark.scripts)
         squeezed = _squeezed(text)
         doubtful = own is None and len(squeezed) >= _TELLING and squeezed in everything
-        lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, others, doubtful))
+        lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, alternatives, doubtful))
     return lines
 
 

@@ -60,14 +60,14 @@ def _entries(folder: Path, name: str, revision: str) -> list[tuple[FileVersion, 
     )  # fmt: skip
     entries = []
     for part in (output or b"").split(b"\x01")[1:]:
-        head, *fields = os.fsdecode(part).split("\0")
-        words = head.split()
-        if len(words) != 3 or len(fields) < 2:
+        head, *statuses = os.fsdecode(part).split("\0")
+        fields = head.split()
+        if len(fields) != 3 or len(statuses) < 2:
             continue
-        commit, authored, committed = words
-        paths = [field for field in fields[1:] if field]
+        commit, authored, committed = fields
+        paths = [path for path in statuses[1:] if path]
         at = FileVersion(commit, _seconds(authored), _seconds(committed), paths[-1] if paths else name, "")
-        entries.append((at, not fields[0].strip().startswith("D")))
+        entries.append((at, not statuses[0].strip().startswith("D")))
     return entries
 
 
@@ -87,11 +87,11 @@ def _texts(folder: Path, names: Sequence[str]) -> Iterator[str]:
         end = output.find(b"\n", at)
         if end < 0:
             return
-        words = output[at:end].split()
+        fields = output[at:end].split()
         at = end + 1
-        if len(words) == 3 and words[1] in (b"blob", b"tree", b"commit", b"tag") and words[2].isdigit():
-            size = int(words[2])
-            text = output[at : at + size] if words[1] == b"blob" and size <= LARGEST else b""
+        if len(fields) == 3 and fields[1] in (b"blob", b"tree", b"commit", b"tag") and fields[2].isdigit():
+            size = int(fields[2])
+            text = output[at : at + size] if fields[1] == b"blob" and size <= LARGEST else b""
             at += size + 1
             yield "" if b"\0" in text[:8_000] else text.decode("utf-8", "replace")
         else:
@@ -113,5 +113,5 @@ def patch_id(folder: Path, commit: str) -> str:
     if not folder.is_dir():
         return ""
     patch = of_project(folder, "diff-tree", "-p", "--root", "--no-color", commit)
-    words = (of_project(folder, "patch-id", "--stable", data=patch) or b"").split() if patch else []
-    return os.fsdecode(words[0]) if words else ""
+    fields = (of_project(folder, "patch-id", "--stable", data=patch) or b"").split() if patch else []
+    return os.fsdecode(fields[0]) if fields else ""

@@ -34,6 +34,8 @@ FOLDER = "links"
 FRESH = 86_400
 #: Links are mostly made within this many seconds of the code commit, when the newest step is still the same.
 _SOON = 30
+#: The most commits that a link names as those which an amend or a rebase replaced by one.
+_MOST_REPLACED = 100
 #: The most files that a link names; of the others it has only the number.
 MOST_FILES = 500
 _TRIES = 3
@@ -78,7 +80,10 @@ def take(store: Store) -> int:
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = links_inbox.pending(store.path)
-        links = [link for _, posted in waiting if posted and (link := _link(store, posted))]
+        links: list[Link] = []
+        for _, posted in waiting:
+            if posted and (link := _rewritten(store, posted, links) if posted.replaces else _link(store, posted)):
+                links.append(link)
         count = _write(store, lock, links)
         for path, posted in waiting:
             if posted:
@@ -185,6 +190,25 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
     )
 
 
+def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | None:
+    """The link of a commit that was made of others: its own if it has one, else the newest of theirs."""
+    replaced = tuple(filter(links_inbox.COMMIT.fullmatch, posted.replaces.split()[:_MOST_REPLACED]))
+    by_id = {link.commit: link for link in new}
+    own, *theirs = (by_id.get(name) or _read(store, name) for name in (posted.commit, *reversed(replaced)))
+    base = own or next(filter(None, theirs), None)
+    if base is None:
+        return None
+    files = code_history.changed(Path(posted.folder), posted.commit)
+    return msgspec.structs.replace(
+        base,
+        commit=posted.commit,
+        files=tuple(files[:MOST_FILES]),
+        more=max(0, len(files) - MOST_FILES),
+        patch=code_history.patch_id(Path(posted.folder), posted.commit),
+        replaces=replaced,
+    )
+
+
 def _fresh(store: Store, tip: str, time: str) -> bool:
     return epoch(time, 0) - revision.entry(store, tip).time < FRESH
 
@@ -199,9 +223,16 @@ def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
 
 
 def _write(store: Store, lock: int, links: Sequence[Link]) -> int:
-    """Adds the links to the branch, in one commit; existing ones stay as they are. Returns the number added."""
+    """Adds the links to the branch, in one commit. Returns the number added.
+
+    Existing ones stay as they are, but that one gets to know which commits it replaces.
+    """
     for attempt in range(_TRIES):
-        new = {link.commit: link for link in links if not _read(store, link.commit)}
+        new = {
+            link.commit: link
+            for link in links
+            if (former := _read(store, link.commit)) is None or (link.replaces and former.replaces != link.replaces)
+        }
         if not new:
             return 0
         try:

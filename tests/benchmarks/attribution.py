@@ -34,7 +34,7 @@ from ctxvc.store.store import create
 
 #: What the script does besides committing, by the name of its row in the table.
 SCENARIOS: dict[str, frozenset[str]] = {
-    "commits, no person": frozenset(),
+    "commits": frozenset(),
     "a person's edits": frozenset({"human"}),
     "and layout": frozenset({"human", "layout"}),
     "and amend": frozenset({"human", "amend"}),

@@ -72,7 +72,8 @@ ASKED = {
     "ctxvc.compact/1": ["compact"],
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
     "ctxvc.install_hooks/1": ["install", "git-hooks"],
-    "ctxvc.why/1": ["why", LINKED],
+    "ctxvc.why/2": ["why", LINKED],
+    "ctxvc.why_file/1": ["why", "app.py"],
     "ctxvc.doctor/1": ["doctor"],
     "ctxvc.replay/1": ["replay", "demo", "--compare", "default,window", "--budget", "8k", "--no-store", "--jobs", "1"],
 }

@@ -153,7 +153,7 @@ def test_the_other_origins_of_a_commit_are_listed_with_their_lines(run: Run, app
     told = why(run, app, name)
 
     assert (told["origin"], told["count"], told["total"]) == ("agent", 2, 3)
-    assert told["others"] == [{"origin": "human", "session": "", "scope": "", "step": 0, "lines": 1}]
+    assert told["alternatives"] == [{"origin": "human", "session": "", "scope": "", "step": 0, "lines": 1}]
     assert "66 %" in run("why", name, folder=app).stdout
 
 
@@ -170,7 +170,7 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
         ("agent", "work", 2, [[3, 4]]),
         ("human", "", 1, [[1, 1]]),
     ]
-    assert told["conversations"][0]["asked"] == "Add a login"
+    assert told["conversations"][0]["request"] == "Add a login"
     assert [(each["line"], each["origin"]) for each in told["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
     shown = run("why", "src/login.py", folder=app).stdout
     assert "3–4" in shown and "work/main" in shown and "human" in shown

@@ -62,9 +62,9 @@ class Origin(NamedTuple):
     @property
     def edits(self) -> list[tuple[RecordedEdit, int]]:
         """Each edit that made some of the lines, and how many."""
-        made = {line.edit.place.address: line.edit for _, _, line in self.lines if line.edit}
+        by_address = {line.edit.place.address: line.edit for _, _, line in self.lines if line.edit}
         counts = Counter(line.edit.place.address for _, _, line in self.lines if line.edit)
-        return [(edit, counts[address]) for address, edit in made.items()]
+        return [(edit, counts[address]) for address, edit in by_address.items()]
 
     @property
     def newest(self) -> RecordedEdit | None:
@@ -121,7 +121,7 @@ def _blame(folder: Path, store: Store, code: Code) -> WhyFile:
                 scope=origin.scope,
                 step=step.step if step else 0,
                 time=iso(step.ended) if step else "",
-                asked=_words(store, step) if step else "",
+                request=_request(store, step) if step else "",
                 count=len(origin.lines),
                 share=len(origin.lines) / len(spoken),
                 ranges=_ranges([number for _, number, _ in origin.lines], lines),
@@ -143,7 +143,7 @@ def _blame(folder: Path, store: Store, code: Code) -> WhyFile:
     )
 
 
-def _words(store: Store, step: origins.Step) -> str:
+def _request(store: Store, step: origins.Step) -> str:
     """The beginning of what a person asked for in the turn."""
     stored = StoredSession.open(store, step.session, step.scope)
     stored.leave()
@@ -175,7 +175,7 @@ def _blame_lines(output: Output, answer: WhyFile) -> Iterator[str]:
                 item.step if item.session else "",
                 Timestamp(item.time) if item.time else "",
                 ", ".join(ranges[:6]) + (", …" if len(ranges) > 6 else ""),
-                item.asked,
+                item.request,
             ]
         )
     columns = [
@@ -220,7 +220,9 @@ def _answer(folder: Path, store: Store, code: Code, target: str) -> Why:
         count=len(best.lines),
         total=len(chosen),
         committed=committed,
-        others=_others(ranked, [edit for _, _, line in chosen[:1] for edit in line.others] if code.number else []),
+        alternatives=_alternatives(
+            ranked, [edit for _, _, line in chosen[:1] for edit in line.alternatives] if code.number else []
+        ),
     )
     newest = best.newest
     return _with_step(store, answer, origins.step_of(store, newest.place), best) if newest else answer
@@ -272,19 +274,19 @@ def _basis(origin: Origin, total: int) -> str:
     return which + evidence[_evidence(origin)]
 
 
-def _others(ranked: Sequence[Origin], alternatives: Sequence[RecordedEdit]) -> list[WhyOther]:
-    others = [
+def _alternatives(ranked: Sequence[Origin], edits: Sequence[RecordedEdit]) -> list[WhyOther]:
+    items = [
         WhyOther(
             origin=origin.origin, session=origin.session, scope=origin.scope,
             step=origin.newest.place.row.step if origin.newest else 0, lines=len(origin.lines),
         )
         for origin in ranked[1:]
     ]  # fmt: skip
-    others += [
+    items += [
         WhyOther(origin="agent", session=edit.place.session, scope=edit.place.scope, step=edit.place.row.step, lines=1)
-        for edit in alternatives
+        for edit in edits
     ]
-    return others[:_MOST_OTHERS]
+    return items[:_MOST_OTHERS]
 
 
 def _file_lines(folder: Path, store: Store, code: Code) -> list[Line]:
@@ -440,15 +442,15 @@ def _lines(output: Output, answer: Why) -> Iterator[str]:
                 [[call.address, call.step, call.tool, call.path, call.lines] for call in answer.calls],
             )
         )  # fmt: skip
-    if answer.others:
+    if answer.alternatives:
         yield ""
         rows: list[list[Cell]] = [
             [
-                f"{other.session}/{other.scope}" if other.session else _PEOPLE[other.origin],
-                other.step or "",
-                other.lines,
+                f"{item.session}/{item.scope}" if item.session else _PEOPLE[item.origin],
+                item.step or "",
+                item.lines,
             ]
-            for other in answer.others
+            for item in answer.alternatives
         ]
         columns = [Column("others", least=12), Column("step", right=True), Column("lines", right=True)]
         yield from output.table_lines(Table(columns, rows))
@@ -529,7 +531,7 @@ class Why(Answer, frozen=True, kw_only=True, tag="ctxvc.why/2"):
     count: Annotated[int, described("lines of that origin")]
     total: Annotated[int, described("lines with text that the commit brought to files with recorded calls, or 1")]
     committed: WhyCommitted
-    others: Annotated[list[WhyOther], described("other origins, that of most lines first; at most 8")]
+    alternatives: Annotated[list[WhyOther], described("other origins, that of most lines first; at most 8")]
     session: Annotated[str, described("the conversation; empty where it is no agent's, as is all below")] = ""
     scope: str = ""
     step: Annotated[int, described("the newest that made some of the lines")] = 0
@@ -549,7 +551,7 @@ class WhyConversation(Item, frozen=True, kw_only=True):
     scope: str
     step: Annotated[int, described("the newest that made one of them")]
     time: Annotated[str, described("of that step, ISO 8601")]
-    asked: Annotated[str, described("the beginning of what a person asked for in its turn")]
+    request: Annotated[str, described("the beginning of what a person asked for in its turn")]
     count: Annotated[int, described("lines, those without text left out")]
     share: Annotated[float, described("of the file's lines, 0 to 1")]
     ranges: Annotated[list[tuple[int, int]], described("first and last line of each stretch")]
