@@ -130,7 +130,7 @@ def _next(
 class _Distance:
     """How far a text is from another, by its lines whatever their order; kept up to date in what changes.
 
-    A line that it lacks counts twice: a later edit can take one away that is too many.
+    Of two texts as far from it, the one that lacks fewer lines is nearer: a later edit can take one away.
     """
 
     def __init__(self, lines: Iterable[str], goal: Iterable[str]) -> None:
@@ -147,7 +147,7 @@ class _Distance:
 
 
 def _cost(surplus: int) -> int:
-    return surplus if surplus > 0 else -2 * surplus
+    return 1_000 * surplus if surplus > 0 else -1_001 * surplus
 
 
 def _replayed(

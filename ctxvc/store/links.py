@@ -191,13 +191,18 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
 
 
 def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | None:
-    """The link of a commit that was made of others: its own if it has one, else the newest of theirs."""
+    """The link of a commit that was made of others: the newest by a host, else its own, else the newest of theirs.
+
+    A rebase runs `post-commit`, too, so its own can be that of whoever rebased.
+    """
     replaced = tuple(filter(links_inbox.COMMIT.fullmatch, posted.replaces.split()[:_MOST_REPLACED]))
     by_id = {link.commit: link for link in new}
-    own, *theirs = (by_id.get(name) or _read(store, name) for name in (posted.commit, *reversed(replaced)))
-    base = own or next(filter(None, theirs), None)
-    if base is None:
+    candidates = [
+        link for name in (posted.commit, *reversed(replaced)) if (link := by_id.get(name) or _read(store, name))
+    ]
+    if not candidates:
         return None
+    base = next((link for link in candidates if link.recording), candidates[0])
     files = code_history.changed(Path(posted.folder), posted.commit)
     return msgspec.structs.replace(
         base,

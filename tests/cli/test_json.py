@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import shlex
 import shutil
 from collections.abc import Callable
@@ -94,6 +95,9 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
     if LINKED in words:
         links_inbox.post(project / FOLDER, CodeCommit(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
+    if tag == "ctxvc.why_file/1":
+        (project / "app.py").write_text("a + b\n")
+        subprocess.run(["git", "init", "-q", str(project)], check=True)
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)

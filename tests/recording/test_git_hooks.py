@@ -173,7 +173,10 @@ def test_an_amended_or_rebased_commit_keeps_its_link_with_and_without_the_hook(s
     in_git(project, "rebase", "-q", "onto")
     rebased = in_git(project, "rev-parse", "HEAD").stdout.strip()
 
-    link = linked(store, rebased)
+    until = time.monotonic() + 30
+    while not (link := linked(store, rebased)).replaces:  # git runs `post-commit` first
+        assert time.monotonic() < until, log.entries(store.path)
+        time.sleep(0.05)
 
     assert rebased != made and (link.recording, link.replaces, link.files) == ("a-session", (made,), ("b.py",))
     (project / ".git" / "hooks" / "post-rewrite").unlink()
