@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
