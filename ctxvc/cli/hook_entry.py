@@ -9,6 +9,8 @@ from pathlib import Path
 
 #: The longest event that is read, in bytes; some include a tool's result.
 _MOST = 64 * 1024 * 1024
+#: Characters that are read of what git tells of a rebase.
+_MOST_LINES = 1024 * 1024
 
 
 #: The one event whose answer counts: it may stop a push.
@@ -31,11 +33,14 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
         record(arguments[1:], env, COMMAND_LINE)
         return 0
-    if event in ("post-commit", "link"):
+    if event in ("post-commit", "post-rewrite", "link"):
         from ctxvc.recording import git_hooks
 
         if event == git_hooks.LINK:
             git_hooks.link(arguments[1:])
+        elif event == git_hooks.REWRITE:
+            lines = sys.stdin.read(_MOST_LINES).splitlines() if sys.stdin else []
+            git_hooks.after_rewrite(lines, env, Path.cwd(), answering.SESSIONS)
         else:
             git_hooks.after_commit(arguments[1:], env, Path.cwd(), answering.SESSIONS)
         return 0

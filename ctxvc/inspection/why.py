@@ -1,11 +1,13 @@
-"""why: the step of a session that a code commit, or a line of code, came from.
+"""why: the calls of recorded sessions that made the lines of a file, or of a commit, and the conversation around them.
 
-A link says so. Where there is none, it is looked for by its text, in what the calls of all sessions wrote.
+The calls that changed the file are replayed between its versions (`inspection.lineage`). Which session was current, or
+ran the commit, decides nothing: it is only reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import PurePath
 from typing import NamedTuple
@@ -14,25 +16,16 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
-from ctxvc.inspection.edits import Write, needle, same_file, writes
-from ctxvc.store.git.fast_import import epoch
-from ctxvc.store.links import Link, every, step_of, steps
+from ctxvc.inspection.edits import Change, changes, needle, same_file, script
+from ctxvc.inspection.lineage import SLACK, Edit, Evidence, Version, lineage, split
+from ctxvc.store.code_history import FileVersion
+from ctxvc.store.links import Step as StoredStep
+from ctxvc.store.links import steps
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: A line of fewer characters than this says nothing of where it came from.
-TELLING = 6
-#: Seconds by which the clock of a recording and that of git may differ.
-_SLACK = 60
-_MOST_WANTED = 400
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that wrote a file of the commit. `path` is as it names it, `lines` counts the sought lines in its text."""
-
-    place: Place
-    path: str
-    lines: int
+_TELLING = 6
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,194 +40,163 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     turn: int
     commit: str
+    ended: int
     asked: tuple[Row, ...]
     replied: tuple[Row, ...]
     notes: tuple[Row, ...]
-    calls: tuple[Call, ...]
 
 
-class Sought(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines sought by their text in files of the project, all written before `time` (since 1970).
+class RecordedEdit(NamedTuple):
+    """A call on a file, where it stands, and the path that it gives."""
 
-    Without a time, the newest step that wrote them is sought.
+    place: Place
+    path: str
+    edit: Edit
+
+
+class Line(NamedTuple):
+    """A line of a file and where it is from: `edit` is None where no call explains it.
+
+    `version` is the number of the version in which it came. `possible` are scripts of that time that name the file.
     """
 
-    lines: Mapping[str, frozenset[str]]
-    time: int | None = None
+    text: str
+    edit: RecordedEdit | None
+    evidence: Evidence
+    version: int
+    possible: tuple[RecordedEdit, ...] = ()
+    #: Other calls that wrote the same text, for a line of some length.
+    alternatives: tuple[RecordedEdit, ...] = ()
+    #: No call explains the line here, but one has its text, white space apart.
+    doubtful: bool = False
 
     @property
-    def count(self) -> int:
-        return sum(map(len, self.lines.values()))
+    def by_person(self) -> bool:
+        """Whether it came after calls of this file were recorded, and none of them can have made it."""
+        return self.edit is None and self.evidence == "none" and not self.possible and not self.doubtful
 
 
-class ByText(NamedTuple):
-    """The step whose calls wrote most of the sought lines: `found` of them."""
+def recorded_edits(
+    store: Store, sessions: Iterable[str], files: Collection[str], progress: Callable[[int], None] = lambda _: None
+) -> dict[str, list[RecordedEdit]]:
+    """For each of these files of the project, the calls that changed it or may have, in the order they were made.
 
-    step: Step
-    found: int
-
-
-def sought_lines(lines: Mapping[str, Iterable[str]], time: int | None) -> Sought:
-    """The lines that say something, white space around them left out; not more than a bounded number."""
-    by_file: dict[str, frozenset[str]] = {}
-    room = _MOST_WANTED
-    for file, file_lines in lines.items():
-        telling = dict.fromkeys(line for line in map(str.strip, file_lines) if len(line) >= TELLING and needle(line))
-        if chosen := list(telling)[:room]:
-            by_file[file] = frozenset(chosen)
-            room -= len(chosen)
-    return Sought(lines=by_file, time=time)
-
-
-# --- by a link
-
-
-def linked(store: Store, link: Link, lines: Mapping[str, frozenset[str]]) -> Step | None:
-    """The step of a link, with the calls that wrote these files; None if its session is not in the store.
-
-    `lines` are those of each file whose number a call is told with.
+    A call that failed is left out, except a shell's, which may have done a part. Raises: Damaged.
     """
-    session, scope = _where(store, link)
-    if not session:
-        return None
-    stored = _opened(store, session, scope)
-    others = [
-        link_before
-        for link_before in every(store)
-        if link_before.time < link.time and _where(store, link_before) == (session, scope)
-    ]
-    oldest = min(epoch(link_before.time, 0) for link_before in (*others, link))
-    steps_since = list(takewhile(lambda step: step.ended >= oldest, steps(store, stored.tip(scope))))
-    newest = stored.ledger(scope).meta.counters.step
-    step = step_of(link, steps_since, newest)
-    since: dict[str, int] = {}
-    for link_before in others:
-        since.update(
-            {name: max(since.get(name, 0), step_of(link_before, steps_since, newest)) for name in link_before.files}
-        )
-
-    def belongs(row: Row, name: str) -> bool:
-        # What an earlier commit of the file took is that one's.
-        return since.get(name, 0) < row.step <= step
-
-    return _step(stored, scope, step, list(_calls(stored, scope, lines, belongs)))
-
-
-def _where(store: Store, link: Link) -> tuple[str, str]:
-    """Session and scope, as they are now; a recording may have come into the store after its code commit."""
-    session = link.session if store.tips(link.session) else ""
-    if link.recording:
-        session = store.session_of(link.host, link.recording) or session
-    if not session:
-        return "", ""
-    return session, link.scope if link.scope in store.tips(session) else store.current_scope(session)
-
-
-def _calls(
-    stored: StoredSession, scope: str, sought: Mapping[str, frozenset[str]], belongs: Callable[[Row, str], bool]
-) -> Iterator[Call]:
-    for row in stored.ledger(scope).rows():
-        if row.kind != "tool_use" or not any(belongs(row, name) for name in sought):
+    needles = {name: needle(PurePath(name).name) for name in files}
+    opened = {name: _opened(store, name) for name in sessions}
+    stored = bodies(((session, session.scopes()) for session in opened.values()), lambda row: row.kind == "tool_use")
+    clock = _Clock(store, opened)
+    edits: dict[str, list[RecordedEdit]] = {name: [] for name in files}
+    for body, data in read(store, stored):
+        progress(len(data))
+        concerned = [name for name, part in needles.items() if part in data]
+        place = body.places[0]
+        if not concerned:
             continue
-        hits = [
-            (len(lines), write.path)
-            for name, write, lines in _hits(writes(stored.body(row, scope), row.ext), sought)
-            if write.path and same_file(write.path, name) and belongs(row, name)
-        ]
-        if hits:
-            count, path = max(hits)
-            yield Call(place=Place(stored.name, scope, row), path=path, lines=count)
-
-
-# --- by text
-
-
-def by_text(store: Store, sessions: Sequence[str], sought: Sought, progress: Callable[[int], None]) -> ByText | None:
-    """The step, among these sessions, whose calls wrote the sought lines; None if no call did. Raises: Damaged."""
-    needles = [needle(line) for lines in sought.lines.values() for line in lines]
-    if not needles:
-        return None
-    writers = {name: _opened(store, name) for name in sessions}
-    stored = bodies(
-        ((stored_body, stored_body.scopes()) for stored_body in writers.values()), lambda row: row.kind == "tool_use"
-    )
-    by_scope: dict[tuple[str, str], list[tuple[Call, frozenset[str], bool]]] = {}
-    for stored_body, body in read(store, stored):
-        progress(len(body))
-        if not any(part in body for part in needles):
+        own_changes, text = changes(data, place.row.ext), script(data, place.row.ext)
+        if not (own_changes or text) or (not text and clock.failed(place)):
             continue
-        place = stored_body.places[0]
-        hits = [hit for hit in _hits(writes(body, place.row.ext), sought.lines) if hit[2]]
-        if hits:
-            name, write, _ = max(hits, key=lambda hit: (same_file(hit[1].path, hit[0]), len(hit[2])))
-            lines = frozenset(line for _, _, lines_written in hits for line in lines_written)
-            call = Call(place=place, path=write.path, lines=len(lines))
-            scope_calls = by_scope.setdefault((place.session, place.scope), [])
-            scope_calls.append((call, lines, same_file(write.path, name)))
-    if not by_scope:
-        return None
-    return _best(store, writers, by_scope, sought)
+        for name in concerned:
+            own = tuple(change for change in own_changes if same_file(change.path, name))
+            if own or (text and PurePath(name).name in text):
+                started, ended = clock.span(place)
+                edits[name].append(RecordedEdit(place, own[0].path if own else "", Edit(own, started, ended, text)))
+    for own_edits in edits.values():
+        own_edits.sort(key=lambda edit: (edit.edit.ended, edit.place.session, edit.place.row.number))
+    return edits
 
 
-def _best(
-    store: Store,
-    writers: Mapping[str, StoredSession],
-    by_scope: Mapping[tuple[str, str], Sequence[tuple[Call, frozenset[str], bool]]],
-    sought: Sought,
-) -> ByText:
-    """The scope in which most was written, to a file of that name if there is one; there the newest step in time."""
-    until = None if sought.time is None else sought.time + _SLACK
-    ranked: list[tuple[tuple[bool, int, bool, int], str, str, int, list[Call]]] = []
-    for (session, scope), scope_calls in by_scope.items():
-        in_named_file = any(in_named_file for _, _, in_named_file in scope_calls)
-        hits = [hit for hit in scope_calls if hit[2] or not in_named_file]
-        times = {step.number: step.ended for step in steps(store, writers[session].tip(scope))}
-        last = max(times.values(), default=0)
-        when = {call.place.row.step: times.get(call.place.row.step, last) for call, _, _ in hits}
-        early = [step for step, time in when.items() if until is None or time <= until]
-        step = max(early) if early else min(when)
-        calls = [call for call, _, _ in hits if call.place.row.step <= step]
-        lines = frozenset(line for call, lines_written, _ in hits if call in calls for line in lines_written)
-        rank = (in_named_file, len(lines), bool(early), when[step] if early else -when[step])
-        ranked.append((rank, session, scope, step, calls))
-    rank, session, scope, step, calls = max(ranked, key=lambda candidate: candidate[:4])
-    return ByText(_step(writers[session], scope, step, calls), rank[1])
+def first_edit(edits: Sequence[RecordedEdit]) -> int | None:
+    """When the first of these was begun, less what clocks may differ; None if there is none."""
+    return min(edit.edit.started for edit in edits) - SLACK if edits else None
 
 
-def _hits(
-    written: Sequence[Write], sought: Mapping[str, frozenset[str]]
-) -> Iterator[tuple[str, Write, frozenset[str]]]:
-    """Each text that a call wrote, with the file that it can be for, and the lines of it that are sought.
+def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> list[Line]:
+    """Each line of the newest version, with the call that made it. Raises: ValueError without a version."""
+    versions = [Version(tuple(split(version.text)), version.authored, version.committed) for version in history]
+    # A file whose first version is no older than the first edit of it may be an edit's from its first line on.
+    begins = any(edit.edit.started <= history[0].committed + SLACK for edit in edits)
+    if begins:
+        versions.insert(0, Version((), 0, 0))
+    marks = lineage(versions, [edit.edit for edit in edits])
+    wrote: dict[str, list[RecordedEdit]] = {}
+    for edit in edits:
+        for line in {line.strip() for change in edit.edit.changes for line in split(change.new)}:
+            if len(line) >= _TELLING:
+                wrote.setdefault(line, []).append(edit)
+    everything = "\n".join(_squeezed(line) for edit in edits for change in edit.edit.changes for line in _added(change))
+    lines = []
+    for text, mark in zip(versions[-1].lines, marks, strict=True):
+        own = edits[mark.edit] if mark.edit >= 0 else None
+        alternatives = tuple(edit for edit in wrote.get(text.strip(), ()) if edit is not own)
+        possible = tuple(edits[at] for at in mark.scripts)
+        squeezed = _squeezed(text)
+        doubtful = own is None and len(squeezed) >= _TELLING and squeezed in everything
+        lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, alternatives, doubtful))
+    return lines
 
-    A file may have moved since: its name is enough.
-    """
-    for write in written:
-        own = write.lines
-        for name, lines in sought.items():
-            if not write.path or PurePath(write.path).name == PurePath(name).name:
-                yield name, write, lines & own
+
+def _added(change: Change) -> Iterator[str]:
+    old = {line.strip() for line in split(change.old)}
+    return (line for line in split(change.new) if line.strip() not in old)
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+class _Clock:
+    """When the calls of a store were made, and which of them failed; each scope is read once."""
+
+    def __init__(self, store: Store, sessions: Mapping[str, StoredSession]) -> None:
+        self._store, self._sessions = store, sessions
+        self._ends: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+        self._errors: dict[tuple[str, str], frozenset[str]] = {}
+
+    def span(self, place: Place) -> tuple[int, int]:
+        """The seconds since 1970 between which a call was made: its step, and the end of the one before."""
+        key = place.session, place.scope
+        if key not in self._ends:
+            committed = [*steps(self._store, self._sessions[place.session].tip(place.scope))][::-1]
+            self._ends[key] = [step.number for step in committed], [step.ended for step in committed]
+        numbers, ends = self._ends[key]
+        at = bisect_left(numbers, place.row.step)
+        ended = ends[at] if at < len(ends) else self._store.now()
+        return (ends[at - 1] if at else ended), ended
+
+    def failed(self, place: Place) -> bool:
+        """Whether a call's result is an error."""
+        key = place.session, place.scope
+        if key not in self._errors:
+            rows = self._sessions[place.session].ledger(place.scope).rows()
+            self._errors[key] = frozenset(row.parent for row in rows if row.kind == "tool_result" and row.error)
+        return place.row.id in self._errors[key]
 
 
 # --- the conversation around a step
 
 
-def _step(stored: StoredSession, scope: str, step: int, calls: Sequence[Call]) -> Step:
-    rows = [row for row in stored.ledger(scope).rows() if row.step <= step]
-    turn = max((row.turn for row in rows if row.step == step), default=0)
+def step_of(store: Store, place: Place) -> Step:
+    """The step of a call, with the conversation around it. Raises: NotFound, Damaged."""
+    stored = _opened(store, place.session, place.scope)
+    number = place.row.step
+    rows = [row for row in stored.ledger(place.scope).rows() if row.step <= number]
+    turn = max((row.turn for row in rows if row.step == number), default=0)
     here = [row for row in rows if row.turn == turn]
     replies = [row for row in here if row.kind == "assistant"]
-    behind = takewhile(lambda commit_step: commit_step.number >= step, steps(stored.store, stored.tip(scope)))
-    commit = next((commit_step.commit for commit_step in behind if commit_step.number == step), "")
+    behind = takewhile(lambda committed: committed.number >= number, steps(store, stored.tip(place.scope)))
+    own = next((committed for committed in behind if committed.number == number), StoredStep(number, store.now(), ""))
     return Step(
         session=stored.name,
-        scope=scope,
-        step=step,
+        scope=place.scope,
+        step=number,
         turn=turn,
-        commit=commit,
+        commit=own.commit,
+        ended=own.ended,
         asked=tuple(row for row in here if row.origin == "human" and row.kind != "note"),
         replied=tuple(row for row in replies if row.step == replies[-1].step),
         notes=tuple(row for row in here if row.kind == "note"),
-        calls=tuple(calls),
     )
 
 

@@ -21,6 +21,7 @@ from ctxvc.store.verify import verify
 
 #: Targets of `install`: the project's own repository, or the store.
 PROJECT = "post-commit"
+REWRITE = "post-rewrite"
 STORE = "git-hooks"
 
 #: The store's hooks.
@@ -34,10 +35,12 @@ _PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
 #: git appends the file's name to a textconv's command.
 _FUNCTION = "ctxvc() {{ {}; }}; ctxvc"
 _MOST = 5
+#: The most commits of one rebase that are posted.
+_MOST_REWRITTEN = 1_000
 
 
-def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> tuple[Path, bool]:
-    """Installs or removes the project's `post-commit` hook; gives its path and whether that is a change.
+def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
+    """Installs or removes the project's hooks; gives the path of each and whether that is a change.
 
     Git decides where it looks for hooks. Hooks that are not ours are never touched.
     Raises: NotFound if there is no repository, Refused.
@@ -59,9 +62,11 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
             f"git looks for this project's hooks in {hooks}, which is not the project's own (core.hooksPath)",
             hint=f"to have it there, add to {hooks / PROJECT}: {_line(program)}",
         )
-    path = hooks / PROJECT
-    script = None if uninstall else _script(PROJECT, program)
-    return path, _install_script(path, script, _line(program), dry_run=dry_run)
+    changes = []
+    for name in (PROJECT, REWRITE):
+        path, script = hooks / name, None if uninstall else _script(name, program)
+        changes.append((path, _install_script(path, script, _line(program, name), dry_run=dry_run)))
+    return changes
 
 
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
@@ -119,6 +124,7 @@ def _line(program: str, name: str = PROJECT) -> str:
     """The line that does the same in a hook that is not ours."""
     return {
         PROJECT: f'{program} hook post-commit "$(git rev-parse HEAD)" || true',
+        REWRITE: f"{program} hook post-rewrite || true",
         "pre-push": f'CTXVC_STORE=$(git rev-parse --absolute-git-dir) {program} hook pre-push "$@" || exit 1',
         "post-checkout": f"{program} checkout --redraw . || true",
     }[name]
@@ -204,17 +210,32 @@ def after_commit(arguments: Sequence[str], env: Mapping[str, str], folder: Path,
 
     `hosts` has, for each host, the variable with its session's id in the environment of the programs that it runs.
     """
+    _post(dict.fromkeys(arguments[:1], ""), env, folder, hosts)
+
+
+def after_rewrite(lines: Iterable[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
+    """As `after_commit`, for what an amend or a rebase made of commits: `lines` are OLD-ID NEW-ID each. Never fails."""
+    replaced: dict[str, list[str]] = {}
+    for line in lines:
+        ids = line.split()[:2]
+        if len(ids) == 2 and links_inbox.COMMIT.fullmatch(ids[0]) and len(replaced) < _MOST_REWRITTEN:
+            replaced.setdefault(ids[1], []).append(ids[0])
+    _post({new: " ".join(old) for new, old in replaced.items()}, env, folder, hosts)
+
+
+def _post(commits: Mapping[str, str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
+    """Posts each commit, with those that it replaces."""
     store: Path | None = None
     try:
         store = places.store(folder, env)
         if store is None or places.is_off(env):
             return
-        if not arguments or not links_inbox.COMMIT.fullmatch(arguments[0]):
+        if not commits or not all(map(links_inbox.COMMIT.fullmatch, commits)):
             return
         host, recording = next(((host, env[name]) for host, name in hosts.items() if env.get(name)), ("", ""))
-        links_inbox.post(
-            store, CodeCommit(arguments[0], str(folder), timestamp.now(), host, recording, links_inbox.head(store))
-        )
+        now, head = timestamp.now(), links_inbox.head(store)
+        for commit, replaces in commits.items():
+            links_inbox.post(store, CodeCommit(commit, str(folder), now, host, recording, head, replaces))
         _start(store)
     # The boundary: the commit is made whatever goes wrong here.
     except Exception as error:

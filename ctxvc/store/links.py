@@ -6,9 +6,9 @@ no session can have that name, and the project's history stays untouched.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,9 @@ import pygit2
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import Conflict
-from ctxvc.store import contained, links_inbox, revision
+from ctxvc.store import code_history, contained, links_inbox, revision
 from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, message, scope_of
-from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, epoch
 from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.log.stored_session import StoredSession
@@ -35,10 +34,10 @@ FOLDER = "links"
 FRESH = 86_400
 #: Links are mostly made within this many seconds of the code commit, when the newest step is still the same.
 _SOON = 30
+#: The most commits that a link names as those which an amend or a rebase replaced by one.
+_MOST_REPLACED = 100
 #: The most files that a link names; of the others it has only the number.
 MOST_FILES = 500
-#: Longer paths are left out.
-_LONGEST = 1_000
 _TRIES = 3
 _HEX = re.compile(r"[0-9a-f]{4,64}")
 #: Commits are written as the difference of two ledgers; these have none.
@@ -51,7 +50,9 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
     `host` and `recording` identify the program's session that made the commit; they are empty if unknown, and then the
     link only says which session of the store was current. `session` is empty if the store had nothing of that recording
-    at the time. `step` is the store's newest step at the time: a recording can be some steps behind.
+    at the time. `step` is the store's newest step at the time: a recording can be some steps behind. `patch` is git's
+    id of the change itself, empty if it has none; `replaces` are the commits of which an amend or a rebase made this
+    one.
     """
 
     format: int = FORMAT
@@ -64,6 +65,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     files: tuple[str, ...] = ()
     more: int = 0
+    patch: str = ""
+    replaces: tuple[str, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(Link)
@@ -77,7 +80,10 @@ def take(store: Store) -> int:
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = links_inbox.pending(store.path)
-        links = [link for _, posted in waiting if posted and (link := _link(store, posted))]
+        links: list[Link] = []
+        for _, posted in waiting:
+            if posted and (link := _rewritten(store, posted, links) if posted.replaces else _link(store, posted)):
+                links.append(link)
         count = _write(store, lock, links)
         for path, posted in waiting:
             if posted:
@@ -103,6 +109,28 @@ def every(store: Store) -> list[Link]:
     for folder in _folders(root[FOLDER] if root and FOLDER in root else None):
         links += [link for entry in folder if (link := _decoded(entry))]
     return sorted(links, key=lambda link: (link.time, link.commit))
+
+
+def of_patch(store: Store, patch: str) -> Link | None:
+    """The newest link of a commit with this patch: one that was rebased or picked has another id."""
+    return next((link for link in reversed(every(store)) if patch and link.patch == patch), None)
+
+
+def origin(store: Store, link: Link) -> tuple[str, str, int]:
+    """Session, scope and step of a link, as they are now; the session is empty if it is not in the store.
+
+    A recording may have come into the store after its code commit.
+    """
+    session = link.session if store.tips(link.session) else ""
+    if link.recording:
+        session = store.session_of(link.host, link.recording) or session
+    if not session:
+        return "", "", 0
+    scope = link.scope if link.scope in store.tips(session) else store.current_scope(session)
+    stored = StoredSession.open(store, session, scope)
+    stored.leave()
+    since = takewhile(lambda step: step.ended >= epoch(link.time, 0), steps(store, stored.tip(scope)))
+    return session, scope, step_of(link, since, stored.ledger(scope).meta.counters.step)
 
 
 class Step(NamedTuple):
@@ -147,7 +175,7 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
         scope = store.current_scope(session)
     if not posted.recording and not (tips and _fresh(store, tips[scope], posted.time)):
         return None
-    files = _changed(Path(posted.folder), posted.commit)
+    files = code_history.changed(Path(posted.folder), posted.commit)
     return Link(
         commit=posted.commit,
         time=posted.time,
@@ -158,6 +186,31 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
         step=_newest_step(store, session, scope, epoch(posted.time, 0)) if tips else 0,
         files=tuple(files[:MOST_FILES]),
         more=max(0, len(files) - MOST_FILES),
+        patch=code_history.patch_id(Path(posted.folder), posted.commit),
+    )
+
+
+def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | None:
+    """The link of a commit that was made of others: the newest by a host, else its own, else the newest of theirs.
+
+    A rebase runs `post-commit`, too, so its own can be that of whoever rebased.
+    """
+    replaced = tuple(filter(links_inbox.COMMIT.fullmatch, posted.replaces.split()[:_MOST_REPLACED]))
+    by_id = {link.commit: link for link in new}
+    candidates = [
+        link for name in (posted.commit, *reversed(replaced)) if (link := by_id.get(name) or _read(store, name))
+    ]
+    if not candidates:
+        return None
+    base = next((link for link in candidates if link.recording), candidates[0])
+    files = code_history.changed(Path(posted.folder), posted.commit)
+    return msgspec.structs.replace(
+        base,
+        commit=posted.commit,
+        files=tuple(files[:MOST_FILES]),
+        more=max(0, len(files) - MOST_FILES),
+        patch=code_history.patch_id(Path(posted.folder), posted.commit),
+        replaces=replaced,
     )
 
 
@@ -174,29 +227,17 @@ def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
     return next((step.number for step in steps(store, stored.tip()) if step.ended <= committed), 0)
 
 
-def _changed(folder: Path, commit: str) -> list[str]:
-    """The files that a commit changed against its first parent, by their paths in the project."""
-    if not folder.is_dir():
-        return []
-    arguments = (
-        "diff-tree",
-        "-r",
-        "-z",
-        "--root",
-        "--no-commit-id",
-        "--name-only",
-        "--diff-merges=first-parent",
-        commit,
-    )
-    output = program.of_project(folder, *arguments) or b""
-    paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in output.split(b"\0") if path)
-    return [path for path in paths if len(path) <= _LONGEST]
-
-
 def _write(store: Store, lock: int, links: Sequence[Link]) -> int:
-    """Adds the links to the branch, in one commit; existing ones stay as they are. Returns the number added."""
+    """Adds the links to the branch, in one commit. Returns the number added.
+
+    Existing ones stay as they are, but that one gets to know which commits it replaces.
+    """
     for attempt in range(_TRIES):
-        new = {link.commit: link for link in links if not _read(store, link.commit)}
+        new = {
+            link.commit: link
+            for link in links
+            if (former := _read(store, link.commit)) is None or (link.replaces and former.replaces != link.replaces)
+        }
         if not new:
             return 0
         try:

@@ -27,7 +27,8 @@ class CodeCommit(NamedTuple):
     """A commit of the project. `folder` is where it was made, `time` when, in ISO 8601.
 
     `host` and `recording` are the program that ran it and that program's name for its session, empty if unknown. `head`
-    is the ref of the scope that was current.
+    is the ref of the scope that was current. `replaces` are the ids of the commits that an amend or a rebase made it
+    of, with a space between them.
     """
 
     commit: str
@@ -36,13 +37,14 @@ class CodeCommit(NamedTuple):
     host: str = ""
     recording: str = ""
     head: str = ""
+    replaces: str = ""
 
 
 def post(store: Path, commit: CodeCommit) -> None:
     """Leaves a commit for `links.take`; it is on the disk on return. Raises: OSError."""
     contained.make_folder(store, FOLDER)
     name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # sorts by time
-    contained.replace(store, name, json.dumps([*commit, seals.seal(store, _sealed(commit))]).encode())
+    contained.replace(store, name, json.dumps([*_fields(commit), seals.seal(store, _sealed(commit))]).encode())
 
 
 def pending(store: Path) -> list[tuple[Path, CodeCommit | None]]:
@@ -67,7 +69,7 @@ def _decoded(store: Path, name: str) -> CodeCommit | None:
         return None
     if (
         not isinstance(fields_read, list)
-        or len(fields_read) != len(CodeCommit._fields) + 1
+        or len(fields_read) - 1 not in (len(CodeCommit._fields) - 1, len(CodeCommit._fields))
         or not all(isinstance(field, str) for field in fields_read)
     ):
         return None
@@ -78,4 +80,9 @@ def _decoded(store: Path, name: str) -> CodeCommit | None:
 
 
 def _sealed(commit: CodeCommit) -> bytes:
-    return b"committed\n" + json.dumps(commit).encode()
+    return b"committed\n" + json.dumps(_fields(commit)).encode()
+
+
+def _fields(commit: CodeCommit) -> list[str]:
+    """As on the disk, where commits that replace none have one field less."""
+    return [*commit] if commit.replaces else [*commit[:-1]]

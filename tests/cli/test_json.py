@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -74,8 +75,9 @@ ASKED = {
     "ctxvc.compact/1": ["compact"],
     "ctxvc.checkout/1": ["checkout", "demo/main", "out"],
     "ctxvc.install_hooks/1": ["install", "git-hooks"],
-    "ctxvc.why/1": ["why", LINKED],
     "ctxvc.model/1": ["model"],
+    "ctxvc.why/2": ["why", LINKED],
+    "ctxvc.why_file/1": ["why", "app.py"],
     "ctxvc.doctor/1": ["doctor"],
     "ctxvc.replay/1": ["replay", "demo", "--compare", "default,window", "--budget", "8k", "--no-store", "--jobs", "1"],
 }
@@ -96,6 +98,9 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
     words = [str(_file(word, recording, project)) if word in FILES else word for word in ASKED[tag]]
     if LINKED in words:
         links_inbox.post(project / FOLDER, CodeCommit(LINKED, "/nowhere", time(59), head="refs/heads/demo/main"))
+    if tag == "ctxvc.why_file/1":
+        (project / "app.py").write_text("a + b\n")
+        subprocess.run(["git", "init", "-q", str(project)], check=True)
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)

@@ -15,7 +15,7 @@ import pytest
 from ctxvc.cli.commands import why as schemas
 from ctxvc.core.ledger.wire import result_part
 from ctxvc.core.recording.events import Opened, Said
-from ctxvc.inspection.edits import Write, needle, same_file, writes
+from ctxvc.inspection.edits import Change, changes, needle, same_file, script
 from ctxvc.store import links_inbox
 from ctxvc.store.ingest import ingest
 from ctxvc.store.links_inbox import CodeCommit
@@ -68,7 +68,7 @@ def app(tmp_path: Path) -> Path:
             results(7, result_part("[main 1234567] add a login", "c3")),
             reply(8, {"type": "text", "text": "The login is there."}),
             human("And with a key", 10),
-            reply(11, call("Edit", "c4", file_path="src/login.py", old_string="\n", new_string=KEYS)),
+            reply(11, call("Edit", "c4", file_path="src/login.py", old_string='"ü")\n', new_string='"ü")\n' + KEYS)),
             results(12, result_part("ok", "c4")),
             reply(13, {"type": "text", "text": "Keys work, too."}),
         ]
@@ -95,78 +95,106 @@ def why(run: Run, folder: Path, what: str) -> Any:
     return told
 
 
-def test_a_commit_that_a_host_made_is_of_the_step_that_made_it(run: Run, app: Path) -> None:
+def test_a_commit_is_of_the_edits_that_wrote_it_and_says_who_committed_it(run: Run, app: Path) -> None:
     name = commit(app, {"src/login.py": LOGIN}, at=time(6))
     link(app, name, time(6), host="claude-code", recording="recording-1")
 
     told = why(run, app, "HEAD")
 
-    assert (told["commit"], told["subject"], told["found"]) == (name, "a change", "link")
-    assert (told["session"], told["scope"], told["step"], told["turn"]) == ("work", "main", 3, 1)
+    assert (told["commit"], told["subject"], told["origin"], told["evidence"]) == (name, "a change", "agent", "replay")
+    assert (told["session"], told["scope"], told["step"], told["turn"]) == ("work", "main", 1, 1)
     assert [block["text"] for block in told["asked"]] == ["Add a login"]
-    assert [block["text"] for block in told["replied"]] == ["Now a test."]
+    assert [block["text"] for block in told["replied"]] == ["I write it."]
     assert [(each["address"], each["step"], each["tool"], each["lines"]) for each in told["calls"]] == [
         ("work/main:B3", 1, "Write", 2)
     ]
+    assert (told["committed"]["host"], told["committed"]["session"], told["committed"]["step"]) == (
+        ("claude-code", "work", 3)
+    )
     assert run("show", told["revision"], folder=app).exit_code == 0
     assert run("show", told["calls"][0]["address"], folder=app).exit_code == 0
 
 
-def test_calls_before_an_earlier_commit_of_the_file_are_that_ones(run: Run, app: Path) -> None:
+def test_a_commit_is_of_the_lines_that_it_brought(run: Run, app: Path) -> None:
     first = commit(app, {"src/login.py": LOGIN}, at=time(6))
-    link(app, first, time(6), host="claude-code", recording="recording-1")
     second = commit(app, {"src/login.py": LOGIN + KEYS}, at=time(12))
-    link(app, second, time(12), host="claude-code", recording="recording-1")
+    assert [each["step"] for each in why(run, app, first)["calls"]] == [1]
 
     told = why(run, app, second[:8])
 
+    assert [(each["step"], each["lines"]) for each in told["calls"]] == [(5, 2)]
     assert (told["step"], told["turn"]) == (5, 2)
     assert [block["text"] for block in told["asked"]] == ["And with a key"]
-    assert [(each["step"], each["lines"]) for each in told["calls"]] == [(5, 2)]
-    assert [each["step"] for each in why(run, app, first)["calls"]] == [1]
 
 
-def test_a_line_is_of_the_commit_that_brought_it(run: Run, app: Path) -> None:
+def test_what_a_person_wrote_is_not_of_the_session_that_was_current(run: Run, app: Path) -> None:
     first = commit(app, {"src/login.py": LOGIN}, at=time(6))
-    link(app, first, time(6), host="claude-code", recording="recording-1")
-    commit(app, {"src/login.py": "# by hand\n" + LOGIN}, at=time(40))
+    second = commit(app, {"src/login.py": "# by hand, and by nobody else\n" + LOGIN}, at=time(20))
+    link(app, second, time(20))
 
+    line, whole = why(run, app, "src/login.py:1"), why(run, app, second)
+
+    for told in (line, whole):
+        assert (told["origin"], told["session"], told["calls"], told["asked"]) == ("human", "", [], [])
+        assert (told["commit"], told["evidence"], told["total"]) == (second, "none", 1)
+        assert (told["committed"]["session"], told["committed"]["host"]) == ("work", "")
+    assert "no recorded call" in line["basis"]
     told = why(run, app, "src/login.py:3")
-
-    assert (told["commit"], told["file"], told["found"], told["step"]) == (first, "src/login.py", "link", 3)
+    assert (told["commit"], told["origin"], told["step"], told["file"]) == (first, "agent", 1, "src/login.py")
     assert told["line"] == '    return check_password(user, "ü")'
     assert [(each["path"], each["lines"]) for each in told["calls"]] == [(f"{app}/src/login.py", 1)]
+    shown = run("why", "src/login.py:1", folder=app).stdout
+    assert "written by" in shown and "a person" in shown and "work/main, step 6: this was the current session" in shown
 
 
-def test_what_a_person_commits_is_of_the_newest_step_of_then(run: Run, app: Path) -> None:
-    name = commit(app, {"src/login.py": LOGIN + KEYS}, at=time(59))
-    link(app, name, time(59))
-
-    told = why(run, app, name)
-
-    assert (told["found"], told["step"]) == ("link", 6)
-    assert "current session" in told["basis"]
-    assert [each["step"] for each in told["calls"]] == [1, 5]
-
-
-def test_without_a_link_a_commit_is_found_by_its_text_and_the_answer_says_so(run: Run, app: Path) -> None:
-    name = commit(app, {"src/login.py": LOGIN + KEYS + "by = 'hand'\n"}, at=time(59))
+def test_the_other_origins_of_a_commit_are_listed_with_their_lines(run: Run, app: Path) -> None:
+    name = commit(app, {"src/login.py": LOGIN + "by = 'hand, alone'\n"}, at=time(8))
 
     told = why(run, app, name)
 
-    assert (told["commit"], told["found"], told["session"], told["step"]) == (name, "text", "work", 5)
-    assert told["basis"].startswith("4 of 5 added lines")
-    assert [(each["step"], each["lines"]) for each in told["calls"]] == [(1, 2), (5, 2)]
+    assert (told["origin"], told["count"], told["total"]) == ("agent", 2, 3)
+    assert told["alternatives"] == [{"origin": "human", "session": "", "scope": "", "step": 0, "lines": 1}]
+    assert "66 %" in run("why", name, folder=app).stdout
 
 
-def test_a_line_that_is_not_committed_is_found_by_its_text(run: Run, app: Path) -> None:
+def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
+    commit(app, {"src/login.py": LOGIN}, at=time(6))
+    commit(app, {"src/login.py": "# by hand, alone\n\n" + LOGIN}, at=time(20))
+
+    done = run("why", "src/login.py", "--json", folder=app)
+    told = json.loads(done.stdout)
+
+    assert done.exit_code == 0 and told["schema"] == "ctxvc.why_file/1"
+    msgspec.json.decode(done.stdout, type=schemas.WhyFile)
+    assert [(each["origin"], each["session"], each["count"], each["ranges"]) for each in told["conversations"]] == [
+        ("agent", "work", 2, [[3, 4]]),
+        ("human", "", 1, [[1, 1]]),
+    ]
+    assert told["conversations"][0]["request"] == "Add a login"
+    assert [(each["line"], each["origin"]) for each in told["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
+    shown = run("why", "src/login.py", folder=app).stdout
+    assert "3–4" in shown and "work/main" in shown and "human" in shown
+    assert run("why", "src", folder=app).exit_code == 1
+
+
+def test_a_line_that_is_not_committed_is_of_its_edit_too(run: Run, app: Path) -> None:
     commit(app, {"src/login.py": "# nothing\n"})
-    (app / "src" / "login.py").write_text("# nothing\n" + KEYS)
+    (app / "src" / "login.py").write_text("# nothing\n" + LOGIN)
 
     told = why(run, app, "src/login.py:3")
 
-    assert (told["commit"], told["found"], told["step"]) == ("", "text", 5)
-    assert [each["address"] for each in told["calls"]] == [f"work/main:{told['calls'][0]['address'].split(':')[1]}"]
+    assert (told["commit"], told["origin"], told["step"]) == ("", "agent", 1)
+    assert [each["address"] for each in told["calls"]] == ["work/main:B3"]
+
+
+def test_an_edit_that_failed_made_nothing(run: Run, app: Path) -> None:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
+        failed = call("Write", "c9", file_path="src/other.py", content="other = 'refused'\n")
+        session.append(human("Write", 50), reply(51, failed), results(52, result_part("no", "c9", error=True)))
+        session.finish()
+    commit(app, {"src/other.py": "other = 'refused'\n"}, at="2026-03-01T13:00:00Z")
+
+    assert run("why", "src/other.py:1", folder=app).exit_code == 1
 
 
 def test_text_written_after_the_commit_is_not_where_it_came_from(run: Run, app: Path) -> None:
@@ -177,10 +205,68 @@ def test_text_written_after_the_commit_is_not_where_it_came_from(run: Run, app: 
     name = commit(app, {"src/login.py": LOGIN}, at="2026-03-01T11:59:05Z")  # its clock is a minute behind
 
     assert why(run, app, name)["step"] == 1
-    later = commit(app, {"src/login.py": ""}, at="2026-03-01T13:00:00Z")
-    commit(app, {"src/login.py": LOGIN}, at="2026-03-01T13:10:00Z")
-    assert why(run, app, "HEAD")["step"] == 7
-    assert later
+
+
+def test_after_amend_rebase_and_squash_lines_are_still_of_their_edits(run: Run, app: Path) -> None:
+    base = commit(app, {"README.md": "an app\n"}, at=time(0))
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
+        more = call("Edit", "c9", file_path="src/login.py", old_string="user, ", new_string="user, known, ")
+        session.append(human("Known ones", 20), reply(21, more), results(22, result_part("ok", "c9")))
+        session.finish()
+    commit(app, {"src/login.py": LOGIN}, at=time(6))
+    (app / "src" / "login.py").write_text("import keys_by_hand\n" + LOGIN)
+    in_git(app, "commit", "-q", "--amend", "-am", "amended", at=time(25))
+    commit(app, {"src/login.py": "import keys_by_hand\n" + LOGIN.replace("user, ", "user, known, ")}, at=time(26))
+    in_git(app, "checkout", "-q", "-b", "onto", base)
+    commit(app, {"src/other.py": "an = 'other'\n"}, at=time(27))
+    in_git(app, "checkout", "-q", "-")
+    in_git(app, "rebase", "-q", "onto", at=time(40))
+
+    def origins_of_lines() -> list[tuple[str, int]]:
+        told = [why(run, app, f"src/login.py:{number}") for number in (1, 2, 3)]
+        return [(each["origin"], each["step"]) for each in told]
+
+    assert origins_of_lines() == [("human", 0), ("agent", 1), ("agent", 7)]
+    in_git(app, "reset", "-q", "--soft", "onto")
+    in_git(app, "commit", "-q", "-m", "squashed", at=time(50))
+    assert origins_of_lines() == [("human", 0), ("agent", 1), ("agent", 7)]
+
+
+@pytest.mark.parametrize(
+    ("command", "before", "after"),
+    [
+        ("sed -i 's/check_password/check_key/' src/login.py", LOGIN, LOGIN.replace("password", "key")),
+        ("cat > src/login.py <<'EOF'\nlogins = read_all()\nEOF", LOGIN, "logins = read_all()\n"),
+        ("cat >> src/login.py <<'EOF'\nlogins = read_all()\nEOF", LOGIN, LOGIN + "logins = read_all()\n"),
+    ],
+)
+def test_what_a_script_wrote_is_read_from_its_text_and_the_difference(
+    run: Run, app: Path, command: str, before: str, after: str
+) -> None:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
+        ran = call("Bash", "c9", command=command)
+        session.append(human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
+        session.finish()
+    commit(app, {"src/login.py": before}, at=time(15))
+    commit(app, {"src/login.py": after}, at=time(30))
+
+    told = why(run, app, "HEAD")
+
+    assert (told["origin"], told["evidence"], told["step"], told["calls"][0]["tool"]) == ("agent", "script", 7, "Bash")
+
+
+def test_lines_that_only_a_script_can_have_made_are_unknown(run: Run, app: Path) -> None:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
+        ran = call("Bash", "c9", command="python3 make.py > src/login.py")
+        session.append(human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
+        session.finish()
+    commit(app, {"src/login.py": LOGIN}, at=time(15))
+    commit(app, {"src/login.py": LOGIN + "made = 'by whom?'\n"}, at=time(30))
+
+    told = why(run, app, "HEAD")
+
+    assert (told["origin"], told["session"]) == ("unknown", "")
+    assert "a script of that time may have: work/main:B" in told["basis"]
 
 
 def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
@@ -209,8 +295,8 @@ def test_a_link_outlives_the_commit_and_the_repository(run: Run, app: Path) -> N
     name = "ab" * 20
     link(app, name, time(59))
 
-    assert why(run, app, "abababab")["commit"] == name
-    assert why(run, app, name)["step"] == 6
+    told = why(run, app, "abababab")
+    assert (told["commit"], told["origin"], told["committed"]["step"]) == (name, "unknown", 6)
 
 
 def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
@@ -228,34 +314,51 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "expected"),
     [
-        ({"file_path": "a.py", "content": "x"}, [("a.py", "x")]),
-        ({"file_path": "a.py", "old_string": "x", "new_string": "y"}, [("a.py", "y")]),
-        ({"path": "a.py", "edits": [{"oldText": "x", "newText": "y"}, {"newText": 3}, 7]}, [("a.py", "y")]),
-        ({"command": "str_replace", "path": "/w/a.py", "old_str": "x", "new_str": "y"}, [("/w/a.py", "y")]),
-        ({"notebook_path": "a.ipynb", "new_source": "y"}, [("a.ipynb", "y")]),
-        ({"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"}, [("a.py", "x = 1\ny = 2\n")]),
-        ({"command": "cat <<EOF >> b/a.py\nx\nEOF"}, [("b/a.py", "x\n")]),
-        ({"cmd": ["bash", "-lc", "tee a.py <<-END\n\tx\n\tEND\n"]}, [("a.py", "\tx\n")]),
+        ({"file_path": "a.py", "content": "x"}, [Change("a.py", "x")]),
+        ({"file_path": "a.py", "old_string": "x", "new_string": "y"}, [Change("a.py", "y", "replace", "x")]),
+        (
+            {"file_path": "a.py", "old_string": "x", "new_string": "", "replace_all": True},
+            [Change("a.py", "", "replace", "x", every=True)],
+        ),
+        ({"file_path": "a.py", "old_string": "", "new_string": "y"}, [Change("a.py", "y")]),
+        (
+            {"path": "a.py", "edits": [{"oldText": "x", "newText": "y"}, {"newText": 3}, 7]},
+            [Change("a.py", "y", "replace", "x")],
+        ),
+        (
+            {"command": "str_replace", "path": "/w/a.py", "old_str": "x", "new_str": "y"},
+            [Change("/w/a.py", "y", "replace", "x")],
+        ),
+        ({"notebook_path": "a.ipynb", "new_source": "y"}, [Change("a.ipynb", "y", "insert")]),
+        (
+            {"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"},
+            [Change("a.py", "x = 1\ny = 2\n", scripted=True)],
+        ),
+        ({"command": "cat <<EOF >> b/a.py\nx\nEOF"}, [Change("b/a.py", "x\n", "insert", scripted=True)]),
+        ({"cmd": ["bash", "-lc", "tee a.py <<-END\n\tx\n\tEND\n"]}, [Change("a.py", "\tx\n", scripted=True)]),
         (
             {"input": "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** Add File: b.py\n+z\n+w\n*** End Patch"},
-            [("a.py", "y"), ("b.py", "z\nw")],
+            [Change("a.py", "y", "replace", "x", whole_lines=True), Change("b.py", "z\nw\n")],
         ),
-        ({"patch": "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x\n+y\n"}, [("a.py", "y")]),
+        (
+            {"patch": "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n c\n-x\n+y\n"},
+            [Change("a.py", "c\ny", "replace", "c\nx", whole_lines=True)],
+        ),
         ({"file_path": "a.py"}, []),
         ({"command": "ls", "path": 3}, []),
         ({"file_path": ["a.py"], "content": "x"}, []),
         ({"pattern": "x", "path": "src"}, []),
     ],
 )
-def test_what_a_call_writes_is_told_by_its_arguments(arguments: dict[str, Any], found: list[tuple[str, str]]) -> None:
-    assert writes(json.dumps(arguments).encode(), "json") == [Write(*each) for each in found]
+def test_what_a_call_changes_is_told_by_its_arguments(arguments: dict[str, Any], expected: list[Change]) -> None:
+    assert changes(json.dumps(arguments).encode(), "json") == expected
 
 
 def test_a_call_whose_arguments_are_no_json_can_be_a_patch() -> None:
-    assert writes(b"*** Begin Patch\n*** Add File: b.py\n+z\n", "txt") == [Write("b.py", "z")]
-    assert writes(b"[1,", "json") == writes(b"", "txt") == writes(b"[]", "json") == []
+    assert changes(b"*** Begin Patch\n*** Add File: b.py\n+z\n", "txt") == [Change("b.py", "z\n")]
+    assert changes(b"[1,", "json") == changes(b"", "txt") == changes(b"[]", "json") == []
 
 
 def test_a_path_of_another_machine_can_be_the_same_file() -> None:
@@ -275,6 +378,8 @@ def test_the_bytes_that_are_looked_for_stand_in_every_json_of_the_line(line: str
 )
 def test_a_hostile_command_takes_no_longer_than_its_length(hostile: str) -> None:
     began = clock.process_time()
-    writes(json.dumps({"command": hostile}).encode(), "json")
+    body = json.dumps({"command": hostile}).encode()
+    changes(body, "json")
+    script(body, "json")
 
     assert clock.process_time() - began < 2

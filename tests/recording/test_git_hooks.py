@@ -18,7 +18,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.recording import git_hooks, log
-from ctxvc.store import links, links_inbox
+from ctxvc.store import code_history, links, links_inbox
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
@@ -143,22 +143,47 @@ def linked(store: Store, commit: str, seconds: float = 30) -> links.Link:
 
 
 def test_commits_of_the_project_are_linked_and_no_more_when_that_is_taken_out(store: Store, project: Path) -> None:
-    (path,) = install(project, "post-commit")
+    path, rewrite = install(project, "post-commit")
     assert path == str(project / ".git" / "hooks" / "post-commit")
-    assert install(project, "post-commit") == {path: False}
+    assert rewrite == str(project / ".git" / "hooks" / "post-rewrite")
+    assert install(project, "post-commit") == {path: False, rewrite: False}
 
     link = linked(store, commit(project, "a.py"))
     assert (link.session, link.scope, link.step, link.files) == ("demo", "main", 1, ("a.py",))
     told = json.loads(ctxvc(project, "why", "HEAD", "--json").stdout)
-    assert (told["found"], told["session"], told["step"]) == ("link", "demo", 1)
+    assert (told["origin"], told["committed"]["session"], told["committed"]["step"]) == ("unknown", "demo", 1)
     in_git(project, "worktree", "add", "-q", "../beside")
     name = commit(project.parent / "beside", "b.py", CLAUDE_CODE_SESSION_ID="a-session", CLAUDECODE="1")
     beside = linked(store, name)
     assert (beside.host, beside.recording, beside.session) == ("claude-code", "a-session", "")
 
-    assert install(project, "post-commit", "--uninstall") == {path: True}
+    assert install(project, "post-commit", "--uninstall") == {path: True, rewrite: True}
     name = commit(project, "c.py")
     assert not Path(path).exists() and not links.find(store, name) and not links_inbox.pending(store.path)
+
+
+def test_an_amended_or_rebased_commit_keeps_its_link_with_and_without_the_hook(store: Store, project: Path) -> None:
+    install(project, "post-commit")
+    commit(project, "a.py")
+    made = commit(project, "b.py", CLAUDE_CODE_SESSION_ID="a-session", CLAUDECODE="1")
+    assert linked(store, made).patch
+    in_git(project, "checkout", "-q", "-b", "onto", "HEAD~1")
+    commit(project, "c.py")
+    in_git(project, "checkout", "-q", "-")
+    in_git(project, "rebase", "-q", "onto")
+    rebased = in_git(project, "rev-parse", "HEAD").stdout.strip()
+
+    until = time.monotonic() + 30
+    while not (link := linked(store, rebased)).replaces:  # git runs `post-commit` first
+        assert time.monotonic() < until, log.entries(store.path)
+        time.sleep(0.05)
+
+    assert rebased != made and (link.recording, link.replaces, link.files) == ("a-session", (made,), ("b.py",))
+    (project / ".git" / "hooks" / "post-rewrite").unlink()
+    (project / ".git" / "hooks" / "post-commit").unlink()
+    in_git(project, "commit", "-q", "--amend", "-m", "another message")
+    found = links.of_patch(store, code_history.patch_id(project, "HEAD"))
+    assert found is not None and found.recording == "a-session"
 
 
 @pytest.mark.parametrize("spoil", ["gone", "store", "spool", "off"])
@@ -203,15 +228,16 @@ def test_a_hook_of_somebody_else_stays_and_the_refusal_says_what_to_add(project:
     assert done.exit_code == 1 and "there is a hook already" in done.stderr
     assert 'hook post-commit "$(git rev-parse HEAD)"' in done.stderr
     assert path.read_text() == "#!/bin/sh\necho mine\n"
-    assert install(project, "post-commit", "--uninstall") == {str(path): False}
+    assert install(project, "post-commit", "--uninstall")[str(path)] is False
     assert path.exists()
 
 
 def test_hooks_go_where_git_looks_for_them_and_never_outside_the_project(project: Path, tmp_path: Path) -> None:
     in_git(project, "config", "core.hooksPath", ".githooks")
-    assert install(project, "post-commit", "--dry-run") == {str(project / ".githooks" / "post-commit"): True}
+    hooks = {str(project / ".githooks" / name): True for name in ("post-commit", "post-rewrite")}
+    assert install(project, "post-commit", "--dry-run") == hooks
     assert not (project / ".githooks").exists()
-    assert install(project, "post-commit") == {str(project / ".githooks" / "post-commit"): True}
+    assert install(project, "post-commit") == hooks
 
     (Path.home() / ".gitconfig").write_text(f"[core]\n\thooksPath = {tmp_path}/all\n")
     in_git(project, "config", "--unset", "core.hooksPath")
@@ -356,7 +382,7 @@ def test_nothing_damaged_is_pushed(store: Store, project: Path, tmp_path: Path) 
 def test_every_script_says_that_it_is_ours_is_executable_and_is_installed_or_a_setting() -> None:
     names = {path.name for path in git_hooks.scripts().iterdir()}
 
-    assert names == {git_hooks.PROJECT, *git_hooks.HOOKS, "textconv"}
+    assert names == {git_hooks.PROJECT, git_hooks.REWRITE, *git_hooks.HOOKS, "textconv"}
     for name in names:
         path = git_hooks.scripts() / name
         assert git_hooks.is_ours(path) and os.access(path, os.X_OK)

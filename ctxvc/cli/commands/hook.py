@@ -19,7 +19,8 @@ def hook(app: App, event: str, arguments: tuple[str, ...]) -> None:
     EVENT is the name of a hook's event, as in SessionStart, or `statusline`; what the host tells of it stands on stdin.
     Answers what the host is to do with it, mostly nothing. It never fails: what went wrong stands in a log that
     `ctxvc doctor` shows. CTXVC_RECORDING=off turns it off. Of git, `post-commit COMMIT` links a commit of the project,
-    and `pre-push REMOTE` fails where a push of the store would send something damaged or a secret.
+    `post-rewrite` those that replace others, by the lines OLD-ID NEW-ID on stdin, and `pre-push REMOTE` fails where a
+    push of the store would send something damaged or a secret.
     """
     if event != hook_entry.VETO:
         hook_entry.hook([event, *arguments])

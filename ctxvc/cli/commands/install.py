@@ -38,8 +38,8 @@ def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -
     """WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
     settings. The file as it was is kept beside it. Instead of this, Claude Code can load the plugin: it lies in the
     folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or `post-commit`: commits of this
-    project are linked to the session and step that they came from, for `ctxvc why`. Or `git-hooks`, for this store: it
-    is looked at before a push, checkouts show their dashboard, and `git diff` shows calls readably.
+    project, also amended and rebased ones, are linked to the session that made them, for `ctxvc why`. Or `git-hooks`,
+    for this store: it is looked at before a push, checkouts show their dashboard, and `git diff` shows calls readably.
 
     What is there stays as it is, and doing it again changes nothing.
     """
@@ -47,7 +47,7 @@ def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -
         raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
     if target == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
-        hooks = [git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)]
+        hooks = git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)
     elif target == git_hooks.STORE:
         hooks = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
     else:

@@ -47,7 +47,7 @@ _ALONE = (
 
 #: Verbs that convert no file of a folder into stored form. Any other starts the programs that `filter.*` names for
 #: that.
-_WITHOUT_FILTERS = frozenset({"rev-parse", "log", "show", "diff-tree", "ls-files", "config", "cat-file"})
+_WITHOUT_FILTERS = frozenset({"rev-parse", "log", "show", "diff-tree", "ls-files", "config", "cat-file", "patch-id"})
 
 #: verb → options that keep it from starting programs that show a difference.
 _PLAIN = {
@@ -211,12 +211,14 @@ def _linked(folder: Path) -> Path:
     return git_dir
 
 
-def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (), personal: bool = True) -> bytes | None:
+def of_project(
+    folder: Path, verb: str, *arguments: str, at: Sequence[str] = (), personal: bool = True, data: bytes = b""
+) -> bytes | None:
     """git's output for the repository around `folder`, which may be foreign; None if it fails.
 
     No program that its settings name is run, and nothing is fetched. Of the person's own settings only those count that
     list trusted owners; without `personal` none counts, and all owners are trusted. `at` are options of git itself that
-    locate the repository.
+    locate the repository, `data` is what it reads.
     """
     env = _surroundings() if personal else environment()
     # Asking for the folder of hooks starts none.
@@ -226,7 +228,7 @@ def of_project(folder: Path, verb: str, *arguments: str, at: Sequence[str] = (),
     try:
         if verb not in _WITHOUT_FILTERS:
             env |= _without_filters(folder, before, env)
-        return _output([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env)
+        return _output([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env, data)
     except (OSError, subprocess.TimeoutExpired):
         return None
 
@@ -270,9 +272,9 @@ def _work_tree(git_dir: Path) -> Path | None:
     return Path(git_dir, values[-1]).resolve() if values and values[-1] else None
 
 
-def _output(arguments: Sequence[str], folder: Path, env: Mapping[str, str]) -> bytes | None:
+def _output(arguments: Sequence[str], folder: Path, env: Mapping[str, str], data: bytes = b"") -> bytes | None:
     answer = subprocess.run(
-        arguments, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE
+        arguments, cwd=folder, env=env, input=data, capture_output=True, check=False, timeout=PATIENCE
     )
     return None if answer.returncode else answer.stdout
 

@@ -1,0 +1,117 @@
+"""The versions of a file in the project's own history, as git has them. Nothing of the project is run or changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from ctxvc.store.git.program import git_says, of_project
+
+#: The most versions of a file that are read, and bytes of one; a larger one counts as empty.
+MOST_VERSIONS = 1_000
+LARGEST = 4_000_000
+#: Longer paths are left out of what a commit changed.
+_LONGEST = 1_000
+
+
+class FileVersion(NamedTuple):
+    """A file at a commit; `commit` is empty for the folder's own. Times are in seconds since 1970.
+
+    `authored` stays as it is where the commit is amended or rebased, `committed` is when that was done. `name` is the
+    path from the top of the project, `text` empty where the commit has no such file.
+    """
+
+    commit: str
+    authored: int
+    committed: int
+    name: str
+    text: str
+
+
+def name_in_project(path: Path) -> str:
+    """A file's path from the top of its project; empty if it is in none."""
+    prefix = git_says(path.parent, "rev-parse", "--show-prefix", "--is-inside-work-tree").split("\n")
+    return f"{prefix[0]}{path.name}" if "true" in prefix[1:] else ""
+
+
+def versions(folder: Path, name: str, revision: str, since: int) -> list[FileVersion]:
+    """A file's versions, oldest first, along first parents and renames; `folder` is anywhere in the project.
+
+    `since` is the time of the first one that matters: of those committed before it, only the last is given. Empty if
+    git does not know the file at `revision`.
+    """
+    entries = _entries(folder, name, revision)
+    recent = list(takewhile(lambda entry: entry[0].committed >= since, entries))
+    chosen = entries[: len(recent) + 1][::-1]
+    texts = _texts(folder, [f"{version.commit}:{version.name}" for version, exists in chosen if exists])
+    return [version._replace(text=next(texts, "") if exists else "") for version, exists in chosen]
+
+
+def _entries(folder: Path, name: str, revision: str) -> list[tuple[FileVersion, bool]]:
+    """The versions without their texts, newest first, and whether the commit has the file."""
+    top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
+    output = of_project(
+        Path(top or folder), "log", "--first-parent", "--diff-merges=first-parent", "--follow", "-z",
+        f"--max-count={MOST_VERSIONS}", "--format=%x01%H%x20%at%x20%ct", "--name-status", revision, "--",
+        f":(literal){name}",
+    )  # fmt: skip
+    entries = []
+    for part in (output or b"").split(b"\x01")[1:]:
+        head, *statuses = os.fsdecode(part).split("\0")
+        fields = head.split()
+        if len(fields) != 3 or len(statuses) < 2:
+            continue
+        commit, authored, committed = fields
+        paths = [path for path in statuses[1:] if path]
+        at = FileVersion(commit, _seconds(authored), _seconds(committed), paths[-1] if paths else name, "")
+        entries.append((at, not statuses[0].strip().startswith("D")))
+    return entries
+
+
+def _seconds(text: str) -> int:
+    return int(text) if text.removeprefix("-").isdigit() else 0
+
+
+def _texts(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """The text of each of these objects; empty where there is none or it is too large."""
+    names = [name if "\n" not in name else "HEAD:" for name in names]
+    output = of_project(folder, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode(
+        "utf-8", "surrogateescape"
+    )) if names else b""  # fmt: skip
+    output = output or b""
+    at = 0
+    for _ in names:
+        end = output.find(b"\n", at)
+        if end < 0:
+            return
+        fields = output[at:end].split()
+        at = end + 1
+        if len(fields) == 3 and fields[1] in (b"blob", b"tree", b"commit", b"tag") and fields[2].isdigit():
+            size = int(fields[2])
+            text = output[at : at + size] if fields[1] == b"blob" and size <= LARGEST else b""
+            at += size + 1
+            yield "" if b"\0" in text[:8_000] else text.decode("utf-8", "replace")
+        else:
+            yield ""
+
+
+def changed(folder: Path, commit: str) -> list[str]:
+    """The files that a commit changed against its first parent, by their paths in the project."""
+    if not folder.is_dir():
+        return []
+    arguments = ("-r", "-z", "--root", "--no-commit-id", "--name-only", "--diff-merges=first-parent", commit)
+    output = of_project(folder, "diff-tree", *arguments) or b""
+    paths = (os.fsdecode(path).encode("utf-8", "replace").decode() for path in output.split(b"\0") if path)
+    return [path for path in paths if len(path) <= _LONGEST]
+
+
+def patch_id(folder: Path, commit: str) -> str:
+    """git's id of what a commit changes, which a rebase keeps; empty if it changes nothing or has several parents."""
+    if not folder.is_dir():
+        return ""
+    patch = of_project(folder, "diff-tree", "-p", "--root", "--no-color", commit)
+    fields = (of_project(folder, "patch-id", "--stable", data=patch) or b"").split() if patch else []
+    return os.fsdecode(fields[0]) if fields else ""
