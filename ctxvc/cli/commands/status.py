@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of, tokens_reported
+from ctxvc.cli.dashboard import Page, captioned, dashboard_lines, dashboard_of, page_of, text_of, tokens_reported
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
@@ -35,13 +35,13 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         page = page_of(snapshot, meter, costs)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
         reported = tokens_reported(stored.store, snapshot)
+        lines = captioned(blocks or folded(page.dashboard.lines), snapshot)
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
     if app.json:
-        app.output.value(_status(snapshot, page, blocks, reported, estimated=meter.estimated))
+        app.output.value(_status(snapshot, page, lines if blocks else (), reported, estimated=meter.estimated))
     elif as_text:
         app.output.lines(text.splitlines())
     else:
-        lines = blocks or tuple(folded(page.dashboard.lines))
         app.output.lines(dashboard_lines(app.output, snapshot, page, lines, reported))
 
 
