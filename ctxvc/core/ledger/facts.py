@@ -94,13 +94,12 @@ def script_or_facts(tool: str, body: bytes, ext: str = "json") -> str | tuple[Fa
     value = wire.parsed(body, dict) if ext == "json" and len(body) <= _PARSED else None
     if value is None:
         return facts(tool, body, "")
-    deeds = tuple(_facts(tool, value))
     script = _script(value)
-    # What is no command of a shell has an act of its own, or a file.
-    is_other = bool(_text(value, _PATHS) or (deeds and deeds[0].act in ("todo", "planned", "delegated", "fetched")))
+    # What is no command of a shell has fields of its own, or a file.
+    is_other = bool(value.keys() & {"todos", "plan", "subagent_type", "prompt", "url"} or _text(value, _PATHS))
     if script is not None and _PATCH not in script and not is_other:
         return script
-    return deeds or (Fact("called", _scalars(value), tool=tool),)
+    return tuple(_facts(tool, value)) or (Fact("called", _scalars(value), tool=tool),)
 
 
 def argument_text(body: str, ext: str = "json") -> str:
