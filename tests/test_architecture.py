@@ -85,7 +85,7 @@ CORE_MAY_IMPORT = frozenset(
         "hashlib",
     }
     | {"heapq", "itertools", "json", "math", "msgspec", "operator", "re", "regex", "string", "textwrap", "types"}
-    | {"typing"}
+    | {"typing", "unicodedata"}
 )
 
 #: A library → the only parts of the package that may import it.

@@ -25,6 +25,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store, create
 from tests.making.conversation import exchange, human, injected, raw, reply, results
+from tests.making.store import summary
 
 
 @pytest.fixture
@@ -153,10 +154,10 @@ def test_a_body_that_is_missing_is_damage_and_its_block_is_named(session: Stored
 
 
 def moves(session: StoredSession, words: str) -> list[tuple[str, str, str]]:
-    """What bisect tells, each commit by its subject up to a colon."""
+    """What bisect tells, each commit by its step, or its subject up to a colon."""
     told = bisect.of_address(session, "main", words) if words[1:].isdigit() else bisect.of_text(session, "main", words)
     subjects = {
-        move.commit: revision.entry(session.store, move.commit).subject.partition(":")[0]
+        move.commit: summary(session.store.commit(move.commit).message).partition(":")[0]
         for move in told
         if move.commit
     }
@@ -245,7 +246,7 @@ def test_a_scope_goes_back_to_where_it_came_from(session: StoredSession) -> None
 
     told = bisect.of_text(session, "aside", "needle")
 
-    subjects = [revision.entry(session.store, move.commit).subject for move in told]
+    subjects = [summary(session.store.commit(move.commit).message) for move in told]
     assert subjects[0].startswith("step 1")
     assert subjects[-1].startswith("step 2")
 

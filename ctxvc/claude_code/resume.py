@@ -40,7 +40,6 @@ _LEFT_OUT = frozenset(
     {"ai-title", "api-request", "api-request-blob", "api-request-shape", "cost-state", "custom-title"}
     | {"file-history-snapshot", "last-prompt", "summary"}
 )
-_STEP = re.compile(r"step ([0-9]+):")
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\S*")
 _LONGEST_TITLE = 120
 #: The latest time that is written, in seconds, since a recording may claim any.
@@ -93,7 +92,7 @@ def resumable(
     if any(entry.commit in rewritten for entry in history):
         recorded = None
     redactor = store.redaction.of(snapshot.session)
-    calls, start = _calls(history), _at(history[-1].time)
+    calls, start = _calls(store, history), _at(history[-1].time)
     reason = ""
     for count, end in dict.fromkeys((_common_start(ledger, recorded, expected), (0, 0))):
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
@@ -319,12 +318,13 @@ def _is_result(piece: Piece) -> bool:
     return piece.kind == "tool_result"
 
 
-def _calls(entries: Iterable[Entry]) -> dict[int, _Call]:
+def _calls(store: Store, entries: Iterable[Entry]) -> dict[int, _Call]:
     """Step → its call, of the newest first in `entries`."""
     calls: dict[int, _Call] = {}
     for entry in entries:
-        if step := _STEP.match(entry.subject):
-            calls.setdefault(int(step[1]), _Call(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
+        if entry.trailers.get("Ctxvc-Op") == "step":
+            step = store.reader.meta(entry.commit).counters.step
+            calls.setdefault(step, _Call(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
     return calls
 
 

@@ -42,9 +42,10 @@ class LogItem(Item, frozen=True, kw_only=True):
     scope: Annotated[str, described("scope that it was made in")]
     parents: list[str]
     step: Annotated[int, described("the scope's newest step in it")]
+    turn: Annotated[int, described("the scope's newest turn in it")]
     time: TimeText
     actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
-    subject: str
+    subject: Annotated[str, described("what it did, for people")]
     body: Annotated[str, described("the rest of the message, without trailers")]
     trailers: dict[str, str]
 

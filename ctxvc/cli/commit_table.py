@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ctxvc.cli import answers
+from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, iso
+from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.diff import BlockChange, StubChange, difference
 from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
@@ -20,12 +22,17 @@ _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yel
 
 def log_item(store: Store, entry: Entry) -> answers.LogItem:
     """A commit as an item of JSON answers and of lists."""
-    meta = store.reader.meta(entry.commit)
+    return log_item_of(entry, store.reader.meta(entry.commit))
+
+
+def log_item_of(entry: Entry, meta: Meta) -> answers.LogItem:
+    """The same, of a commit whose `ctxvc.json` was read already."""
     return answers.LogItem(
         commit=entry.commit,
         scope=meta.scope,
         parents=list(entry.parents),
         step=meta.counters.step,
+        turn=meta.counters.turn,
         time=iso(entry.time),
         actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
         subject=entry.subject,
@@ -42,7 +49,11 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
     in_new = meter.bodies(((change.row, new.bodies) for change in blocks if change.now), new.ledger.meta.model)
     in_old = meter.bodies(((change.row, old.bodies) for change in blocks if not change.now), old.ledger.meta.model)
     return [
-        _change(change, (in_new if change.now else in_old)[change.row.id])
+        _change(
+            change,
+            tokens=(in_new if change.now else in_old)[change.row.id],
+            label=label_of(change.row, new if change.now else old),
+        )
         if isinstance(change, BlockChange)
         else _stub_change(change, meter.count(change.text))
         for change in differences
@@ -79,7 +90,7 @@ def _by(who: str) -> str:
     return f"by {who}" if who else ""
 
 
-def _change(change: BlockChange, tokens: int) -> answers.Change:
+def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
     row = change.row
     return answers.Change(
         move=change.move,
@@ -90,7 +101,7 @@ def _change(change: BlockChange, tokens: int) -> answers.Change:
         now=change.now,
         group=row.group,
         removed_by=row.removed_by,
-        label=row.label,
+        label=label,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ctxvc.core import display
+
 #: The gap between two columns.
 GAP = "  "
 
@@ -46,9 +48,14 @@ def breadth(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """`text`, or as much of it as fits into `width` with an ellipsis after it; no character is taken apart."""
+    """`text`, or as much of it as fits into `width` with an ellipsis; no character is taken apart.
+
+    Of a path the end stays: the ellipsis is before it.
+    """
     if breadth(text) <= width:
         return text
+    if "/" in text and breadth(fitted := display.fitted(text, width)) <= width:
+        return fitted
     if _ONE_CELL_EACH.fullmatch(text):
         return text[: max(width - 1, 0)] + "…"
     start = used = 0

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Sequence
 
 # C0 and C1 controls, line and paragraph separators, and the bidirectional marks that can reorder a line.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+#: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
+_LONG = 16
+_LEAST = 8
+#: A path in a text, also between quotes; a word with other characters is a pattern, or a script.
+_PATH = re.compile(r"""['"`(]?(?:[\w….~@+,:%=-]*(?:/[\w.~@+,:%=\[\]*{}-]*)+|[A-Za-z]:(?:\\[\w.~@+,%=-]*)+)['"`);]*""")
 
 
 def one_line(text: str, width: int) -> str:
@@ -16,6 +24,82 @@ def one_line(text: str, width: int) -> str:
     if len(head) <= width and len(text) <= width * 8 + 64:
         return head
     return head[: width - 1].rstrip() + "…" if len(head) >= width else head + "…"
+
+
+def columns(text: str) -> int:
+    """The columns that `text` takes on a terminal, at most: two for a wide character."""
+    if text.isascii():
+        return len(text)
+    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+
+
+def fitted(text: str, width: int) -> str:
+    """`text`, already on one line, in at most `width` columns. Of a path the end always stays.
+
+    First the paths are shortened at their front, the longest first; if that is not enough, the last words go.
+    """
+    over = columns(text) - width
+    if over <= 0:
+        return text
+    if width <= 0:
+        return ""
+    parts = text.split(" ")
+    for at in sorted(range(len(parts)), key=lambda at: -len(parts[at])):
+        if over > 0 and _is_path(parts[at]) and len(parts[at]) > _LONG:
+            before = columns(parts[at])
+            parts[at] = path_fitted(parts[at], before - over, columns(_end(parts[at])) + 2)
+            over -= before - columns(parts[at])
+    return " ".join(parts) if over <= 0 else _first_words(parts, width)
+
+
+def path_fitted(path: str, width: int, minimum: int = 2) -> str:
+    """The end of a path in at most `width` columns, or `minimum` if that is more: `…/strategy/bootstrap.go`."""
+    width = max(width, minimum)
+    if columns(path) <= width:
+        return path
+    start = next((at for at in _slashes(path) if columns(path[at:]) < width), None)
+    tail = path[start:] if start is not None else _end(path)
+    while tail and columns(tail) >= width:
+        tail = tail[1:]
+    return f"…{tail}"
+
+
+def _first_words(parts: Sequence[str], width: int) -> str:
+    """The first of `parts` with an ellipsis after them, in `width` columns; no path is cut at its end."""
+    text, used = "", 0
+    for word in parts:
+        size = columns(word)
+        if used + size >= width:
+            room = width - used
+            if _is_path(word) and (room >= _LEAST or not text):
+                return text + path_fitted(word, room)
+            if not _is_path(word) and (len(word) > _LONG or not text):
+                text += _first_columns(word, room - 1)
+            break
+        text += f"{word} "
+        used += size + 1
+    return f"{text.rstrip()}…"
+
+
+def _first_columns(word: str, width: int) -> str:
+    word = word[: max(width, 0)]
+    while word and columns(word) > width:
+        word = word[:-1]
+    return word
+
+
+def _is_path(word: str) -> bool:
+    return _PATH.fullmatch(word) is not None
+
+
+def _slashes(path: str) -> list[int]:
+    """The places of the slashes in a path, but for one at its end."""
+    return [at for at, char in enumerate(path[:-1]) if char in "/\\"]
+
+
+def _end(path: str) -> str:
+    """The last part of a path."""
+    return path[max(_slashes(path), default=-1) + 1 :]
 
 
 def visible_controls(text: str) -> str:

@@ -12,10 +12,11 @@ from ctxvc.core.ledger.block import Part
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, Numbering, is_human, speaks
 
-#: Characters of a note's first line that the subject of its commit shows at most.
-_SUBJECT = 1000
 #: In a row's `extra.ctxvc`: where a human said it, if not in this scope.
 SAID = "said"
+#: Columns of a note's first line that the subject of its commit shows at most, behind `note: `.
+_SUBJECT = 66
+_LONGEST = 1000
 #: Steps without a note after which one is suggested.
 UNNOTED = 3
 
@@ -80,7 +81,7 @@ def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
 def subject_and_text(text: str) -> tuple[str, str]:
     """A note as a commit's subject and text: its first line, and the whole note if that is longer, else nothing."""
     whole = display.visible_controls(text).strip()
-    first = display.one_line(whole.partition("\n")[0], _SUBJECT)
+    first = display.fitted(display.one_line(whole.partition("\n")[0], _LONGEST), _SUBJECT)
     return first, "" if first == whole else whole
 
 

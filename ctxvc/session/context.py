@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.display import human_tokens
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Row
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
@@ -24,15 +25,17 @@ from ctxvc.core.view.view import View, costs, dashboards, measure
 from ctxvc.errors import Conflict
 from ctxvc.session.proof import Sent
 from ctxvc.store import revision
-from ctxvc.store.format import FORMAT
+from ctxvc.store.format import FORMAT, SUBJECT
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.operations import Place
 from ctxvc.tokens import calibration, models, reported
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
-#: The operation of a plan with several verbs, and the numbers of blocks and verbs that its commit's subject names.
+#: The operation of a plan with several verbs; the blocks and verbs that its commit's subject names at most, and the
+#: columns that a reason has there at least.
 _MIXED = "plan"
-_MOST_NAMED = 12
+_MOST_NAMED = 3
+_LEAST_REASON = 12
 _MOST_VERBS = 4
 #: Operations that leave the prompt as it is, and so make no cut.
 _NO_EDIT = frozenset({"pin", "unpin"})
@@ -222,7 +225,7 @@ class Context:
         If it `relieves`, freed tokens end overflow mode.
         """
         if rehearsal:
-            self.record(rehearsal, _subject(rehearsal), _op(rehearsal), relieves=relieves)
+            self.record(rehearsal, _subject(rehearsal, self.ledger()), _op(rehearsal), relieves=relieves)
 
     def record(
         self,
@@ -401,17 +404,33 @@ def _op(rehearsal: Rehearsal) -> str:
     return verbs.pop() if len(verbs) == 1 else _MIXED
 
 
-def _subject(rehearsal: Rehearsal) -> str:
-    """`archive B6-B9 as G2`, `restore B7, B9`; of a mixed plan, each verb."""
+def _subject(rehearsal: Rehearsal, before: Ledger) -> str:
+    """`archive B4–B120 as G2 (117 blocks, −98k): oldest results, by default`; of a mixed plan, each verb."""
     phrases = []
     for action in rehearsal.done:
-        targets = selection.ranges(action.targets)
-        text = ", ".join(targets if len(targets) <= _MOST_NAMED else [*targets[:_MOST_NAMED], f"{len(targets)} in all"])
-        phrases.append(f"{action.verb} {text}")
+        targets = [name.replace("-", "–") for name in selection.ranges(action.targets)]
+        more = [f"{len(targets) - _MOST_NAMED} more"] if len(targets) > _MOST_NAMED + 1 else []
+        phrases.append(f"{action.verb} {', '.join([*(targets[:_MOST_NAMED] if more else targets), *more])}")
     more = [f"{len(phrases) - _MOST_VERBS} more"] if len(phrases) > _MOST_VERBS else []
     groups = [group.id for group in rehearsal.groups if group.members and group.id not in rehearsal.rolled]
     grouping = any(action.verb in ("archive", "summarise") for action in rehearsal.done)
-    return "; ".join([*phrases[:_MOST_VERBS], *more]) + (f" as {', '.join(groups)}" if groups and grouping else "")
+    verbs = "; ".join([*phrases[:_MOST_VERBS], *more]) + (f" as {', '.join(groups)}" if groups and grouping else "")
+    reason = display.one_line(rehearsal.plan.reason, _WHY)
+    actor = rehearsal.plan.actor.removeprefix("policy:")
+    by = f"by {actor}" if actor != "user" else ""
+    head = f"{verbs}{_amounts(rehearsal, before)}"
+    room = SUBJECT - display.columns(head) - display.columns(by) - 4
+    reason = display.fitted(reason, room) if room >= _LEAST_REASON else ""
+    return head + (f": {reason}" if reason else "") + (f"{',' if reason else ''} {by}" if by else "")
+
+
+def _amounts(rehearsal: Rehearsal, before: Ledger) -> str:
+    """` (117 blocks, −98k)`: how many blocks stand otherwise, if not one, and the tokens that left or came."""
+    changed = sum((old := before.get(row.id)) is None or old.state != row.state for row in rehearsal.rows)
+    freed = rehearsal.freed
+    parts = [f"{changed} blocks"] if changed > 1 else []
+    parts += [f"{'−' if freed > 0 else '+'}{human_tokens(abs(freed))}"] if freed else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _why(rehearsal: Rehearsal) -> dict[str, str]:

@@ -169,18 +169,21 @@ def decode_meta(data: bytes, where: str) -> Meta:
         raise Damaged(f"{where}: not a ctxvc.json: {error}", hint=Phrase("verify")) from error
 
 
-_LONGEST_MESSAGE = 2000  # characters of a subject or a trailer
+SUBJECT = 72  # columns of a subject
+_LONGEST_MESSAGE = 2000  # characters of a trailer, and of a subject before it is fitted
 
 
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
-    """A commit message whose last paragraph is git trailers, without characters that move a cursor.
+    """A commit message: a subject of at most 72 columns, `body`, and git trailers, which are the last paragraph.
 
-    Its names and words may be recorded: git refuses a NUL, and `git log` prints escapes as they are.
+    It has no characters that move a cursor: its names and words may be recorded, git refuses a NUL, and `git log`
+    prints escapes as they are.
     """
     lines = [
         f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST_MESSAGE))
     ]
-    parts = (display.one_line(subject, _LONGEST_MESSAGE), display.visible_controls(body), "\n".join(lines))
+    first = display.fitted(display.one_line(subject, _LONGEST_MESSAGE), SUBJECT)
+    parts = (first, display.visible_controls(body), "\n".join(lines))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

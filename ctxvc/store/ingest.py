@@ -21,7 +21,7 @@ from ctxvc.errors import BadInput, Conflict, Phrase, Refused
 from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
-from ctxvc.store.log.commits import step_subject, usage_trailers
+from ctxvc.store.log.commits import step_message, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, request_files
 
@@ -393,9 +393,14 @@ class _Ingest:
         times = [entry.time for entry in entries if entry.time]
         model = _reply_model(unit)
         self.model = model or self.model
+        data = {block: body for block, suffix, body in bodies if not suffix}
+        described = step_message(
+            rows, lambda row: data.get(row.id, b""), self.source.cwd, step=numbering.step, turn=numbering.turn
+        )
         trailers = {
             "Ctxvc-Op": "step",
             "Ctxvc-Actor": "agent",
+            **described.trailers,
             "Ctxvc-Model": model,
             **usage_trailers(usage[-1] if usage else {}),
         }
@@ -404,8 +409,9 @@ class _Ingest:
             scope,
             number,
             scope.ledger.with_rows(rows),
-            step_subject(numbering.step, len(rows), sum(row.bytes for row in rows)),
+            described.subject,
             trailers,
+            text=described.text,
             bodies=bodies,
             actor="agent",
             time=times[-1] if times else "",
@@ -475,6 +481,7 @@ class _Ingest:
         time: str,
         bodies: tuple[Body, ...] = (),
         window: Window | None = None,
+        text: str = "",
     ) -> None:
         self.counters = msgspec.structs.replace(self.counters, block=max(self.counters.block, scope.numbering.block))
         meta = msgspec.structs.replace(
@@ -492,7 +499,7 @@ class _Ingest:
             after=ledger,
             bodies=bodies,
             files=self.files,
-            message=message(subject, {**trailers, "Ctxvc-Seq": scope.covers}),
+            message=message(subject, {**trailers, "Ctxvc-Seq": scope.covers}, text),
             actor=actor,
             time=epoch(time, now),
             now=now,

@@ -22,6 +22,7 @@ from ctxvc.store import revision
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
+from tests.making.store import commits
 
 DAY = 24 * 3600
 
@@ -125,8 +126,8 @@ def test_a_session_is_one_commit_a_step(store: Store, tmp_path: Path) -> None:
     outcome = take(store, settled(write(tmp_path / "s.jsonl", *CONVERSATION)))
 
     assert (outcome.session, outcome.units, outcome.blocks, outcome.waiting) == ("claude-11111111", 4, 11, 0)
-    subjects = [words.split(" ", 1)[1] for words in tips_and_trees(store)["claude-11111111/main"]]
-    assert [subject.split(":")[0] for subject in subjects[1:]] == ["step 1", "step 2", "step 3", "step 4"]
+    made = commits(store.path, "claude-11111111")
+    assert [commit.split(":")[0] for commit in made] == ["step 1", "step 2", "step 3", "step 4"]
     with StoredSession.open(store, "claude-11111111") as session:
         rows = {row.id: row for row in session.ledger().rows()}
     assert [rows["B4"].parent, rows["B4"].tool, rows["B4"].step] == ["B3", "Bash", 1]

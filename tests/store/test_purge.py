@@ -700,3 +700,21 @@ def test_a_search_outside_ends_in_time_and_says_so(tmp_path: Path) -> None:
     assert (large.state, large.why) == ("unknown", "the time for searching was over")
     (large, _) = copies(scrub, [tmp_path / "large"])
     assert large.state == "has"
+
+
+def test_a_purge_makes_the_subject_of_a_step_anew(tmp_path: Path) -> None:
+    """A subject may have any part of what is erased: the beginning of a sentence, the end of a path."""
+    with create(tmp_path / ".ctxvc") as store:
+        store.create_session("demo")
+        with StoredSession.open(store, "demo") as session:
+            session.append(human("the merger with Ozymandias is on Friday, tell nobody before the press does"))
+            session.append(reply("I will not."))
+            session.append(human("go on"))
+            session.append(reply("Going on."))
+        assert "“the merger with Ozymandias is…” · I will not." in git(store.path, "log", "--format=%s", "demo/main")
+
+        purge.purge(store, PurgeRequest(session="demo", blocks=("B1",)))
+
+        subjects = git(store.path, "log", "--format=%s", "demo/main").splitlines()
+    assert subjects[0] == "“go on” · Going on."
+    assert subjects[1].startswith("“[REDACTED:purged") and subjects[1].endswith("” · I will not.")

@@ -219,11 +219,11 @@ def test_git_draws_the_journey(session: StoredSession, path: Path) -> None:
     assert [line.rstrip() for line in drawn] == [
         "*   goto main",
         "|\\",
-        "| * step 2: 2 blocks, 10 B",
+        "| * “well?” · found",
         "| * scope look",
         "|/",
         "* note: [→ look] into the tokens",
-        "* step 1: 2 blocks, 13 B",
+        "* “fix it” · looking",
         "* session demo",
     ]
     said = entry(session.store, session.tip())
@@ -288,7 +288,7 @@ def test_a_scope_from_an_earlier_commit_has_what_stood_there_and_says_why(sessio
 
     assert texts(session)[:5] == ["question 1", "thinking about 1", '{"cmd":"c1"}', "out 1", "first way"]
     assert texts(session)[5:] == ["[→ again] the second way fails"] == notes(session, "main")
-    assert parents(path, "again")[-1] == ["step 2: 1 block, 9 B"]
+    assert parents(path, "again")[-1] == ["first way"]
     rows = {scope: session.ledger(scope)["B8"] for scope in ("main", "again")}
     assert [(row.msg, row.step, row.turn) for row in rows.values()] == [(7, 3, 2), (5, 2, 1)]
     assert rows["main"].sha256 == rows["again"].sha256

@@ -14,6 +14,7 @@ from ctxvc.core.ledger.names import problem
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 from tests.making.blocks import call, result
+from tests.making.store import commits
 
 from .building import (
     PROCESSES,
@@ -618,7 +619,7 @@ def test_case_15_order_and_ids_need_no_clock_and_survive_a_restart(path: Path) -
         assert [row.id for row in rows(session)] == ["B1", *made, f"B{len(made) + 2}"]
         (new,) = reply(session, "later")
         assert new == f"B{len(made) + 3}", "no number is used twice"
-    subjects = git(path, "log", "--first-parent", "--reverse", "--format=%s", "demo/main").splitlines()
+    subjects = commits(path)
     assert [subject.partition(":")[0] for subject in subjects if subject.startswith("step")] == [
         f"step {at}" for at in range(1, 7)
     ]

@@ -10,6 +10,7 @@ import click
 from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
+from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Column, Output, Table, counted
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.errors import NotFound
@@ -60,7 +61,7 @@ def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
         model=model or ("" if met and met[0].entry else ledger.meta.model),
         tokens=prices.body(row) if row else _tokens_in_prompt(item, prices),
         reads=row.reads if row else 0,
-        label=item.label,
+        label=label_of(row, snapshot) if row else item.label,
         events=[_event(event, stored.store, item.id) for event in met],
         stays=stays,
         sent=sum(stay.sent for stay in stays),

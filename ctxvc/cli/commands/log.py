@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers
+from ctxvc.cli import answers, story
 from ctxvc.cli.answers import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.commit_table import SHORT, log_item
+from ctxvc.cli.commit_table import SHORT, log_item, log_item_of
 from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, counted, encode, iso, safe
+from ctxvc.cli.table import cut
+from ctxvc.core import patterns
+from ctxvc.errors import BadInput
+from ctxvc.inspection.story import Moment, moments, turns
 from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
@@ -24,9 +29,24 @@ from ctxvc.tokens import models
 
 
 @command("log", "ctxvc log -n 20")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.argument("revision", metavar="[REV | A..B]", default="HEAD", shell_complete=complete_revisions)
 @click.option(
     "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or with --usage N calls."
+)
+@click.option("--oneline", is_flag=True, help="A commit a line.")
+@click.option("--steps", is_flag=True, help="All steps of long turns, and the bookkeeping between them.")
+@click.option("--reverse", is_flag=True, help="The oldest first.")
+@click.option("--since", metavar="TIME", help="Only what was done since, as in 2026-02-10, 3d, '2 hours ago'.")
+@click.option("--until", metavar="TIME", help="Only what was done until then.")
+@click.option("--actor", metavar="NAME", help="Only what this actor did: agent, user, host, policy, policy:default, …")
+@click.option("--tool", metavar="NAME", help="Only steps that call this tool.")
+@click.option("--path", metavar="PATH", help="Only steps whose calls name this file, or something in this folder.")
+@click.option("--grep", "source", metavar="PATTERN", help="Only commits whose text or message matches, case ignored.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEXT",
+    help=f"A line a commit, as in '{{short}} {{step}} {{text}}'. Fields: {', '.join(story.FIELDS)}.",
 )
 @click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
 @click.option("--usage", is_flag=True, help="Tokens and cost of each call, of all scopes or of REV.")
@@ -37,16 +57,29 @@ from ctxvc.tokens import models
 )
 @json_option
 @click.pass_obj
-def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, jsonl: bool) -> None:
-    """A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
-    commit, `step:12`, or SESSION/SCOPE; `~3` behind it goes three commits back.
+def log(
+    app: App, revision: str, number: int | None, oneline: bool, steps: bool, reverse: bool, since: str | None,
+    until: str | None, actor: str | None, tool: str | None, path: str | None, source: str | None,
+    template: str | None, graph: bool, usage: bool, jsonl: bool,
+) -> None:  # fmt: skip
+    """On a terminal, newest first: each turn with the human's words, its time, the tokens and cost that it came to, and
+    below it its steps. What is no step is marked: a compaction, a plan, a note, a switch of scope. In a pipe it is a
+    commit a line, separated by tabs.
+
+    A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
+    commit, `step:12`, or SESSION/SCOPE; `~3` behind it goes three commits back. `A..B` is what B has and A has not.
 
     With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.
     """
+    filters = list(_filters(since, until, actor, tool, path, source))
+    if (graph or usage or jsonl) and (filters or oneline or template is not None or ".." in revision):
+        raise BadInput("--graph, --usage and --jsonl take no range, filter or format", hint="leave one of them out")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        before, _, base = revision.rpartition("..") if ".." in revision else ("", "", revision)
+        snapshot = revisions.resolve(stored.store, stored, base or "HEAD")
         if graph:
-            app.output.lines(_graph(stored, "" if revision == "HEAD" else snapshot.commit, number))
+            drawn = _graph(stored, "" if revision == "HEAD" else snapshot.commit, number)
+            app.output.lines(cut(row, app.output.width) if app.output.terminal else row for row in drawn)
             return
         every = revision == "HEAD"
         tips = map(stored.tip, stored.scopes()) if every else [snapshot.commit]
@@ -59,15 +92,66 @@ def log(app: App, revision: str, number: int | None, graph: bool, usage: bool, j
             trace = deque(revisions.trace(stored.store, tips), maxlen=number)
             app.output.lines(encode(item) for item in _items(stored.store, trace))
             return
-        items = _items(stored.store, islice(revisions.history(stored.store, snapshot.commit), number))
-        if app.output.json:
-            listed = list(items)
-            app.output.value(
-                Log(session=snapshot.session, scope=snapshot.scope, waiting=snapshot.waiting, items=listed)
-            )
-        else:
-            app.output.lines(_log_lines(app.output, items))
-            _note_waiting(app.output, snapshot)
+        entries = revisions.history(stored.store, snapshot.commit)
+        if ".." in revision:
+            without = revisions.resolve(stored.store, stored, before or "HEAD").commit
+            older = set(stored.store.first_parents(without))
+            entries = (entry for entry in entries if entry.commit not in older)
+        history = moments(stored.store, entries)
+        history = (moment for moment in history if all(match(moment) for match in filters))
+        if number is not None:
+            history = islice(history, number)
+        if reverse:
+            history = reversed([*history])
+        _print(app.output, snapshot, history, template=template, oneline=oneline, every=steps or bool(filters))
+
+
+def _print(
+    output: Output, snapshot: Snapshot, history: Iterator[Moment], *, template: str | None, oneline: bool, every: bool
+) -> None:
+    if output.json:
+        items = [log_item_of(moment.entry, moment.meta) for moment in history]
+        output.value(Log(session=snapshot.session, scope=snapshot.scope, waiting=snapshot.waiting, items=items))
+        return
+    if template is not None:
+        output.lines(story.formatted(template, moment) for moment in history)
+    elif oneline:
+        output.lines(story.line(output, moment) for moment in history)
+    elif output.terminal:
+        output.lines(_story_lines(output, snapshot, history, every=every))
+    else:
+        output.lines(_rows(output, history))
+    _note_waiting(output, snapshot)
+
+
+def _filters(
+    since: str | None, until: str | None, actor: str | None, tool: str | None, path: str | None, source: str | None
+) -> Iterator[Callable[[Moment], bool]]:
+    """The conditions that a commit must meet. Raises: BadInput."""
+    now = time.time()
+    if since is not None:
+        earliest = story.seconds_of(since, now)
+        yield lambda moment: moment.entry.time >= earliest
+    if until is not None:
+        latest = story.seconds_of(until, now, end=True)
+        yield lambda moment: moment.entry.time <= latest
+    if actor is not None:
+        yield lambda moment: moment.actor == actor or moment.actor.partition(":")[0] == actor
+    if tool is not None:
+        yield lambda moment: any(call.tool.lower() == tool.lower() for call in moment.calls)
+    if path is not None:
+        yield lambda moment: moment.touches(path)
+    if source is not None:
+        pattern = patterns.compiled(source, ignore_case=True).until(patterns.COMMAND_SECONDS, time.monotonic)
+        yield lambda moment: any(next(pattern.lines(text), None) for text in moment.texts())
+
+
+def _story_lines(output: Output, snapshot: Snapshot, history: Iterator[Moment], *, every: bool) -> Iterator[str]:
+    first = next(history, None)
+    yield from story.header(output, snapshot, first)
+    for turn in turns(chain([first] if first else [], history)):
+        yield ""
+        yield from story.turn_lines(output, turn, snapshot.scope, every=every)
 
 
 def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
@@ -125,19 +209,14 @@ def _items(store: Store, entries: Iterable[Entry]) -> Iterator[answers.LogItem]:
     return (log_item(store, entry) for entry in entries)
 
 
-def _log_lines(output: Output, items: Iterable[answers.LogItem]) -> Iterator[str]:
-    if not output.terminal:
-        yield "commit\tstep\ttime\tactor\tsubject"
-    for item in items:
-        cells = [
-            item.commit[:SHORT], output.cell(item.step), output.cell(Timestamp(item.time)), output.cell(item.actor),
-            output.cell(item.subject),
+def _rows(output: Output, history: Iterable[Moment]) -> Iterator[str]:
+    yield "commit\tstep\ttime\tactor\tsubject"
+    for moment in history:
+        cells: list[Cell] = [
+            moment.entry.commit[:SHORT], moment.step, Timestamp(iso(moment.entry.time)), moment.actor,
+            moment.text(heading=False),
         ]  # fmt: skip
-        if not output.terminal:
-            yield "\t".join(cells)
-            continue
-        commit, step, time, actor, subject = cells
-        yield f"{output.style(commit, fg='yellow')}  {step:>4}  {time:<10}  {actor:<8}  {subject}"
+        yield "\t".join(map(output.cell, cells))
 
 
 def _graph(stored: StoredSession, commit: str, number: int | None) -> Iterator[str]:

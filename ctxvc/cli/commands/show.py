@@ -11,6 +11,7 @@ import click
 from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import change_table, changes, log_item
+from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Output, Size, Timestamp, counted, safe, words_of
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
@@ -157,7 +158,7 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
         ("stub", group.stub),
     ]
     lines = [*output.facts([(name, value) for name, value in facts if value != ""]), ""]
-    output.lines([*lines, *(f"{member}  {_label(ledger, member)}" for member in group.members)])
+    output.lines([*lines, *(f"{member}  {_label(resolved.snapshot, member)}" for member in group.members)])
 
 
 def _blocks(ledger: Ledger, group: Group) -> Iterator[str]:
@@ -170,10 +171,10 @@ def _blocks(ledger: Ledger, group: Group) -> Iterator[str]:
             yield member
 
 
-def _label(ledger: Ledger, member: str) -> str:
-    inner = ledger.groups.get(member)
-    row = None if inner else ledger.get(member)
-    return safe(inner.label if inner else row.label if row else "")
+def _label(snapshot: Snapshot, member: str) -> str:
+    inner = snapshot.ledger.groups.get(member)
+    row = None if inner else snapshot.ledger.get(member)
+    return safe(inner.label if inner else label_of(row, snapshot) if row else "")
 
 
 def _show_commit(output: Output, store: Store, snapshot: Snapshot) -> None:

@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
+from ctxvc.cli.dashboard import Page, captioned, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.occupancy import Occupancy, occupancy
@@ -37,15 +37,15 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         window = occupancy(stored.store, snapshot, meter, costs)
         page = page_of(snapshot, meter, costs, window.calibration)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
+        lines = captioned(blocks or folded(page.dashboard.lines), snapshot)
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"
     if app.json:
-        app.output.value(_status(snapshot, page, blocks, window, chosen_by, estimated=meter.estimated))
+        app.output.value(_status(snapshot, page, lines if blocks else (), window, chosen_by, estimated=meter.estimated))
     elif as_text:
         app.output.lines(text.splitlines())
     else:
-        lines = blocks or tuple(folded(page.dashboard.lines))
         app.output.lines(dashboard_lines(app.output, snapshot, page, lines, window, chosen_by))
 
 

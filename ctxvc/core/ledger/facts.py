@@ -89,6 +89,19 @@ def facts(tool: str, body: bytes | str, ext: str = "json") -> tuple[Fact, ...]:
     return tuple(_facts(tool, value)) or (Fact("called", _scalars(value), tool=tool),)
 
 
+def script_or_facts(tool: str, body: bytes, ext: str = "json") -> str | tuple[Fact, ...]:
+    """The script that a call ran in a shell, as it stands; of any other call its facts."""
+    value = wire.parsed(body, dict) if ext == "json" and len(body) <= _PARSED else None
+    if value is None:
+        return facts(tool, body, "")
+    script = _script(value)
+    # What is no command of a shell has fields of its own, or a file.
+    is_other = bool(value.keys() & {"todos", "plan", "subagent_type", "prompt", "url"} or _text(value, _PATHS))
+    if script is not None and _PATCH not in script and not is_other:
+        return script
+    return tuple(_facts(tool, value)) or (Fact("called", _scalars(value), tool=tool),)
+
+
 def argument_text(body: str, ext: str = "json") -> str:
     """The texts among the arguments of a call, a line each, without the escapes of JSON; the body where it is none."""
     value = wire.parsed(display.encode(body), dict) if ext == "json" and len(body) <= _PARSED else None
@@ -238,7 +251,7 @@ def _on_script(script: str) -> Iterator[Fact]:
         return
     head = script[:_SCRIPT]
     facts: list[Fact] = []
-    if message := _commit_message(head):
+    if message := commit_message(head):
         facts.append(Fact("committed", message))
     written = _WRITTEN.search(head)
     if written and (path := written[1] or written[2]):
@@ -306,7 +319,7 @@ def _showing(program: str, options: Sequence[str], plain: Sequence[str]) -> Fact
     return Fact("read", files[0], f"{span[1]}–{span[2]}" if span else "")
 
 
-def _commit_message(script: str) -> str:
+def commit_message(script: str) -> str:
     """The first line of a commit's message, as the command has it."""
     match = _MESSAGE.search(script)
     if not match:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
+from typing import NamedTuple
 
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
 from ctxvc.core.ledger.segments import Segments
@@ -137,9 +139,23 @@ def sequence(message: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match else ("", 0)
 
 
-def step_subject(step: int, blocks: int, size: int) -> str:
-    """`step 12: 3 blocks, 6.1 kB`."""
-    return f"step {step}: {blocks} block{'' if blocks == 1 else 's'}, {display.human_bytes(size)}"
+class StepMessage(NamedTuple):
+    """What the message of a step's commit says of the step: subject, text, and trailers."""
+
+    subject: str
+    text: str
+    trailers: dict[str, str]
+
+
+def step_message(rows: Sequence[Row], body_of: caption.BodyOf, folder: str, *, step: int, turn: int) -> StepMessage:
+    """The message of a step with these rows, which worked in `folder`. The numbers are not in its subject."""
+    blocks = f"{len(rows)} block{'' if len(rows) == 1 else 's'}"
+    size = display.human_bytes(sum(row.bytes for row in rows))
+    return StepMessage(
+        subject=caption.of_step(rows, body_of, folder),
+        text=f"Step {step} of turn {turn}: {blocks}, {size}.",
+        trailers={"Ctxvc-Step": str(step), "Ctxvc-Turn": str(turn)},
+    )
 
 
 def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
@@ -151,9 +167,15 @@ def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
 def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, journal: str, seq: int) -> PlannedCommit:
     first, last = items[0].change, items[-1].change
     rows = [row for item in items for row in item.change.rows]
-    subject = last.subject or step_subject(last.step, len(rows), sum(row.bytes for row in rows))
+    subject, text = last.subject, last.text
     trailers = {"Ctxvc-Op": last.op, "Ctxvc-Actor": last.actor, "Ctxvc-Seq": f"{journal}/{seq}"}
     if last.op == "step":
+        bodies = {block: data for item in items for block, suffix, data in item.change.bodies if not suffix}
+        subject, text, numbers = step_message(
+            rows, lambda row: bodies.get(row.id, b""), caption.folder_of(after),
+            step=last.step, turn=after.meta.counters.turn,
+        )  # fmt: skip
+        trailers |= numbers
         models = [item.change.meta["model"] for item in items if "model" in item.change.meta]
         trailers["Ctxvc-Model"] = models[-1] if models else ""
     for item in items:
@@ -163,7 +185,7 @@ def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, jour
         before=before,
         after=after,
         bodies=tuple(body for item in items for body in item.change.bodies),
-        message=message(subject, trailers, last.text),
+        message=message(subject, trailers, text),
         actor=last.actor,
         time=last.time,
         written=last.written,

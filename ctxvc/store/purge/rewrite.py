@@ -13,7 +13,9 @@ from pathlib import Path
 import msgspec
 import pygit2
 
-from ctxvc.core.ledger import wire
+from ctxvc.core import display
+from ctxvc.core.ledger import caption, wire
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
@@ -185,12 +187,56 @@ class Rewriter:
         new = [b"tree %s" % self.roots.get(id, tree).hex().encode()]
         new += [b"parent %s" % self.commits.get(parent, parent).hex().encode() for parent in parents]
         head = b"\n".join([*new, *head.split(b"\n")[len(new) :]])
+        if id in self.roots and fmt.trailers_of(message.decode("utf-8", "replace")).get("Ctxvc-Op") == "step":
+            message = (self._step_subject(tree) or message.partition(b"\n")[0]) + message[message.find(b"\n") :]
         message = self._with_new_ids(self._scrub.written(message))
         prompt = _PROMPT.search(message)
         if prompt and self._changed(id, int(prompt[1] or 0), children):
             # The prompt that was sent no longer exists, so its hash cannot be compared with anything.
             message = message[: prompt.start()] + message[prompt.end() :]
         return head + b"\n\n" + message
+
+    def _step_subject(self, tree: bytes) -> bytes:
+        """The subject of a step, made anew of what is left of its blocks; empty if none of them changes.
+
+        A subject may have any part of a text, also one too short to be recognised, so replacing words is not enough.
+        """
+        entries = {name: child for _, name, child in self._raw.entries(tree)}
+        data = self._raw.read(entries[fmt.META.encode()])
+        step = fmt.decode_meta(data, fmt.META).counters.step
+        old = self._rows_of_step(entries.get(b"ledger"), step)
+        new = [self._scrub.row(row) for row in old]
+        if new == old:
+            return b""
+
+        def body_of(row: Row) -> bytes:
+            blob = self._at(tree, fmt.body_path(row))
+            return (self._scrub.bodies.get(blob) or self._raw.read(blob)) if blob else b""
+
+        source = fmt.decode_meta(self._scrub.written_json(data), fmt.META).source
+        subject = caption.of_step(new, body_of, source.cwd if source else "")
+        return display.encode(display.one_line(subject, fmt.SUBJECT))
+
+    def _rows_of_step(self, ledger: bytes | None, step: int) -> list[Row]:
+        """The rows of a commit's newest step, in order: they are in its last segments."""
+        rows: list[Row] = []
+        folders = sorted((item for item in self._raw.entries(ledger) if item[0] == _FOLDER) if ledger else (), key=_key)
+        for _, _, folder in reversed(folders):
+            for _, name, blob in sorted(self._raw.entries(folder), key=_key, reverse=True):
+                segment = fmt.decode_rows(self._raw.read(blob), f"ledger/{name.decode()}")
+                own = [row for row in segment if row.step == step]
+                if rows and not own:
+                    return rows
+                rows = own + rows
+        return rows
+
+    def _at(self, tree: bytes, path: str) -> bytes | None:
+        """The id of what is at `path`; None if there is nothing."""
+        place: bytes | None = tree
+        for part in path.encode().split(b"/"):
+            inside = self._raw.entries(place) if place else []
+            place = next((child for _, name, child in inside if name == part), None)
+        return place
 
     def _changed(self, id: bytes, later: int, children: Mapping[bytes, list[bytes]]) -> bool:
         """Whether the tree of a commit, or of one of its direct children, has changed."""
@@ -203,6 +249,11 @@ class Rewriter:
         return _ID.sub(
             lambda match: self.commits.get(bytes.fromhex(match[0].decode()), b"").hex().encode() or match[0], data
         )
+
+
+def _key(entry: tuple[bytes, bytes, bytes]) -> tuple[int, bytes]:
+    """By the number in the name: `ff` is before `100`."""
+    return len(entry[1]), entry[1]
 
 
 def lines(data: bytes, change: Callable[[bytes], bytes]) -> bytes:

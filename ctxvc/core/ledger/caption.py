@@ -1,0 +1,173 @@
+"""Captions: what a block is, and what a step did, as a person reads it in a list or in `git log --oneline`.
+
+A label (`core.ledger.label`) is what a row keeps of its block, and what a prompt may show. A caption is made when it is
+needed, from the bodies: a result is called by its call, and paths are relative to the session's folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.ledger import facts, wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import speaks
+
+#: Columns of a step's caption, and of the human's words in it.
+WIDTH = 72
+HUMAN = 30
+#: Characters of a caption, of a tool's name, and of a script that are looked at.
+_LONGEST = 400
+_TOOL = 40
+_SCRIPT = 8_000
+
+_ON_PATH: frozenset[facts.Deed] = frozenset({"edited", "wrote", "deleted", "read", "listed"})
+_MARKS = re.compile(r"^[#>\s]+|\*\*")
+
+#: Reads the body of a row.
+BodyOf = Callable[[Row], bytes]
+
+
+class CallCaption(NamedTuple):
+    """A call to a person: its tool, what it was about, and a detail such as `+3 −1`. `act` is empty for a script."""
+
+    tool: str
+    object: str = ""
+    detail: str = ""
+    act: str = ""
+
+    def fitted(self, width: int = _LONGEST) -> str:
+        """`Edit internal/strategy/bootstrap.go +12 −3` in at most `width` columns."""
+        tool = display.fitted(self.tool, min(width, _TOOL))
+        room = width - display.columns(tool) - (display.columns(self.detail) + 1 if self.detail else 0) - 1
+        if not self.object or room < 2:
+            return display.fitted(" ".join(filter(None, (tool, self.detail))), width)
+        return " ".join(filter(None, (tool, display.fitted(self.object, room), self.detail)))
+
+
+def of_call(tool: str, body: bytes, ext: str = "json", folder: str = "") -> CallCaption:
+    """The caption of a call with these arguments. `folder` is the session's: what is below it is named from there."""
+    name = display.one_line(tool, _TOOL) or "call"
+    did = facts.script_or_facts(tool, body, ext)
+    if isinstance(did, str):
+        return CallCaption(name, display.one_line(_command(did, folder), _LONGEST))
+    fact, *more = did
+    detail = display.one_line(fact.detail, _TOOL)
+    files = {also.object for also in more} - {fact.object}
+    if fact.act in _ON_PATH and files:
+        detail = " ".join(filter(None, (detail, f"(+{len(files)} file{'' if len(files) == 1 else 's'})")))
+    if fact.act in _ON_PATH:
+        path = " ".join(relative(fact.object, folder).split())
+        end = display.one_line(path[-_LONGEST:], _LONGEST)
+        return CallCaption(name, f"…{end}" if len(path) > _LONGEST else end, detail, fact.act)
+    if fact.act == "searched" and detail:
+        detail = f"in {detail}"
+    return CallCaption(name, display.one_line(_in_folder(fact.object, folder), _LONGEST), detail, fact.act)
+
+
+def of_row(row: Row, ledger: Ledger, body_of: BodyOf) -> str:
+    """A block in a few words, on one line: a call or its result by the call, anything else by its first words."""
+    call = row if row.kind == "tool_use" else None
+    if row.kind == "tool_result" and row.parent:
+        answered = ledger.get(row.parent)
+        call = answered if answered is not None and answered.kind == "tool_use" else None
+    body = body_of(call) if call is not None else b""
+    if call is None or not body:
+        return row.label
+    return of_call(call.tool, body, call.ext, folder_of(ledger)).fitted()
+
+
+def of_step(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int = WIDTH) -> str:
+    """`“fix the login test” · Read auth.py (+2 calls)`: a step in at most `width` columns.
+
+    It has the human's first words, if there are any, and the first call, or else the answer's first words.
+    """
+    request = human_words(rows)
+    head = f"“{request}” · " if request else ""
+    return head + of_reply(rows, body_of, folder, width - display.columns(head))
+
+
+def human_words(rows: Sequence[Row], width: int = HUMAN) -> str:
+    """The first words of what a human said in these rows; empty if nobody did."""
+    spoken = [row for row in rows if speaks(row.kind, row.role, row.origin)]
+    texts = (display.fitted(_plain(row.label), width) for row in spoken if row.kind == "user")
+    return next(filter(None, texts), "") or next((f"[{display.fitted(row.label, width - 2)}]" for row in spoken), "")
+
+
+def of_reply(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int = WIDTH) -> str:
+    """What the model did in a step, in at most `width` columns."""
+    calls = [row for row in rows if row.kind == "tool_use"]
+    if calls:
+        suffix = _suffix(rows, calls)
+        room = width - (display.columns(suffix) + 1 if suffix else 0)
+        caption = of_call(calls[0].tool, body_of(calls[0]), calls[0].ext, folder).fitted(room)
+        return f"{caption} {suffix}" if suffix else caption
+    texts = (_plain(row.label) for row in rows if row.kind == "assistant")
+    if answer := next(filter(None, texts), ""):
+        return display.fitted(answer, width)
+    return "no reply" if not any(row.role == "assistant" for row in rows) else "a reply without text"
+
+
+def folder_of(ledger: Ledger) -> str:
+    """The folder that the session worked in, as its recording names it; empty if it does not."""
+    return ledger.meta.source.cwd if ledger.meta.source else ""
+
+
+def relative(path: str, folder: str) -> str:
+    """`path` as seen from `folder`, if it is below it; else as it is."""
+    folder = folder.rstrip("/\\")
+    if not folder or not path.startswith(folder):
+        return path
+    below = path[len(folder) :]
+    return (below[1:] or ".") if below[:1] in ("/", "\\", "") else path
+
+
+def _suffix(rows: Sequence[Row], calls: Sequence[Row]) -> str:
+    """`(failed, +2 calls)`: how the first call ended, if badly, and how many others there were."""
+    result = next((row for row in rows if row.kind == "tool_result" and row.call == calls[0].call), None)
+    parts = []
+    if result is not None and result.error:
+        parts.append("interrupted" if wire.own_metadata(result.extra).get("interrupted") else "failed")
+    if len(calls) > 1:
+        parts.append(f"+{len(calls) - 1} call{'' if len(calls) == 2 else 's'}")
+    return f"({', '.join(parts)})" if parts else ""
+
+
+def _plain(label: str) -> str:
+    """A text's first words without the marks of a heading or a list."""
+    return _MARKS.sub("", label)
+
+
+# --- scripts
+
+
+def _command(script: str, folder: str) -> str:
+    """The line of a script that says most: without a `cd` into the session's folder, a commit by its message."""
+    head = script[:_SCRIPT].replace("\\\n", " ").strip()
+    lines = [line.strip() for line in head.split("\n")]
+    telling = [line for line in lines if line and not line.startswith("#")] or lines
+    first = _in_folder(telling[0], folder)
+    if first.startswith("cd . "):
+        first = first.removeprefix("cd . ").lstrip("&; ") or first
+    elif first in ("cd .", "cd . &&", "cd .;") and len(telling) > 1:
+        first, telling = _in_folder(telling[1], folder), telling[1:]
+    if first.startswith(("git commit ", "git add ")) and (message := facts.commit_message(head)):
+        return f"git commit “{message}”"
+    return f"{first} …" if len(telling) > 1 else first
+
+
+def _in_folder(text: str, folder: str) -> str:
+    """`text` with the paths below `folder` as seen from there."""
+    folder = folder.rstrip("/\\")
+    if len(folder) < 2 or folder not in text:
+        return text
+    return _inside(folder).sub(lambda match: "" if match[1] else ".", text)
+
+
+@lru_cache(maxsize=64)
+def _inside(folder: str) -> re.Pattern[str]:
+    """The folder as it stands in a script: with the slash before what is below it, or alone."""
+    return re.compile(rf"(?<![\w.~/\\-]){re.escape(folder)}(?:([/\\](?=[^\s'\";&|)]))|[/\\]?(?![\w./\\~-]))")

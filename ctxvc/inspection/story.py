@@ -1,0 +1,157 @@
+"""The story of a scope: its commits with what each did, grouped by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from ctxvc.core.display import one_line
+from ctxvc.core.ledger import caption, facts
+from ctxvc.core.ledger.ledger import Meta, Row
+from ctxvc.errors import Damaged
+from ctxvc.store.revision import Entry
+from ctxvc.store.store import Store
+from ctxvc.tokens import models
+
+#: Operations that keep the prompt in order and tell nothing of the work.
+BOOKKEEPING = frozenset({"tag", "cut", "ask"})
+#: Characters of what a human said that a turn shows at most.
+_REQUEST = 200
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit and what it did. `rows` are those of its step, empty for anything else.
+
+    `tokens` is the size of the conversation after it, as the provider counted it with the reply; None if it did not.
+    """
+
+    entry: Entry
+    meta: Meta
+    rows: Sequence[Row] = ()
+    body_of: caption.BodyOf = lambda _row: b""
+
+    @property
+    def op(self) -> str:
+        return self.entry.trailers.get("Ctxvc-Op", "")
+
+    @property
+    def actor(self) -> str:
+        return self.entry.trailers.get("Ctxvc-Actor", self.entry.actor)
+
+    @property
+    def step(self) -> int:
+        return self.meta.counters.step
+
+    @property
+    def turn(self) -> int:
+        return self.meta.counters.turn
+
+    @property
+    def folder(self) -> str:
+        return self.meta.source.cwd if self.meta.source else ""
+
+    @property
+    def calls(self) -> list[Row]:
+        return [row for row in self.rows if row.kind == "tool_use"]
+
+    @property
+    def tokens(self) -> int | None:
+        used = models.usage_of(self.entry.usage)
+        return used.prompt + used.reply if self.op == "step" and used.prompt else None
+
+    @property
+    def dollars(self) -> float | None:
+        if not self.entry.usage:
+            return None
+        return models.dollars(self.entry.trailers.get("Ctxvc-Model", ""), models.usage_of(self.entry.usage))
+
+    def text(self, width: int = caption.WIDTH, *, heading: bool = True) -> str:
+        """What it did in at most `width` columns; of a step without the human's words, if a `heading` has them."""
+        if not self.rows:
+            return one_line(self.entry.subject, len(self.entry.subject) + 1)
+        if heading:
+            return caption.of_reply(self.rows, self.body_of, self.folder, width)
+        return caption.of_step(self.rows, self.body_of, self.folder, width)
+
+    def texts(self) -> Iterator[str]:
+        """All that is said of it: what it did, each of its calls, the human's words, the commit's message."""
+        entry = self.entry
+        yield from (entry.subject, entry.body, *entry.trailers.values(), caption.human_words(self.rows, _REQUEST))
+        yield self.text(_REQUEST)
+        yield from (caption.of_call(row.tool, self.body_of(row), row.ext, self.folder).fitted() for row in self.calls)
+
+    def touches(self, path: str) -> bool:
+        """Whether one of its calls names this file, or something in this folder."""
+        path = caption.relative(path.removeprefix("./").rstrip("/"), self.folder)
+        return any(_names(call, self.body_of(call), path, self.folder) for call in self.calls)
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """The moments of a turn in a scope, newest first. `tokens` and `dollars` are those of the whole turn.
+
+    `request` is what the human said, on one line. `dollars` is None if no call has a price.
+    """
+
+    number: int
+    scope: str
+    request: str
+    moments: Sequence[Moment]
+    tokens: int | None
+    dollars: float | None
+
+
+def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
+    """The commits of a history, newest first, each with its step."""
+    scopes: dict[str, tuple[dict[int, list[Row]], caption.BodyOf]] = {}
+    for entry in entries:
+        meta = store.reader.meta(entry.commit)
+        if meta.scope not in scopes:
+            # The newest ledger of a scope has the rows of all its steps.
+            steps: dict[int, list[Row]] = {}
+            for row in store.reader.ledger(entry.commit).rows():
+                steps.setdefault(row.step, []).append(row)
+            scopes[meta.scope] = steps, _reader(store, entry.commit)
+        steps, body_of = scopes[meta.scope]
+        is_step = entry.trailers.get("Ctxvc-Op") == "step"
+        yield Moment(entry=entry, meta=meta, rows=steps.get(meta.counters.step, ()) if is_step else (), body_of=body_of)
+
+
+def turns(history: Iterable[Moment]) -> Iterator[Turn]:
+    """The turns of a history, newest first."""
+    for (scope, number), group in groupby(history, lambda moment: (moment.meta.scope, moment.turn)):
+        members = list(group)
+        costs = [cost for moment in members if (cost := moment.dollars) is not None]
+        request = ""
+        for moment in reversed(members):
+            request = request or caption.human_words(moment.rows, _REQUEST)
+        yield Turn(
+            number=number,
+            scope=scope,
+            request=request,
+            moments=members,
+            tokens=next((tokens for moment in members if (tokens := moment.tokens) is not None), None),
+            dollars=sum(costs) if costs else None,
+        )
+
+
+def _reader(store: Store, commit: str) -> caption.BodyOf:
+    def body_of(row: Row) -> bytes:
+        try:
+            return store.reader.body(commit, row)
+        except Damaged:
+            return b""  # what is damaged is for `verify` to report; the history is still worth reading
+
+    return body_of
+
+
+def _names(call: Row, body: bytes, path: str, folder: str) -> bool:
+    """Whether a call is about `path`, or its script has the path in it."""
+    did = facts.script_or_facts(call.tool, body, call.ext)
+    texts = did.split() if isinstance(did, str) else [fact.object for fact in did]
+    for text in texts:
+        place = caption.relative(text.strip("'\"`();"), folder).removeprefix("./")
+        if place == path or place.startswith(f"{path}/") or place.endswith(f"/{path}"):
+            return True
+    return False

@@ -1,0 +1,89 @@
+"""Captions: what a block or a step is to a person; any bytes, any width."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxvc.core import display
+from ctxvc.core.ledger import caption
+from ctxvc.core.ledger.ledger import Row
+
+FOLDER = "/home/ada/app"
+TEXT = st.text(max_size=120)
+PARTS = st.lists(st.text("abcdeüx漢_-.", min_size=1, max_size=12), min_size=2, max_size=9)
+
+
+def called(tool: str, width: int = 60, **arguments: object) -> str:
+    return caption.of_call(tool, json.dumps(arguments).encode(), "json", FOLDER).fitted(width)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "text"),
+    [
+        ("Read", {"file_path": f"{FOLDER}/src/a.py", "offset": 3, "limit": 8}, "Read src/a.py 3–10"),
+        ("Edit", {"file_path": "/etc/a.py", "old_string": "a", "new_string": "b\nc"}, "Edit /etc/a.py +2 −1"),
+        ("Bash", {"command": f"cd {FOLDER} && go test {FOLDER}/x ./..."}, "Bash go test x ./..."),
+        ("Bash", {"command": "# run them\npytest -q\necho done"}, "Bash pytest -q …"),
+        ("Bash", {"command": f"ls {FOLDER}-old {FOLDER}"}, f"Bash ls {FOLDER}-old ."),
+        ("Bash", {"command": 'git add -A && git commit -m "Fix it"'}, "Bash git commit “Fix it”"),
+        ("shell", {"command": ["bash", "-lc", "make"]}, "shell make"),
+        ("Grep", {"pattern": "x", "path": "src/core"}, "Grep x in core"),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.go\n+x\n*** Add File: b.go\n"}, None),
+        ("Write", {"file_path": f"{FOLDER}/{'deep/' * 30}end.py", "content": "x"}, None),
+    ],
+)
+def test_a_call_is_its_tool_and_what_it_was_about(tool: str, arguments: dict[str, object], text: str | None) -> None:
+    expected = {"apply_patch": "apply_patch a.go +1 −0 (+1 file)"}.get(tool, text)
+    if tool == "Write":
+        assert called(tool, **arguments).endswith("deep/end.py +1 −0")
+        assert called(tool, **arguments).startswith("Write …/deep/")
+    else:
+        assert called(tool, **arguments) == expected
+
+
+@given(PARTS, st.integers(12, 60))
+def test_the_end_of_a_path_is_never_cut(parts: list[str], width: int) -> None:
+    path = "/".join(parts)
+    text = display.path_fitted(path, width)
+
+    assert display.columns(text) <= width
+    assert text == path or path.endswith(text[1:])
+
+
+@given(st.one_of(TEXT, PARTS.map("/".join)), st.integers(0, 40))
+def test_a_text_fits_any_width(text: str, width: int) -> None:
+    line = display.one_line(text, 200)
+    assert display.columns(display.fitted(line, width)) <= width
+    assert display.fitted(line, 1_000) == line
+
+
+@given(st.text(max_size=30), st.binary(max_size=200), st.sampled_from(["json", "txt"]))
+def test_a_call_with_any_arguments_has_a_caption_of_one_safe_line(tool: str, body: bytes, ext: str) -> None:
+    text = caption.of_call(tool, body, ext, FOLDER).fitted(72)
+    assert text
+    assert display.one_line(text, 1_000) == text
+    assert display.columns(text) <= 72
+
+
+def row(number: int, kind: str, role: str, origin: str, **fields: object) -> Row:
+    made: dict[str, object] = {"id": f"B{number}", "kind": kind, "role": role, "origin": origin, **fields}
+    return Row(msg=1, step=1, turn=1, bytes=1, sha256="00" * 32, **made)  # type: ignore[arg-type]
+
+
+def test_a_step_is_the_humans_words_and_its_first_call() -> None:
+    rows = [
+        row(1, "user", "user", "human", label="fix the login test, please, it has failed since Monday"),
+        row(2, "tool_use", "assistant", "model", call="c1", tool="Read", ext="json"),
+        row(3, "tool_use", "assistant", "model", call="c2", tool="Read", ext="json"),
+        row(4, "tool_result", "user", "tool", call="c1", error=True),
+    ]
+    text = caption.of_step(rows, lambda _: b'{"path": "src/auth.py"}')
+
+    assert text == "“fix the login test, please, …” · Read src/auth.py (failed, +1 call)".replace(", …”", ",…”")
+    assert caption.of_step(rows[:1], lambda _: b"").endswith("· no reply")
+    answer = row(5, "assistant", "assistant", "model", label="## **Done.** All pass.")
+    assert caption.of_step([answer], lambda _: b"") == "Done. All pass."
