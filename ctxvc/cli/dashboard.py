@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc import importers
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, Timestamp, counted, in_short, iso
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import caption
@@ -191,6 +190,8 @@ def _count_line(output: Output, window: Occupancy) -> str:
 
 def _window(window: Occupancy, source: Source | None) -> str:
     """What tells the window, and where its host acts."""
+    from ctxvc import importers
+
     host = importers.HOSTS.get(source.format, "the recording") if source else "the recording"
     origin = WINDOW_BY[window.window_by].format(host=host)
     notes = [f"{in_short(window.reserve)} of it kept for the reply"] if window.reserve else []

@@ -58,7 +58,8 @@ def header(output: Output, snapshot: Snapshot, newest: Moment | None) -> Iterato
     if newest is not None and newest.tokens is not None:
         sizes.append(f"{human_tokens(newest.tokens)} tokens")
     name = f"{snapshot.session}/{snapshot.scope}"
-    yield _fit(output, " · ".join(filter(None, (name, meta.model, *sizes))), bold=True)
+    parts = (name, display.one_line(meta.model, 80), *sizes)
+    yield output.style(cut(" · ".join(filter(None, parts)), output.width), bold=True)
     if meta.source:
         source = meta.source
         where = [source.format, f"on {source.branch}" if source.branch else "", source.cwd, source.title]
@@ -133,7 +134,7 @@ def _heading(output: Output, turn: Turn, scope: str) -> str:
     cost = f"${turn.dollars:,.2f}" if turn.dollars is not None else ""
     head = "  ".join(filter(None, (where, when, size, cost)))
     room = output.width - breadth(head) - 4
-    request = f"“{display.fitted(turn.request, room)}”" if turn.request else "no human's words"
+    request = f"“{display.fitted(turn.request, room)}”" if turn.request else ""
     return f"{output.style(head, bold=True)}  {output.style(request, fg='green')}"
 
 

@@ -40,21 +40,21 @@ def note(text: str, actor: str, **switch: str) -> Part:
     return wire.text_part(text, "user", "human" if actor == "user" else "model", kind="note", **extra)
 
 
-def spoken(ledger: Ledger, parent: Ledger | None, known: Ledger) -> list[tuple[Row, str]]:
-    """What humans said in a scope and `known`, the ledger of another one, does not have, with where each was said.
+def spoken(ledger: Ledger, parent: Ledger | None, destination: Ledger) -> list[tuple[Row, str]]:
+    """What humans said in a scope and `destination`, the ledger of another one, lacks, with where each was said.
 
     What the scope took along from its `parent` was said there. The place is `SCOPE:B17`, also of what came from a third
     scope: however often one returns, a word arrives once.
     """
-    places = {wire.own_metadata(row.extra).get(SAID) for row in known.rows()} - {None}
+    places = {wire.own_metadata(row.extra).get(SAID) for row in destination.rows()} - {None}
     spoken: list[tuple[Row, str]] = []
     for row in ledger.rows():
         if not speaks(row.kind, row.role, row.origin) or row.state == "deleted":
             continue
-        if _has(known, row) or (parent is not None and _has(parent, row)):
+        if _has(destination, row) or (parent is not None and _has(parent, row)):
             continue
         place = str(wire.own_metadata(row.extra).get(SAID) or f"{ledger.meta.scope}:{row.id}")
-        if place not in places and not place.startswith(f"{known.meta.scope}:"):
+        if place not in places and not place.startswith(f"{destination.meta.scope}:"):
             spoken.append((row, place))
     return spoken
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ctxvc.errors import BadInput, BadName, Phrase
-from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import Conversations, Importer
+
+if TYPE_CHECKING:
+    from ctxvc.importers.file import Recording
+    from ctxvc.importers.protocol import Conversations, Importer
 
 #: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
 FORMATS = ("ctxvc-trajectory", "claude-code", "codex", "pi", "anthropic-messages", "openai-chat")
@@ -22,7 +24,7 @@ def importer(format: str) -> Importer:
     """The importer of a format. Raises: BadName for an unknown one."""
     if format not in FORMATS:
         raise BadName(f"unknown format {format[:40]!r}", hint=f"one of: auto, {', '.join(FORMATS)}")
-    return cast(Importer, import_module(f"ctxvc.importers.{format.replace('-', '_')}"))
+    return cast("Importer", import_module(f"ctxvc.importers.{format.replace('-', '_')}"))
 
 
 def detect(recording: Recording) -> str:

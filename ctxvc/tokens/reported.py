@@ -125,10 +125,13 @@ def recorded_line(store: Store, count: Count, meter: Meter, costs: Mapping[str, 
 
 
 def calibration_of(store: Store, snapshot: Snapshot, meter: Meter) -> tuple[int, int]:
-    """The scope's calibration; of an imported one that has none yet, that of its recorded counts."""
+    """The scope's calibration; of an imported one that has none yet, the slope of its recorded counts.
+
+    What the recording lacks, as the host's system prompt, is a part of the host's window: no plan can take it out, and
+    no request of ours sends it.
+    """
     meta = snapshot.ledger.meta
     count = newest(store, snapshot) if is_uncalibrated(meta) else None
     if count is None:
         return meta.calibration
-    a_milli, b = recorded_line(store, count, meter)
-    return a_milli, b
+    return recorded_line(store, count, meter).a_milli, 0

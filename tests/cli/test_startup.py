@@ -58,7 +58,7 @@ def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
     assert not (HEAVY - {"pygit2", "sqlite3"}) & found
     # What looks for secrets has many patterns, and these two show what is redacted already.
     assert (
-        not {"ctxvc.importers", "ctxvc.core.prompt.formats", "ctxvc.core.secrets.rules", "ctxvc.core.secrets.find"}
+        not {"ctxvc.importers.file", "ctxvc.core.prompt.formats", "ctxvc.core.secrets.rules", "ctxvc.core.secrets.find"}
         & found
     )
 

@@ -82,17 +82,16 @@ def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
     assert len(rows) == 14
     assert max(map(len, rows)) <= 80
     assert {row.find("r ", 6) for row in rows} == {header.index("age") + 2}
-    assert rows[5].endswith("…")
+    assert rows[5].endswith("Read …est_app.py"), "the end of a path is never cut"
     assert "reads" not in header  # nothing was read: the column makes room
 
 
-def test_numbers_are_grouped_and_old_times_are_dates(built: Path) -> None:
+def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:
     told, _ = on_terminal("--color", "never", "status", folder=built)
-    assert "189 / 200,000 tokens" in told
+    assert "~189 of 200k tokens" in told
 
     told, _ = on_terminal("--color", "never", "log", folder=built)
-    assert "2026-03-01" in told
-    assert "12:00" not in told
+    assert "turn 2  2026-03-01 12:00  1.0k" in told
 
 
 def test_ages_are_in_the_unit_that_fits() -> None:
@@ -228,13 +227,13 @@ def test_a_long_answer_goes_through_the_pager_that_is_set(built: Path) -> None:
     told, code = on_terminal("log", folder=built, CTXVC_PAGER="sed s/^/paged:/", GIT_PAGER="false", PAGER="false")
 
     assert code == 0
-    assert told.count("paged:") == 8
+    assert told.count("paged:") >= len(told.splitlines()) - 1 > 8  # the notice on the waiting record is no part of it
 
 
 @pytest.mark.parametrize("setting", [{"CTXVC_PAGER": "cat"}, {"CTXVC_PAGER": ""}], ids=["cat", "empty"])
 def test_no_pager_is_run_where_none_is_wanted(built: Path, setting: dict[str, str]) -> None:
     told, _ = on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")
-    assert "step 5" in told and "paged:" not in told
+    assert "turn 2" in told and "paged:" not in told
 
 
 def test_no_pager_is_run_for_json_or_when_told_not_to(built: Path) -> None:
