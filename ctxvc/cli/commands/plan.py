@@ -150,18 +150,18 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
             block for target in action.targets for block in (blocks_of(rehearsal.after.groups, target) or [target])
         ]
         blocks = before.keys() & members
-        rest = remaining - sum(before[block].shown - after[block].shown for block in blocks - counted)
+        tokens_after = remaining - sum(before[block].shown - after[block].shown for block in blocks - counted)
         items.append(
             PlannedAction(
                 verb=action.verb,
                 targets=list(action.targets),
                 index=action.index,
-                freed=view.calibrated(remaining) - view.calibrated(rest),  # rounded so that all of them add up
+                freed=view.calibrated(remaining) - view.calibrated(tokens_after),  # rounded so that all of them add up
                 cache=round(max((rewrite_costs[block] for block in blocks), default=0)),
             )
         )
         counted |= blocks
-        remaining = rest
+        remaining = tokens_after
     return items[::-1]
 
 
