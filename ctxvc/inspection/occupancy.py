@@ -70,7 +70,8 @@ def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str
         tokens = count.tokens
     else:
         in_count, since = list(ledger.rows()), []
-        tokens = line.actual(overhead + sum(cost.shown for cost in costs.values()))
+        ours = overhead + sum(cost.shown for cost in costs.values())
+        tokens = max(0, ours * line.a_milli // 1000 + line.b) if ours else 0  # as plans reckon: `View.calibrated`
     parts = _parts(in_count, costs, overhead)
     recorded = _scaled(parts, min(tokens, sum(parts.values()) * line.a_milli // 1000))
     after = _parts(since, costs, 0)

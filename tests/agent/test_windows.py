@@ -188,7 +188,7 @@ def test_what_fills_a_prompt_that_does_not_fit_is_named_with_the_budget_that_wou
         with pytest.raises(OverBudget) as told:
             session.request()
     words = str(told.value)
-    order = [words.index(kind) for kind in ("human text", "the tools", "pinned blocks", "the system prompt")]
+    order = [words.index(kind) for kind in ("human text", "the tools", "the system prompt", "pinned blocks")]
     assert order == sorted(order), words
     assert "human text 10,6" in words
     assert "(B2)" in words
@@ -208,9 +208,9 @@ def test_the_budget_that_is_advised_is_enough(tmp_path: Path) -> None:
 
 
 def test_where_system_prompt_and_tools_fill_the_budget_they_are_named_first(tmp_path: Path) -> None:
-    with opened(tmp_path, budget=Budget(2_000)) as session:
+    with opened(tmp_path, budget=Budget(1_200)) as session:
         session.set(calibration=(1_100, 0))
-        with pytest.raises(OverBudget, match=r"has 2,000: the tools 1,[0-9]{3}, pinned") as told:
+        with pytest.raises(OverBudget, match=r"has 1,200: the tools 1,[0-9]{3}, the system prompt") as told:
             session.request()
     assert "in every call" in told.value.hint
 

@@ -178,15 +178,21 @@ def test_context_measures_by_the_thresholds_of_the_session_itself(run: Run, long
 
     told = asked(run, long, "context")
 
-    assert told["window"] == 40_000
+    assert (told["window"], told["limit"]) == (50_000, 40_000)
     assert told["thresholds"][0]["percent"] == 50
     assert told["thresholds"][0]["tokens"] == 20_000
 
 
 def test_context_tells_what_the_provider_counted_last(run: Run, built: Path, long: Path) -> None:
-    assert "provider counted\t1020" in run("context", folder=built).stdout
-    assert asked(run, built, "context")["reported"] == asked(run, built, "status")["reported"] == 1020
-    assert asked(run, long, "context")["reported"] is None
+    counted, uncounted = asked(run, built, "context"), asked(run, long, "context")
+    usage = asked(run, built, "log", "--usage")["items"][0]
+    prompt = sum(usage[part] for part in ("fresh", "written", "read"))
+    assert (prompt, counted["reported"]) == (1020, 1020 + usage["reply"])
+    assert asked(run, built, "status")["reported"] == counted["reported"]
+    assert counted["reported_at"] == usage["time"]
+    assert not counted["by_provider"], "blocks left since"
+    assert "not yet counted by the provider; 1k at step 5" in run("context", folder=built).stdout
+    assert uncounted["reported"] is None
 
 
 @pytest.mark.parametrize(("percent", "color"), [(69, 32), (70, 33), (89, 33), (90, 31)])

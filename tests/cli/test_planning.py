@@ -48,7 +48,7 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
     assert planned["items"]
     assert planned["tokens_after"] < planned["tokens_before"]
     freed = sum(item["freed"] for item in planned["items"]) + planned["tokens_cut"]
-    assert freed == planned["tokens_before"] - planned["tokens_after"]
+    assert freed == planned["tokens_before"] - planned["tokens_after"], "also of a recording whose counts are not ours"
     assert not planned["committed"]
     assert planned["moment"]
     assert states(run, project) == before
@@ -142,7 +142,8 @@ def test_a_plan_says_what_it_would_cost_in_cache_under_every_policy(run: Run, lo
     assert f"why: {planned['reason']}" in shown
     assert re.search(r"what\s+blocks\s+~tokens freed\s+~cache cost\s+why", shown)
     assert all(0 < item["cache"] <= planned["cost"] for item in planned["items"])
-    assert planned["items"][0]["cache"] == max(item["cache"] for item in planned["items"])
+    first = min(planned["items"], key=lambda item: min(int(block[1:]) for block in item["targets"]))
+    assert first["cache"] == max(item["cache"] for item in planned["items"])
 
 
 def test_the_moment_of_a_policy_of_ones_own_is_reckoned_too(run: Run, longer: Path) -> None:
@@ -206,6 +207,8 @@ def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project
     assert states(run, project) == before
 
 
+#: Rounds that begin where there is still room for a question.
+EARLY = "planned:trigger=0.6,target=0.4"
 PLAN = write(
     "a session of records",
     [Entry("fold", "conversation:user:1", "entered"), Entry("prune", "function:Bash:11", "done")],
@@ -216,7 +219,7 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: p
     with serve(script(PLAN)) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        words = ("plan", "--policy", "planned", "--budget", "9000")
+        words = ("plan", "--policy", EARLY, "--budget", "14000")
         planned = answer(run, longer, *words, "--model", MODEL)
         (call,) = api.bodies
 
@@ -236,7 +239,7 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: p
 
 def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
     (longer / "said.json").write_text(json.dumps([{"content": PLAN}]))
-    done = run("plan", "--policy", "keep+planned", "--budget", "9000", "--script", "said.json", folder=longer)
+    done = run("plan", "--policy", f"keep+{EARLY}", "--budget", "14000", "--script", "said.json", folder=longer)
 
     assert done.exit_code == 0, done.output
     assert "a session of records" in done.stdout
@@ -259,7 +262,8 @@ def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pyte
         sections = "Intent: records\nDecisions: none\nArtifacts: the table\nNext steps: go on"
         return "\n".join(f'<summary of="{part}">\n{sections}\n</summary>' for part in parts)
 
-    words = ("compact", "--policy", "layered:clear=0.3,low_water=0.29,summarise=0.31,verbatim=0", "--budget", "9000")
+    policy = "layered:clear=0.3,low_water=0.29,summarise=0.31,verbatim=0,keep=9"
+    words = ("compact", "--policy", policy, "--budget", "9000")
     with serve(assistant) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)

@@ -59,7 +59,8 @@ def test_the_window_is_the_models_own_and_another_models_takes_its_place(
         with session_of(tmp_path) as session:
             assert session.budget.window == 700_000
         # Whoever looks is another process, which has asked nobody.
-        assert json.loads(run("status", "--json", folder=tmp_path).stdout)["window"] == 700_000 - 16_000
+        status = json.loads(run("status", "--json", folder=tmp_path).stdout)
+        assert (status["window"], status["limit"]) == (700_000, 700_000 - 16_000)
         ran(run, tmp_path, "and on", "--resume", "run-1", "--model", HAIKU)
         with session_of(tmp_path) as session:
             assert session.budget.window == 150_000

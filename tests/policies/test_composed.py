@@ -13,10 +13,9 @@ from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import READING, Policy
 from ctxvc.policies import parse, protocol
 from ctxvc.policies.composed import Composed
-from ctxvc.policies.planned.policy import Planned
 from ctxvc.session.session import Session
 from tests.policies.cases import working
-from tests.policies.planned.test_policy import Scripted, fold
+from tests.policies.planned.test_policy import Scripted, fold, low
 
 WORDS = "one more line of output, as long as such lines are\n"
 
@@ -68,7 +67,7 @@ def test_only_a_part_that_acts_is_asked_of_the_moment() -> None:
 
 def test_the_knobs_of_the_part_that_acts_decide() -> None:
     ask = Scripted(fold("conversation:user:1"), fold("conversation:user:2"))
-    patient, eager = (Planned(ask=ask, share=share, calls=1.0) for share in (0.99, 0.1))
+    patient, eager = (low(ask=ask, share=share, calls=1.0) for share in (0.99, 0.1))
 
     assert not judged(parse("keep"), patient).now
     assert judged(parse("keep"), eager).now
@@ -99,7 +98,7 @@ def test_a_composition_in_a_composition_is_one() -> None:
 def test_a_planner_counts_new_tokens_from_its_last_round_in_a_composition_too() -> None:
     held = working(turns=8)
     ask = Scripted(fold("conversation:user:7"))
-    policy = Composed(parts=(Planned(ask=ask, trigger=0.5, least=4_000), parse("keep")))
+    policy = Composed(parts=(low(ask=ask, trigger=0.5, least=4_000), parse("keep")))
     tried = rehearse(held.view(30_000), policy.propose(held.view(30_000)))
     held.ledger = tried.after
 

@@ -289,6 +289,7 @@ def test_every_knob_of_ours_says_what_it_counts() -> None:
     untold = [f"{kind.name}:{knob}" for kind in POLICIES for knob, unit in knob_units(kind).items() if not unit]
     assert untold == []
     assert knob_units(Planned) == {
+        "round": "pressure or turn",
         "trigger": "share of the budget", "target": "share of the budget", "tight": "share of the budget",
         "least": "tokens", "saving": "share of the prompt", "share": "share of the prompt", "lifetime": "seconds",
         "read_price": "times the price of a fresh input token",

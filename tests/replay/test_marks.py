@@ -11,7 +11,7 @@ from ctxvc.replay.measures.marks import Marks, marks, worked
 SHIPPED = {
     "default": (0.95, 0.6),
     "self_managed": (0.98, 0.9),
-    "planned": (0.6, 0.4),
+    "planned": (0.85, 0.6),
     "layered": (0.6, 0.4),
     "episodes": (0.98, 0.784),
     "scoped": (0.98, 0.98),

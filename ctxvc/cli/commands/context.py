@@ -53,6 +53,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         scope=snapshot.scope,
         by=by,
         **window_answer(window),
+        limit=dashboard.limit,
         estimated=meter.estimated,
         thresholds=[
             Threshold(**point._asdict()) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
@@ -143,7 +144,7 @@ class Threshold(Item, frozen=True, kw_only=True):
     """A point on the way to the window's end at which a policy acts."""
 
     name: str
-    percent: Annotated[int, described("of the window")]
+    percent: Annotated[int, described("of `limit`")]
     tokens: TokenCount
     ahead: Annotated[int, described("tokens until there; negative where it is passed")]
 
@@ -154,6 +155,7 @@ class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
     session: SessionName
     scope: ScopeName
     by: Annotated[str, described("`kind`, `tool`, `turn` or `file`")]
+    limit: Annotated[int, described("tokens that a prompt of ours may have: the window without the reply's reserve")]
     estimated: Annotated[bool, described("whether tokens are a guess")]
     thresholds: list[Threshold]
     items: list[Category]

@@ -144,21 +144,24 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
         rewrite_costs[block] = rewrite_cost
     counted: set[str] = set()
     items: list[PlannedAction] = []
+    remaining = rehearsal.tokens_before
     for action in reversed(rehearsal.done):
         members = [
             block for target in action.targets for block in (blocks_of(rehearsal.after.groups, target) or [target])
         ]
         blocks = before.keys() & members
+        tokens_after = remaining - sum(before[block].shown - after[block].shown for block in blocks - counted)
         items.append(
             PlannedAction(
                 verb=action.verb,
                 targets=list(action.targets),
                 index=action.index,
-                freed=sum(before[block].shown - after[block].shown for block in blocks - counted),
+                freed=view.calibrated(remaining) - view.calibrated(tokens_after),  # rounded so that all of them add up
                 cache=round(max((rewrite_costs[block] for block in blocks), default=0)),
             )
         )
         counted |= blocks
+        remaining = tokens_after
     return items[::-1]
 
 
