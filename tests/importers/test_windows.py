@@ -75,7 +75,7 @@ def test_an_early_compaction_in_a_large_window_shows_where_it_compacts(tmp_path:
 
 @pytest.mark.parametrize("made", [boundary("manual", 90_000), boundary("auto", "many"), boundary("auto", -1)])
 def test_another_compaction_shows_nothing(tmp_path: Path, made: dict[str, Any]) -> None:
-    assert claude_code(tmp_path, answered("a1", "u1", 90_000), made) == []
+    assert claude_code(tmp_path, answered("a1", "u1", 90_000), made, answered("a2", "b1", 20_000)) == []
 
 
 @pytest.mark.parametrize("name", ["\x1b[1mopus[1m] (claude-opus-4-6[1m])\x1b[22m", "Opus 4.6 (1M context)"])
