@@ -355,6 +355,8 @@ class _Ingest:
         for gathered in units:
             number = self.gatherer.number
             unit = _placed(gathered, self.redactor) if self.redactor else gathered
+            if isinstance(unit, Compaction):
+                self.window = unit.event.window or self.window
             if number == self.earlier.units and unit.end != self.earlier.offset:
                 raise Refused(
                     f"the file is not the one that was imported: what ended at byte {self.earlier.offset} "
@@ -466,7 +468,17 @@ class _Ingest:
         self.scopes[unit.scope] = scope
         trailers = {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}
         subject = f"scope {unit.scope} from {unit.origin}, step {ledger.meta.counters.step}"
-        self._commit(unit.scope, scope, number, scope.ledger, subject, trailers, actor="host", time=unit.time)
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            scope.ledger,
+            subject,
+            trailers,
+            actor="host",
+            time=unit.time,
+            window=self.window,
+        )
 
     def _commit(
         self,

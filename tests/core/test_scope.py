@@ -193,7 +193,8 @@ def test_a_note_is_a_person_s_or_the_model_s() -> None:
         ("first\n\nsecond", "first", "first\n\nsecond"),
         ("a\tb", "a b", "a\tb"),
         ("\x1b[2J", "\\x1b[2J", ""),
-        ("x" * 3000, "x" * 999 + "…", "x" * 3000),
+        ("x" * 66, "x" * 66, ""),
+        ("x" * 3000, "x" * 65 + "…", "x" * 3000),
     ],
 )
 def test_a_commit_tells_a_note_in_a_line_and_below_it_where_that_is_not_all(words: str, first: str, whole: str) -> None:

@@ -503,7 +503,15 @@ def test_the_settings_are_those_of_a_new_store() -> None:
 
 #: What a store has once it is needed.
 SOMETIMES = frozenset(
-    {"refs/heads/_links", "refs/ctxvc/purged", "ctxvc/purge/", "ctxvc/secrets/", "ctxvc/hooks/", "ctxvc/committed/"}
+    {
+        "refs/heads/_links",
+        "refs/ctxvc/purged",
+        "ctxvc/purge/",
+        "ctxvc/secrets/",
+        "ctxvc/hooks/",
+        "ctxvc/committed/",
+        "ctxvc/use",
+    }
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ctxvc import importers
 from ctxvc.core.ledger.ledger import Window
-from ctxvc.core.recording.events import Opened
+from ctxvc.core.recording.events import Compacted, Opened
 from ctxvc.importers.file import Recording
 from tests.importers.test_claude_code import between, line, prompt, reply, text
 
@@ -24,7 +24,7 @@ def windows(format: str, path: Path, *lines: object) -> list[Window]:
     path.write_text("".join(f"{json.dumps(value)}\n" for value in lines))
     streams = [stream for _, stream in importers.conversations(Recording(path), format)]
     events = [event for stream in streams for event in stream]
-    return [event.window for event in events if isinstance(event, Opened) and event.window is not None]
+    return [event.window for event in events if isinstance(event, Opened | Compacted) and event.window is not None]
 
 
 # --- Claude Code
@@ -64,18 +64,18 @@ def test_a_count_above_200k_shows_the_large_window(tmp_path: Path) -> None:
 
 
 def test_a_compaction_of_its_own_below_200k_shows_the_usual_window(tmp_path: Path) -> None:
-    lines = [answered("a1", "u1", 168_112), boundary("auto", 171_646)]
+    lines = [answered("a1", "u1", 168_112), boundary("auto", 171_646), answered("a2", "b1", 20_000)]
     assert claude_code(tmp_path, *lines) == [Window(tokens=200_000, by="compaction", compacts=167_000)]
 
 
 def test_an_early_compaction_in_a_large_window_shows_where_it_compacts(tmp_path: Path) -> None:
-    lines = [answered("a1", "u1", 250_000), boundary("auto", 460_000)]
+    lines = [answered("a1", "u1", 250_000), boundary("auto", 460_000), answered("a2", "b1", 20_000)]
     assert claude_code(tmp_path, *lines)[-1] == Window(tokens=1_000_000, by="count", compacts=460_000)
 
 
 @pytest.mark.parametrize("made", [boundary("manual", 90_000), boundary("auto", "many"), boundary("auto", -1)])
 def test_another_compaction_shows_nothing(tmp_path: Path, made: dict[str, Any]) -> None:
-    assert claude_code(tmp_path, answered("a1", "u1", 90_000), made) == []
+    assert claude_code(tmp_path, answered("a1", "u1", 90_000), made, answered("a2", "b1", 20_000)) == []
 
 
 @pytest.mark.parametrize("name", ["\x1b[1mopus[1m] (claude-opus-4-6[1m])\x1b[22m", "Opus 4.6 (1M context)"])

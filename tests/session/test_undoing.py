@@ -213,7 +213,7 @@ def test_an_undo_after_a_request_says_what_does_not_come_back(session: Session) 
     assert left
     assert {problem.target for problem in rehearsal.problems} == set(left)
     assert all("does not come back" in problem.text for problem in rehearsal.problems)
-    assert (subject, session.ledger()[block].state) == (f"archive {block}", "visible")
+    assert (subject, session.ledger()[block].state) == (f"archive {block} (−1.2k) by agent", "visible")
     assert not {*thinking(session)} & {*left}
     agent.step("ok")  # what is sent next is valid, and no thinking is bound to what it no longer stands behind
     assert check_prompts(session.store)[1] == []

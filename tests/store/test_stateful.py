@@ -47,6 +47,7 @@ class Block:
     msg: int = 0
     turn: int = 0
     human: bool = False
+    said: str = ""  # where a human said it first, as SCOPE:BLOCK; empty if here
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Scope:
     steps: int = 0
     verbs: int = 0
     turn: int = 0
+    parent: str = ""
 
     def end_of_step(self) -> None:
         if self.step_open and self.replied and not self.calls:
@@ -113,6 +115,8 @@ class Machine(RuleBasedStateMachine):
         self.path = self.folder / ".ctxvc"
         shutil.copytree(self._template(), self.path)
         self.model = {(name, scope): Scope() for name in CONVERSATIONS for scope in SCOPES}
+        for name in CONVERSATIONS:
+            self.model[name, "side"].parent = "main"
         self.numbers = dict.fromkeys(CONVERSATIONS, 0)
         self.groups = dict.fromkeys(CONVERSATIONS, 0)
         self.said = self.messages = 0
@@ -212,11 +216,32 @@ class Machine(RuleBasedStateMachine):
             self.interrupt(name, there)
             there.finish()
             self.noted(name, there, f"[← {here}] {wanted.text}")
+            if not self.began_in(name, wanted.name, here):
+                self.arrive(name, here, wanted.name)
             return
         self.noted(name, left, f"[→ {wanted.name}] {wanted.text}")
         blocks = [replace(block) for block in left.blocks] if wanted.with_messages else left.inherited()
         turn = left.turn + (not wanted.with_messages and not left.in_turn())
-        self.model[name, wanted.name] = Scope(blocks=blocks, turn=turn)
+        self.model[name, wanted.name] = Scope(blocks=blocks, turn=turn, parent=here)
+
+    def began_in(self, name: str, scope: str, ancestor: str) -> bool:
+        while scope := self.model[name, scope].parent:
+            if scope == ancestor:
+                return True
+        return False
+
+    def arrive(self, name: str, left: str, to: str) -> None:
+        """What a human said in `left` arrives once, whichever way; what it took along was not said there."""
+        here, there = self.model[name, left], self.model[name, to]
+        parent = self.model[name, here.parent].blocks if here.parent else []
+        known = {block.id for block in [*parent, *there.blocks]}
+        places = {block.said for block in there.blocks}
+        for block in here.blocks:
+            place = block.said or f"{left}:{block.id}"
+            is_new = block.id not in known and place not in places and not place.startswith(f"{to}:")
+            if block.human and block.state != "deleted" and is_new:
+                self.expect(name, there, block.kind, block.body, human=True)
+                there.blocks[-1].said = place
 
     def noted(self, name: str, scope: Scope, text: str) -> str:
         self.messages += 1

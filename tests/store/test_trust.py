@@ -18,7 +18,7 @@ from ctxvc.agent import file_list
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.recording import git_hooks, places
-from ctxvc.store import checkout, links, trust
+from ctxvc.store import checkout, code_history, trust
 from ctxvc.store import locate as stores
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
@@ -483,8 +483,13 @@ def test_no_command_runs_what_a_project_names(
     [
         lambda root: file_list.below(root, root),
         file_list.top,
-        lambda root: links._changed(root, "HEAD"),
-        lambda root: links._changed(root, MISSING),
+        lambda root: code_history.changed(root, "HEAD"),
+        lambda root: code_history.changed(root, MISSING),
+        lambda root: code_history.patch_id(root, "HEAD"),
+        lambda root: code_history.patch_id(root, MISSING),
+        lambda root: code_history.versions(root, "code.txt", "HEAD", 0),
+        lambda root: code_history.versions(root, "code.txt", MISSING, 0),
+        lambda root: code_history.name_in_project(root / "code.txt"),
         lambda root: git.of_project(root, "blame", "--", "code.txt"),
         lambda root: git.of_project(root, "diff"),
         lambda root: git.of_project(root, "log", "-p"),
@@ -501,7 +506,7 @@ def test_nothing_that_asks_a_project_runs_what_it_names(
 
 def test_a_hostile_project_is_read_all_the_same(hostile: Path) -> None:
     assert git.of_project(hostile, "blame", "--porcelain", "--", "code.txt")
-    assert links._changed(hostile, "HEAD") == [".gitattributes", "code.txt"]
+    assert code_history.changed(hostile, "HEAD") == [".gitattributes", "code.txt"]
     assert file_list.below(hostile, hostile) == {".gitattributes", "code.txt"}
     assert file_list.top(hostile) == hostile
 

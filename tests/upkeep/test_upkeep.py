@@ -74,7 +74,7 @@ def test_complete_steps_are_flushed_first_and_the_open_one_stays(store: Store) -
 
     gc(store)
 
-    assert git(store.path, "log", "-1", "--format=%s", "demo/main").startswith("step 1")
+    assert git(store.path, "log", "-1", "--format=%s", "demo/main") == "“question 1” · sh c1\n"
     session.append(human("never mind"))
     session.close()
     assert set(afresh(store.path).values()) >= {b"wait", b"never mind", b"out 1"}
@@ -213,7 +213,7 @@ def test_a_writer_goes_on_after_the_refs_were_packed(full: Store) -> None:
         session.flush()
 
     assert {b"out 70", b"out 71"} <= set(afresh(full.path).values())
-    assert git(full.path, "log", "-1", "--format=%s").startswith("step")
+    assert git(full.path, "log", "-1", "--format=%s") == "“question 71” · sh c71\n"
     assert found(full) == []
 
 

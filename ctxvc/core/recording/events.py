@@ -62,7 +62,8 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     """The host dropped what stood in the prompt, but for the messages whose keys are `kept`, and put in `summary`.
 
-    The summary stands before the message with the key `before`, or at the end where that is empty.
+    The summary stands before the message with the key `before`, or at the end where that is empty. `window` is what the
+    compaction shows of the window from here on; None where that is nothing new.
     """
 
     summary: tuple[Message, ...]
@@ -72,6 +73,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     time: str = ""
     scope: str = ""
     detail: dict[str, Any] = {}
+    window: Window | None = None
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True):

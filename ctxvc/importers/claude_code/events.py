@@ -135,8 +135,6 @@ class Session:
                 yield from self._news(entry)
                 yield from self._unsummarised(scope, line)
                 metadata = entry.compact_metadata or {}
-                if not scope and (window := self._windows.compacted(metadata)):
-                    yield Opened(format=FORMAT, window=window)
                 self._boundaries[scope] = _Boundary(self._thread(scope).tip, entry.timestamp or "", metadata)
             case "system" if entry.subtype == "microcompact_boundary":
                 yield from self._news(entry)
@@ -216,12 +214,12 @@ class Session:
         scope = self._scope(entry)
         self._link(entry, parts, scope)
         message = _message(entry, parts, key)
-        if not scope:
-            yield from self._window_news(message)
         if entry.is_compact_summary:
             yield self._compacted(entry, message, scope)
         else:
             yield from self._message_events(entry, message, scope, line)
+        if not scope:  # after the reply: the step before it, which it closes, had the old window
+            yield from self._window_news(message)
 
     def _window_news(self, message: Message) -> Iterator[Event]:
         """`Opened` if the message shows another window than was known."""
@@ -277,6 +275,7 @@ class Session:
             time=boundary.time,
             scope=scope,
             detail=detail,
+            window=None if scope else self._windows.compacted(boundary.metadata),
         )
 
     # -- sub-agents ---------------------------------------------------------------------------------------------------
