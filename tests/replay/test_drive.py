@@ -121,6 +121,19 @@ def test_the_stand_in_makes_room_and_its_calls_are_counted() -> None:
     assert all(driven.prompt and not driven.faults for driven in runs[True])
 
 
+def test_in_memory_an_archive_between_a_request_and_its_reply_is_no_failure() -> None:
+    talk = _talk(14)
+    session = new_session(talk, parse("self_managed"), 100_000)
+    for number, call in enumerate(talk.calls):
+        for message in call.before:
+            session.append(message)
+        session.request()
+        if number == 6:
+            session.archive("B3-B8", "looked at")
+        session.append(call.reply)
+    assert session.ledger()["B5"].state == "archived"
+
+
 @pytest.mark.parametrize("policy", ["default", "planned", "scoped", "layered+episodes"])
 def test_with_a_store_the_prompts_are_the_same(policy: str, tmp_path: Path) -> None:
     talk = _talk(20)

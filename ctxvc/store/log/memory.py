@@ -137,13 +137,16 @@ class _MemoryState(SessionState):
 
 
 class _Timeless:
-    """What a transaction asks of a store: the time, which in memory always is the same."""
+    """The store of a session in memory: the time always is the same, and there are no commits."""
 
     def now(self) -> int:
         return 1
 
     def now_iso(self) -> str:
         return "1970-01-01T00:00:01Z"
+
+    def first_parents(self, commit: str) -> Iterator[str]:  # noqa: ARG002 - there is none
+        return iter(())
 
 
 def _scope(ledger: Ledger) -> ScopeState:
