@@ -153,6 +153,9 @@ def test_undo_takes_back_one_change_after_the_other(run: Run, project: Path) -> 
 
     for subject in ("note: a note is no change of the prompt's blocks", "pin B2", "pin B1"):
         assert answer(run, project, *words, "undo")["undone"] == [subject]
+    for block in ("B1", "B2"):
+        run(*words, "pin", block, folder=project)
+    assert "2 of 5 undone: there were no more" in run(*words, "undo", "5", folder=project).stderr
     done = run(*words, "undo", folder=project)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "nothing to undo" in done.stderr

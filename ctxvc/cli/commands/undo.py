@@ -28,3 +28,5 @@ def undo(ctx: click.Context, count: int | None, to: str, actor: Actor) -> None:
     with app.acting(actor) as session:
         rehearsal, undone = session.undo(count or 1, to=to)
         answer_of(ctx, app, session, "undo", rehearsal, undone)
+        if count and len(undone) < count:
+            app.output.note(f"{len(undone)} of {count} undone: there were no more")
