@@ -168,12 +168,14 @@ class Tree:
             return names
         while place.names:
             place.leave()
-        for leading in (os.path.normpath(path), os.path.realpath(path)):
-            try:
-                return [*Path(leading).relative_to(self.root).parts]
-            except ValueError:
-                continue
-        raise _outside(whole)
+        # A `..` behind the top stays: what it leaves may be a link, and is walked like the rest.
+        top = [name for name in str(self.root).split("/") if name]
+        if names[: len(top)] == top:
+            return names[len(top) :]
+        try:
+            return [*Path(os.path.realpath(path)).relative_to(self.root).parts]
+        except ValueError:
+            raise _outside(whole) from None
 
 
 def _outside(path: str) -> BadInput:
