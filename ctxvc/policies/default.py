@@ -11,10 +11,11 @@ from typing import ClassVar
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import turn_answers
 from ctxvc.core.plan import rollup
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, is_fence
+from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, runs_of
 from ctxvc.core.policy import REACH, Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.outline import calls_and_results, outline, results_of
@@ -76,16 +77,16 @@ class Default(Policy, frozen=True, kw_only=True):
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
         actions = self._batch(view, int(self._reference(view.budget) * self.low(view.budget.window)))
-        plan = Plan(actions=actions, actor=self.actor, pressure=bool(actions))
-        now = view.ledger
-        # Old stubs leave only beside something else: else those of this batch would leave with the next call.
-        if rehearsal := rehearse(view, plan):
-            plan = msgspec.structs.replace(plan, actions=(*actions, *_old_stubs(view, len(actions))))
-            now = rehearse(view, plan).after if len(plan.actions) > len(actions) else rehearsal.after
+        plan = Plan(actions=(*actions, *_old_stubs(view, len(actions))), actor=self.actor, pressure=bool(actions))
+        rehearsal = rehearse(view, plan)
+        now = rehearsal.after
+        # Old stubs leave only beside something else: otherwise those of this batch would leave with the next call.
+        if not any(action.verb == "archive" for action in rehearsal.done):
+            plan, now = msgspec.structs.replace(plan, actions=actions), view.ledger
         count = sum(len(action.targets) for action in plan.actions)
         what = f"{count} blocks leave whose words stand elsewhere or are unused"
         until_cut = replace(view, ledger=now).used
-        after = replace(view, ledger=_with_cut(now)).used if rehearsal else until_cut
+        after = replace(view, ledger=_with_cut(now)).used if now is not view.ledger else until_cut
         reason = leaving(view, before, after, what)
         if after < until_cut > view.budget.effective:
             reason += f"; {until_cut - view.budget.effective:,} are over the budget until the cut that comes with it"
@@ -126,7 +127,7 @@ class Default(Policy, frozen=True, kw_only=True):
         stays = _stays(view, self.protect)
         free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
         batch: list[Departure] = []
-        for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(_answers)):
+        for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(turn_answers)):
             if used - view.calibrated(freed) <= target:
                 break
             batch.append(departure)
@@ -188,15 +189,11 @@ def _actions(view: View, batch: Iterable[Departure]) -> tuple[Action, ...]:
         else:
             folded |= {row.id for row in departure.rows}
     folded |= {block for block, row in alone.items() if row.parent in folded}
-    runs: list[list[str]] = [[]]
-    turn = 0
-    for row in view.ledger.rows():
-        if runs[-1] and (is_fence(row) or row.turn != turn):
-            runs.append([])
-        if row.id in folded:
-            runs[-1].append(row.id)
-        turn = row.turn
-    targets = [*((block,) for block in alone if block not in folded), *(tuple(run) for run in runs if run)]
+    groups: dict[int, list[str]] = {}
+    for block, run in runs_of(view.ledger).items():
+        if block in folded:
+            groups.setdefault(run, []).append(block)
+    targets = [*((block,) for block in alone if block not in folded), *map(tuple, groups.values())]
     return tuple(
         Action(verb="archive", targets=blocks, why={block: why[block] for block in blocks if block in why})
         for blocks in targets
@@ -222,17 +219,6 @@ def _old_stubs(view: View, more: int) -> Iterator[Action]:
         if slot.kind != "tool_result" and by.startswith(("policy:", "guard")):
             cost -= view.price.text(slot.text)
             yield Action(verb="prune", targets=(slot.group or slot.row.id,))
-
-
-def _answers(ledger: Ledger) -> frozenset[str]:
-    """The last text of each turn, where no call follows it: what came of the turn."""
-    answers: dict[int, str] = {}
-    for row in ledger.rows():
-        if row.kind == "assistant":
-            answers[row.turn] = row.id
-        elif row.kind == "tool_use":
-            answers.pop(row.turn, None)
-    return frozenset(answers.values())
 
 
 def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:

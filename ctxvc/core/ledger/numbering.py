@@ -219,6 +219,17 @@ class Numbering:
         return rows, bodies
 
 
+def turn_answers(ledger: Ledger) -> frozenset[str]:
+    """The last text of each turn that no call follows: what the turn came to."""
+    answers: dict[int, str] = {}
+    for row in ledger.rows():
+        if row.kind == "assistant":
+            answers[row.turn] = row.id
+        elif row.kind == "tool_use":
+            answers.pop(row.turn, None)
+    return frozenset(answers.values())
+
+
 def is_human(role: str, origin: str) -> bool:
     """Whether this is text that a human wrote: inviolable for automation (*what a human wrote stays*)."""
     return role == "user" and origin == "human"

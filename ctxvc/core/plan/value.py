@@ -161,7 +161,7 @@ def departures(
             heappush(heap, (new.value(bench.count, bench.now), new.rows[0].number, new))
 
 
-def _runs(ledger: Ledger) -> dict[str, int]:
+def runs_of(ledger: Ledger) -> dict[str, int]:
     """block → the run of blocks that it is in: what leaves of a run can be one group."""
     runs: dict[str, int] = {}
     run, turn = 0, -1
@@ -191,7 +191,7 @@ class _Bench:
         self.count = frequencies(ledger, present, view.words)
         self._used = last_uses(ledger, view.words, self.count)
         self.now = ledger.meta.counters.step
-        self._runs = _runs(ledger)
+        self._runs = runs_of(ledger)
         self._begun: set[int] = set()  # the runs in which something leaves, for which one stub will stand
         self._waiting: dict[int, list[_Item]] = {}  # what is not worth a stub of its own, by its run
 

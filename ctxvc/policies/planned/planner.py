@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ctxvc.core.ledger.ledger import Ledger, Row
-from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.numbering import is_human, turn_answers
 from ctxvc.core.plan.value import WEIGHTS, departures
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
@@ -192,7 +192,7 @@ def _ranked(
     staying = {one.object.id: len(one.rows) for one in (*tools.values(), *steps.values())}
     inside: dict[str, list[str]] = {}
     free = [row for one in part if one.object.is_step for row in one.rows if row.id not in stays]
-    for departure in departures(view, free, _WEIGHTS, _answers(view.ledger)) if free and view.readable else ():
+    for departure in departures(view, free, _WEIGHTS, turn_answers(view.ledger)) if free and view.readable else ():
         rows = [row for row in departure.rows if row.id in steps]  # and stubs of what left before
         for row in rows:
             step, tool = steps[row.id], tools.get(row.id)
@@ -217,17 +217,6 @@ def _ranked(
     for one in part:
         if one.object.is_turn and one.tokens - HEADER >= GAIN and not any(row.id in stays for row in one.rows):
             yield Entry("fold", one.object.id, OLD_TURN), one.tokens - HEADER, ()
-
-
-def _answers(ledger: Ledger) -> frozenset[str]:
-    """The last text of each turn, where no call follows it: what came of the turn."""
-    answers: dict[int, str] = {}
-    for row in ledger.rows():
-        if row.kind == "assistant":
-            answers[row.turn] = row.id
-        elif row.kind == "tool_use":
-            answers.pop(row.turn, None)
-    return frozenset(answers.values())
 
 
 #: The names of files that bind, if a person named them: what they say stays.
