@@ -137,11 +137,11 @@ class DashboardFeed:
         form = self._due(view, last)
         if form == "none":
             return 0
-        return _priced(view, "full" if form == "cut" else form)
+        return self._priced(view, "full" if form == "cut" else form)
 
     def largest(self) -> int:
         """The most tokens of any dashboard, as the provider counts them: of a full one, as after the guard."""
-        return _priced(self._context.view(), "full")
+        return self._priced(self._context.view(), "full")
 
     def _show(self) -> bool:
         """Adds the dashboard that is due; False if a cut must be made first."""
@@ -150,9 +150,7 @@ class DashboardFeed:
         form = self._due(view, last)
         if form == "cut":
             return False
-        if form != "none" and (
-            text := self._form_text(view, form, last, dashboard_text.room(form, _kept_tokens(view), _cap(view)))
-        ):
+        if form != "none" and (text := self._form_text(view, form, last, self._room(view, form, _kept_tokens(view)))):
             if _needed(context, view, view.price.text(text)) > view.budget.effective:
                 return True  # no prompt is refused for its dashboard
             part = wire.text_part(text, "user", "client", kind="dashboard")
@@ -165,6 +163,14 @@ class DashboardFeed:
                 last, form, view.ledger, after, reminded=reminded
             )
         return True
+
+    def _room(self, view: View, form: dashboard_text.Kind, kept_tokens: int) -> int:
+        """The most tokens of a dashboard of this form beside the kept ones."""
+        return dashboard_text.room(form, kept_tokens, _cap(view), self._context.terms.visible_board)
+
+    def _priced(self, view: View, form: dashboard_text.Kind) -> int:
+        """The most tokens of a dashboard of this form if no other is in the prompt, as the provider counts."""
+        return -(-self._room(view, form, 0) * view.calibration[0] // 1000)
 
     def _view_and_last(self) -> tuple[View, dashboard_text.LastShown | None]:
         """The view, and the last dashboard shown in this scope since the last cut."""
@@ -253,11 +259,6 @@ def refusal(context: Context, terms: Terms | None) -> str:
         f"[not run: the context is full, {used:,} of {view.budget.effective:,} tokens; {way}{again}"
         f"{'. May leave first: ' + best if best else ''}]"
     )
-
-
-def _priced(view: View, form: dashboard_text.Kind) -> int:
-    """The most tokens of a dashboard of this form if no other is in the prompt, as the provider counts."""
-    return -(-dashboard_text.room(form, 0, _cap(view)) * view.calibration[0] // 1000)
 
 
 def _cap(view: View) -> int:

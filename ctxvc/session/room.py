@@ -73,21 +73,24 @@ def relieve(context: Context, policy: Policy | None, share: float) -> int:
 def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
     """Puts results that were blocked for lack of room into the prompt, oldest first, as far as there is room.
 
-    Only results of this turn and the one before that nobody has read since, and that may come in whole; below the usage
-    from which on the policy takes something away, and where the cached prefix that breaks costs no more than the call
-    by which the model would read the result. Gives whether any came back.
+    Only results of this turn and the one before that nobody has read since, and that may come in whole; and only if the
+    cached prefix that breaks costs no more than the call by which the model would read the result. The newest, which
+    the model has not seen yet, come back up to the guard; older ones up to the usage at which the policy would take
+    something away. Gives whether any came back.
     """
     withheld = list(_withheld(context))
     if not withheld:
         return False
     view = context.view()
-    mark = (policy.high(view.budget) if policy else int(view.budget.effective * LOW_WATER)) - spare
+    mark = policy.high(view.budget) if policy else int(view.budget.effective * LOW_WATER)
+    newest = latest_step(view.ledger)
     back: Rehearsal | None = None
     targets: tuple[str, ...] = ()
     for row in withheld:
         action = Action(verb="restore", targets=(*targets, row.id))
         rehearsal = rehearse(view, Plan(actions=(action,), actor=ACTOR, reason="there is room for what did not fit"))
-        if rehearsal and view.calibrated(rehearsal.tokens_after) <= mark and _pays(context, policy, view, rehearsal):
+        most = (view.budget.guard if row.step >= newest else mark) - spare
+        if rehearsal and view.calibrated(rehearsal.tokens_after) <= most and _pays(context, policy, view, rehearsal):
             back, targets = rehearsal, action.targets
     if back:
         with suppress(Conflict):

@@ -6,17 +6,17 @@ As a program: the figures of recordings, one line each. `python -m tests.replay.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan.admission import is_large
 from ctxvc.core.plan.guard import ACTOR, oldest_steps
 from ctxvc.core.plan.plan import Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import View
 from ctxvc.errors import CtxvcError
 from ctxvc.policies import parse
@@ -27,7 +27,7 @@ from ctxvc.tokens.meter import Meter
 
 
 class Withheld(NamedTuple):
-    """Results, those over the threshold, those blocked for lack of room, and of these the ones without need."""
+    """Results, those over the threshold, those that a request withheld for lack of room, and the needless of these."""
 
     results: int = 0
     large: int = 0
@@ -41,25 +41,25 @@ def withheld(conversation: Conversation, policy: Policy, budget: int, meter: Met
     session = new_session(conversation, policy, budget, meter=meter)
     total = Withheld()
     for call in conversation.calls:
-        for message in call.before:
-            total = _added(total, session, message)
+        new = [block for message in call.before for block in session.append(message)]
         try:
             session.request()
+            total = _added(total, session, new)
         except CtxvcError:
             total = total._replace(failed=total.failed + 1)
         session.append(call.reply)
     return total
 
 
-def _added(total: Withheld, session: Session, message: Message) -> Withheld:
-    ids = session.append(message)
+def _added(total: Withheld, session: Session, new: Iterable[str]) -> Withheld:
     view = session.view()
-    for row in (view.ledger[block] for block in ids):
+    spare = _spare(session, view)
+    for row in (view.ledger[block] for block in new):
         if row.kind != "tool_result":
             continue
         blocked = row.state == "blocked"
         large = blocked and is_large(view, view.price.body(row))
-        needless = (row.id,) if blocked and not large and _could_be_shown(view, row) else ()
+        needless = (row.id,) if blocked and not large and _could_be_shown(view, row, spare) else ()
         total = total._replace(
             results=total.results + 1,
             large=total.large + large,
@@ -69,11 +69,17 @@ def _added(total: Withheld, session: Session, message: Message) -> Withheld:
     return total
 
 
-def _could_be_shown(view: View, row: Row) -> bool:
-    """Whether the result would fit if all old steps left that may."""
+def _spare(session: Session, view: View) -> int:
+    """The tokens that stay free for a dashboard."""
+    cap = dashboard_text.cap_of(view.budget, view.calibration)
+    return view.calibrated(dashboard_text.room("full", 0, cap, session.terms.visible_board))
+
+
+def _could_be_shown(view: View, row: Row, spare: int) -> bool:
+    """Whether the result would fit if all old steps left that may, with so many tokens to spare."""
     plan = Plan(actions=tuple(oldest_steps(view, 0)), actor=ACTOR, pressure=True)
     after = rehearse(view, plan).tokens_after + view.price.body(row) - view.price.text(row.stub)
-    return view.calibrated(after) <= view.budget.guard
+    return view.calibrated(after) <= view.budget.guard - spare
 
 
 def _figures(policy: str, budget: int, paths: list[Path]) -> Iterator[str]:

@@ -188,6 +188,18 @@ def test_what_did_not_fit_comes_back_with_the_first_request_that_has_room(small:
     assert len(others) > 0
 
 
+def test_the_newest_results_come_back_up_to_the_guard(place: Path) -> None:
+    """They were kept out between the policy's trigger and the guard, though the model had not seen them."""
+    with create(place, budget=12_000, policy="default:trigger=0.6,low_water=0.4,narrow_low_water=0.4") as session:
+        _together(session)
+        first = next(row for row in results(session) if row.state == "blocked")
+        session.set(budget=14_000)
+        session.request()
+        assert session.ledger()[first.id].state == "visible"
+        assert session.policy is not None
+        assert session.policy.high(session.budget) < session.used() <= session.budget.guard
+
+
 def test_what_comes_back_does_not_leave_again_with_the_next_request(small: Session) -> None:
     agent = _together(small)
     came_back: dict[str, int] = {}

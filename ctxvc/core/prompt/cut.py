@@ -26,10 +26,14 @@ def at_end(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
 def before_reply(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
     """`cuts` with one before the newest reply, whose thinking stays while its round of calls is open.
 
-    One that is `due` is made even where nothing leaves by it.
+    The newest is that of the prompt if it has thinking, else the newest that was made: where later replies have left,
+    the dashboards since leave too. One that is `due` is made even where nothing leaves by it.
     """
     reply = newest_reply(ledger)
-    return _cut(ledger, reply[0].number - 1, due=due) if reply else at_end(ledger, due=due)
+    if not reply:
+        return at_end(ledger, due=due)
+    thinks = any(row.kind == "thinking" and row.present and not is_cut(row, ledger.meta) for row in reply)
+    return _cut(ledger, (reply[0].number if thinks else _newest_made(ledger)) - 1, due=due)
 
 
 def at_turn(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
@@ -57,6 +61,18 @@ def newest_reply(ledger: Ledger) -> list[Row]:
         if row.role == "assistant":
             reply.append(row)
     return reply[::-1] if any(map(_stands, reply)) else []
+
+
+def _newest_made(ledger: Ledger) -> int:
+    """The number of the first block of the newest reply, in the prompt or not."""
+    first = 0
+    step = -1
+    for row in ledger.backwards():
+        if first and row.step < step:
+            break
+        if row.role == "assistant":
+            first, step = row.number, row.step
+    return first
 
 
 def _stands(row: Row) -> bool:

@@ -36,6 +36,8 @@ NOTES = 5
 #: Tokens that a line may cost, and that there must be for a dashboard of changes to be worth its header.
 LINE = 40
 CHANGES = 128
+#: Of a full dashboard that has the totals alone, with a reminder.
+STATUS = 96
 #: Percent of the budget by which usage must have grown for a line between two dashboards.
 GROWTH = 5
 
@@ -104,7 +106,7 @@ def next_form(
     form = _form(last, ledger, dashboard, board, turn_began=turn_began, changed=committed or nudged)
     if form == "none":
         return "none"
-    need = {"full": cap // 2, "changes": min(cap // 4, CHANGES), "line": LINE}[form]
+    need = {"full": _full(cap, board), "changes": min(cap // 4, CHANGES), "line": LINE}[form]
     return form if kept_tokens + need <= cap else "cut"
 
 
@@ -113,10 +115,15 @@ def cap_of(budget: Budget, calibration: tuple[int, int]) -> int:
     return budget.dashboard_cap * 1000 // max(1, calibration[0])
 
 
-def room(kind: Kind, kept_tokens: int, cap: int) -> int:
+def room(kind: Kind, kept_tokens: int, cap: int, board: Board = "full") -> int:
     """The most tokens that a dashboard of this kind may cost beside kept dashboards of `kept_tokens`."""
-    share = {"full": cap // 2, "changes": cap // 4, "line": LINE}[kind]
+    share = {"full": _full(cap, board), "changes": cap // 4, "line": LINE}[kind]
     return max(0, min(share, cap - kept_tokens))
+
+
+def _full(cap: int, board: Board) -> int:
+    """The most tokens of a full dashboard."""
+    return min(cap // 2, STATUS) if board == "status" else cap // 2
 
 
 def _form(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ctxvc.core.ledger.block import Kind, Role
@@ -89,3 +90,15 @@ def test_a_cut_is_made_once() -> None:
 def test_a_cut_never_goes_back() -> None:
     ledger = ledger_of(f"user dashboard {ROUND}", f"dashboard {ROUND}", cuts=(9,))
     assert before_reply(ledger) == (9,)
+
+
+def test_dashboards_leave_where_the_replies_that_they_came_with_have_left() -> None:
+    """They piled up: a recording of 133 replies had nine of them when its prompt was over the budget."""
+    ledger = ledger_of("user assistant", "user dashboard assistant", "user dashboard assistant")
+    left = [msgspec.structs.replace(row, state="archived") for row in ledger.rows() if row.id in ("B5", "B8")]
+    assert before_reply(ledger.with_rows(left)) == (7,)
+
+
+def test_the_thinking_of_the_newest_reply_in_the_prompt_stays_where_later_ones_have_left() -> None:
+    ledger = ledger_of(f"user {ROUND}", "dashboard assistant")
+    assert before_reply(ledger.with_rows([msgspec.structs.replace(ledger["B6"], state="archived")])) == ()
