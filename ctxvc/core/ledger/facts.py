@@ -49,6 +49,10 @@ _SILENT = frozenset(
 )
 #: Those that run another program, given behind their options.
 _PREFIXES = frozenset({"sudo", "time", "env", "nohup", "command", "exec", "timeout", "nice", "xargs"})
+#: What a script begins with whose commands say less than its first line.
+_LOOPS = ("for ", "while ", "until ")
+#: What stands where a program's name does, if a script was taken apart rightly: no quote, variable or bracket.
+_PROGRAM = re.compile(r"[^\s'\"`$(){}<>|&;,]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _RANGE = re.compile(r"([0-9]{1,9}),([0-9]{1,9})p")
 _SEPARATORS = re.compile(r"&&|\|\||[;\n]")
@@ -256,7 +260,7 @@ def _on_script(script: str) -> Iterator[Fact]:
     written = _WRITTEN.search(head)
     if written and (path := written[1] or written[2]):
         facts.append(Fact("wrote", path.strip("'\"")))
-    elif "<<" not in head:
+    elif "<<" not in head and not head.startswith(_LOOPS):
         for pipeline in _SEPARATORS.split(_QUOTE.sub(_hidden, head))[:_COMMANDS]:
             # A pipe's later programs only shape what the first one gave.
             fact = next(filter(None, (_command(_words(command)) for command in pipeline.split("|"))), None)
@@ -286,7 +290,7 @@ def _words(command: str) -> list[str]:
 
 def _command(argv: Sequence[str]) -> Fact | None:
     """What a simple command did; None for one that says nothing, such as `cd`."""
-    if not argv or argv[0] in _SILENT or argv[0].startswith(("#", "(", ")", "{", "}", "-")):
+    if not argv or argv[0] in _SILENT or argv[0].startswith(("#", "-")) or not _PROGRAM.fullmatch(argv[0]):
         return None
     program = argv[0].rpartition("/")[2]
     options = [word for word in argv[1:] if word.startswith("-") and len(word) > 1]

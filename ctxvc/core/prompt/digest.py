@@ -109,9 +109,11 @@ def digest(
         is_failed = result is not None and result.error
         here = [row for row in (call, result) if row is not None and row.id in inside]
         for fact in facts(call):
+            key = fact.act, _key(fact)
             if is_failed and fact.act not in ("ran", "searched", "fetched", "delegated", "called"):
-                fact = Fact("called", fact.object, tool=call.tool)  # noqa: PLW2901  # what failed was not done
-            thing = things.setdefault((fact.act, _key(fact)), Thing(fact))
+                key = "called", f"{call.tool} {fact.object}"
+                fact = Fact("called", _last_part(fact), tool=call.tool)  # noqa: PLW2901  # what failed was not done
+            thing = things.setdefault(key, Thing(fact))
             thing.fact = fact
             thing.count += 1
             thing.failed += is_failed
@@ -230,6 +232,12 @@ def _key(fact: Fact) -> str:
     if fact.act == "ran":
         return _common(fact.object)
     return fact.tool if fact.act == "called" else "" if fact.act == "todo" else fact.object
+
+
+def _last_part(fact: Fact) -> str:
+    """What a fact is about: of a path, the last part."""
+    parts = [part for part in fact.object.split("/") if part] if fact.act in _ON_FILES else []
+    return parts[-1] if parts else fact.object
 
 
 def _common(command: str) -> str:

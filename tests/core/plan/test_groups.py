@@ -93,6 +93,20 @@ def test_a_groups_stub_says_what_was_done_in_it() -> None:
     ]
 
 
+def test_what_failed_names_the_file_and_is_counted_by_file() -> None:
+    """The path was cut before the file's name, and the failures of all files were counted as the newest one's."""
+    edit = {"file_path": "/home/somebody/work/project/.worktrees/2/cmd/cli/strategy/state.go", "old_string": "a"}
+    other = {"file_path": "/home/somebody/work/project/.worktrees/2/cmd/cli/strategy/hooks.go", "old_string": "b"}
+    view = view_of(
+        human("Mend the hooks."),
+        *(part for number in range(3) for part in step(number, "Edit", edit, "not unique " * 40, error=True)),
+        *step(3, "Edit", other, "not there " * 40, error=True),
+        says("Neither could be edited."),
+    )
+    (stub,) = told(fold(view, *(f"B{number}" for number in range(2, 10))))
+    assert "Edit state.go ×3 failed (unique), Edit hooks.go failed" in stub
+
+
 def test_a_small_window_has_no_names_in_its_stubs() -> None:
     view = dataclasses.replace(worked(), budget=Budget(window=12_000))
 
