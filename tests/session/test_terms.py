@@ -354,3 +354,18 @@ def test_the_protocol_counts_as_overhead(tmp_path: Path) -> None:
         assert board.used == told.used()
         totals = told._context.totals(told.view())
         assert (totals.overhead, totals.conversation) == (board.overhead, board.conversation)
+
+
+def test_a_reminder_makes_no_cut(tmp_path: Path) -> None:
+    """It came on a board that no longer fitted beside the others, with a cut for that: twice the broken prefixes."""
+    with create(tmp_path / "s", budget=24_000, policy="default") as made:
+        agent = Agent(made)
+        while made.used() < 0.62 * made.budget.effective:
+            agent.say("Look.")
+            agent.step(WORDS * 60)
+            agent.step(WORDS * 60)
+        made.request()
+        boards = [made.body(row.id).decode() for row in made.ledger().rows() if row.kind == "dashboard"]
+        assert made.ledger().meta.cuts == ()
+        (reminder,) = [board for board in boards if "past 60 %" in board]
+        assert "\n" not in reminder

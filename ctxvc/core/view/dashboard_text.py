@@ -21,13 +21,13 @@ from ctxvc.core.prompt import stub
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Dashboard, Line, folded, outer_groups
 
-Kind = Literal["full", "changes", "line"]
+Kind = Literal["full", "changes", "reminder", "line"]
 #: What a model sees of its context, and when. `changes`: the bar, its notes and what may best leave at a turn's start,
 #: at thresholds, after a switch and on demand, and a line where usage moved; `thresholds`: no lines in between; `full`:
 #: the table of all blocks in the place of what may best leave; `each`: that before each call, and only the newest, as
 #: VISTA has it; `status`: the totals alone; `off`: nothing.
 Board = Literal["each", "changes", "thresholds", "full", "status", "off"]
-Due = Literal["full", "changes", "line", "none", "cut"]
+Due = Literal["full", "changes", "reminder", "line", "none", "cut"]
 Count = Callable[[str], int]
 
 COLUMNS = "ID ~tokens→now age type level parent status(by) reads label"
@@ -36,7 +36,8 @@ NOTES = 5
 #: Tokens that a line may cost, and that there must be for a dashboard of changes to be worth its header.
 LINE = 40
 CHANGES = 128
-#: Of a full dashboard that has the totals alone, with a reminder.
+#: Of a line with a reminder, and of a full dashboard that has the totals alone, with one.
+REMINDER = 80
 STATUS = 96
 #: Percent of the budget by which usage must have grown for a line between two dashboards.
 GROWTH = 5
@@ -65,8 +66,8 @@ class LastShown(msgspec.Struct, frozen=True):
 def shown_after(
     last: LastShown | None, kind: Kind, ledger: Ledger, dashboard: Dashboard, *, reminded: bool = False
 ) -> LastShown:
-    """The state after a dashboard of this kind was added. A line lists no row, so the ledger listed before it stays."""
-    listed_ledger = ledger if kind != "line" else last.ledger if last else None
+    """The state after a dashboard of this kind was added. One line lists no row, so the ledger listed before it stays."""
+    listed_ledger = ledger if kind not in ("reminder", "line") else last.ledger if last else None
     return LastShown(kind, dashboard.percent, listed_ledger, reminded)
 
 
@@ -117,7 +118,7 @@ def cap_of(budget: Budget, calibration: tuple[int, int]) -> int:
 
 def room(kind: Kind, kept_tokens: int, cap: int, board: Board = "full") -> int:
     """The most tokens that a dashboard of this kind may cost beside kept dashboards of `kept_tokens`."""
-    share = {"full": _full(cap, board), "changes": cap // 4, "line": LINE}[kind]
+    share = {"full": _full(cap, board), "changes": cap // 4, "reminder": REMINDER, "line": LINE}[kind]
     return max(0, min(share, cap - kept_tokens))
 
 
