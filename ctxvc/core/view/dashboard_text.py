@@ -66,7 +66,7 @@ class LastShown(msgspec.Struct, frozen=True):
 def shown_after(
     last: LastShown | None, kind: Kind, ledger: Ledger, dashboard: Dashboard, *, reminded: bool = False
 ) -> LastShown:
-    """The state after a dashboard of this kind was added. One line lists no row, so the ledger listed before it stays."""
+    """The state after a dashboard of this kind. One line lists no row, so the ledger listed before it stays."""
     listed_ledger = ledger if kind not in ("reminder", "line") else last.ledger if last else None
     return LastShown(kind, dashboard.percent, listed_ledger, reminded)
 
