@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
+from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import turn_answers
 from ctxvc.core.plan import rollup
@@ -237,7 +238,7 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
         result = results.get(call.id)
         state = _PLAN if call.tool.lower() == _PLAN else class_of(call, None)
         newest = state in (_PLAN, "todo") and state not in states and not (result and result.error)
-        if newest or (matches and any(map(matches, _paths(call.label)))):
+        if newest or (matches and any(map(matches, _paths(_arguments(view, call))))):
             rows = [call, *([result] if result else [])]
             states |= {state}
             room -= (cost := view.calibrated(sum(cost_in_prompt(view, row) for row in rows)))
@@ -248,8 +249,15 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     return frozenset(stays)
 
 
-def _paths(label: str) -> Iterable[str]:
-    """The words of a call's label that may be paths, with the last part of each."""
-    for word in _PATH.findall(label):
+def _arguments(view: View, call: Row) -> str:
+    """What a call was about: files, patterns, commands. Its label has no more than the first 80 characters."""
+    if not view.readable:
+        return call.label
+    return "\n".join(fact.object for fact in facts(call.tool, view.words(call), call.ext))
+
+
+def _paths(arguments: str) -> Iterable[str]:
+    """The words of a call's arguments that may be paths, with the last part of each."""
+    for word in _PATH.findall(arguments):
         yield word
         yield word.rpartition("/")[2]

@@ -90,6 +90,15 @@ def test_files_that_the_user_named_stay() -> None:
         assert (state(made, "Read")[0], state(made, "Read")[1]) == (expected, "archived")
 
 
+def test_a_file_that_the_user_named_stays_whatever_the_length_of_its_path() -> None:
+    """A call's label has 80 characters: of a longer path the file's name was not seen."""
+    path = f"/work/{'a-folder-with-a-long-name/' * 4}spec.md"
+    read = call(1, "Read", {"file_path": path, "why": "because of this " * 20})
+    made = running(human("Do it"), *read, *steps(12))
+    settled(Default(low_water=0.0, trigger=0.0, protect=("spec.md",)), made, 20_000)
+    assert state(made, "Read") == ["visible"]
+
+
 def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
     """In 12,000 tokens most of what leaves at 60 % is asked for again: 70 % keeps a tenth more of what is used."""
     used = running(human("Do it"), *steps(10)).view(100_000).used

@@ -8,6 +8,7 @@ from heapq import nlargest
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt import stub
@@ -81,10 +82,12 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _name(view: View, row: Row) -> str:
-    """`Read …/paths.go`: the tool, and the end of what it was called with where that is a path."""
+    """`Read …/paths.go`: the tool, and what it was called with, of a path its end."""
     call = view.ledger.get(row.parent) if row.parent else None
-    arguments = stub.escaped(stub.arguments(call), 400)
-    if len(arguments) > NAME and " " not in arguments:
-        _, slash, end = arguments[-NAME:].partition("/")
-        arguments = f"…{slash}{end}" if end else arguments
-    return " ".join(filter(None, (stub.escaped(row.tool or "result", 24), display.one_line(arguments, NAME + 1))))
+    if call is not None and call.kind == "tool_use" and view.readable:
+        body = view.words(call).encode("utf-8", "replace")
+        arguments = caption.of_call(call.tool, body, call.ext, caption.folder_of(view.ledger)).object
+    else:
+        arguments = stub.arguments(call)
+    name = display.fitted(stub.escaped(arguments, 400), NAME + 1)
+    return " ".join(filter(None, (stub.escaped(row.tool or "result", 24), name)))
