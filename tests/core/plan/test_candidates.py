@@ -18,7 +18,7 @@ def session(tmp_path: Path) -> Session:
     opened = Session.open(tmp_path / ".ctxvc", "s", model="none", budget=50_000)
     opened.append({"role": "user", "content": "Mend it."})
     for number, size in enumerate((600, 1200, 60), 1):
-        path = f"/home/somebody/a/very/long/way/down/to/the/module/of/all/the/many/other/{'folders/' * 4}paths_{number}.py"
+        path = f"/home/somebody/a/very/long/way/down/to/the/module/{'folders/' * 6}paths_{number}.py"
         call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {"file_path": path}}
         opened.append({"role": "assistant", "content": [call]})
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "word " * size}
