@@ -31,6 +31,8 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 _PLAN = "exitplanmode"
 #: The most that plan, task list and files that the user named may keep of the budget; beyond it they leave like others.
 _KEPT = 0.2
+#: θ in a narrow window, where a quarter is less than a file: recordings keep a third more of what is at risk.
+_NARROW_OFFLOAD = 0.5
 #: The context tools in a narrow window.
 _FEW = ("archive", *REACH)
 _PATH = re.compile(r"[^\s\"'`,;:()\[\]{}<>|=]+")
@@ -112,7 +114,8 @@ class Default(Policy, frozen=True, kw_only=True):
         if not is_narrow(window):
             return self.terms()
         text = protocol.text(_FEW, board="status", wording="brief")
-        return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True)
+        ladder = {"offload": _NARROW_OFFLOAD}
+        return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True, ladder=ladder)
 
     def _reference(self, budget: Budget) -> int:
         """The tokens that the shares are of."""

@@ -47,6 +47,14 @@ def test_a_result_is_not_withheld_while_older_blocks_can_leave(small: Session) -
     agent.ask("Seen.")
 
 
+@pytest.mark.parametrize(("tokens", "state"), [(5_000, "visible"), (7_000, "blocked")])
+def test_in_a_narrow_window_a_result_of_nearly_half_of_it_is_shown(place: Path, tokens: int, state: str) -> None:
+    """A quarter is less than many a file: what was read came in as a preview, and most of it was read again."""
+    with create(place, budget=12_000, policy="default") as session:
+        filled(session, 2_500, 2_500, tokens)
+        assert states(session)[-1] == state
+
+
 def test_a_result_is_not_withheld_while_a_plan_that_would_make_room_waits(small: Session) -> None:
     agent = filled(small, 2_500, 2_500, 2_500, 2_500)
     old = results(small)[:2]
