@@ -92,8 +92,6 @@ tests validate an answer of every kind against its schema.
 - `log --jsonl` prints one [log item](schema/log-item.json) a line, oldest first.
 - An error is [an object](schema/error.json) on stderr; the [exit codes](cli.md#exit-codes) stay the same.
 
-| command | `schema` |
-| --- | --- |
 """
 
 
@@ -220,7 +218,7 @@ def _json_lines() -> Iterator[str]:
     rows = []
     for answer in answers():
         tag = str(answer.__struct_config__.tag)
-        rows.append(f"| {_sentence(answer.__doc__)} | [`{tag}`](schema/{schema_file(tag)}) |")
+        rows.append(f"- [`{tag}`](schema/{schema_file(tag)}) {_sentence(answer.__doc__)}")
     yield _JSON + "\n".join(rows)
 
 
