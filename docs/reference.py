@@ -92,6 +92,7 @@ tests validate an answer of every kind against its schema.
 - `log --jsonl` prints one [log item](schema/log-item.json) a line, oldest first.
 - An error is [an object](schema/error.json) on stderr; the [exit codes](cli.md#exit-codes) stay the same.
 
+The schemas, with the command if the name is another:
 """
 
 
@@ -215,11 +216,12 @@ def _value(option: click.Option) -> str:
 
 
 def _json_lines() -> Iterator[str]:
-    rows = []
+    yield _JSON
     for answer in answers():
         tag = str(answer.__struct_config__.tag)
-        rows.append(f"- [`{tag}`](schema/{schema_file(tag)}) {_sentence(answer.__doc__)}")
-    yield _JSON + "\n".join(rows)
+        command = _sentence(answer.__doc__)
+        told = "" if command == f"`{tag.partition('.')[2].partition('/')[0]}`" else f": {command}"
+        yield f"- [`{tag}`](schema/{schema_file(tag)}){told}"
 
 
 def _stated(part: dict[str, Any], *, whole: bool) -> dict[str, Any]:
