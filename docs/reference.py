@@ -19,15 +19,15 @@ from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS, SECTIONS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_MADE = "<!-- Made by `python docs/reference.py`; a test fails where this page is stale. -->"
+_MADE = "<!-- Made by `python docs/reference.py`; a test fails if this page is stale. -->"
 
 _CLI = f"""\
 {_MADE}
 # The command line
 
-`ctxvc COMMAND --help` says what stands here. Answers go to stdout, everything else to stderr. In a pipe an answer is
-tab-separated, whole, and the same on any day; on a terminal it is aligned, coloured, paged, and says how long ago
-something was. `--json` answers with one JSON object: [json.md](json.md).
+`ctxvc COMMAND --help` says the same. Answers go to stdout, everything else to stderr. In a pipe an answer is
+tab-separated, uncut, and the same on any day; on a terminal it is aligned, coloured, paged, and shows ages. `--json`
+answers with one JSON object: [json.md](json.md).
 
 ## Names
 
@@ -66,7 +66,7 @@ With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` 
 | `CTXVC_STORE` | path of the store; `-C` comes first |
 | `NO_COLOR`, `FORCE_COLOR`, `CLICOLOR_FORCE`, `TERM=dumb` | as everywhere; `--color` comes first |
 | `CTXVC_PAGER`, `GIT_PAGER`, `PAGER` | the pager, the first that is set; `cat` or nothing for none |
-| `LESS` | what `less` is told, `FRX` unless set |
+| `LESS` | options for `less`; `FRX` unless set |
 | `COLUMNS` | width of the terminal |
 
 Without `-C` and `CTXVC_STORE` the store is the nearest `.ctxvc` upwards from the working folder, and that of the main
@@ -74,7 +74,7 @@ worktree in a linked one.
 
 ## Global options
 
-They stand before or after the command's name.
+Before or after the command's name.
 """
 
 _JSON = f"""\
@@ -207,7 +207,7 @@ def _options(params: list[click.Parameter]) -> Iterator[str]:
 
 
 def _value(option: click.Option) -> str:
-    """What stands behind an option's name; empty for a flag."""
+    """The value that follows an option's name; empty for a flag."""
     if option.is_flag:
         return ""
     if isinstance(option.type, click.Choice):
