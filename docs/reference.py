@@ -1,30 +1,33 @@
-"""docs/cli.md and docs/json.md, made of the commands and answers themselves: `python docs/reference.py`."""
+"""docs/cli.md, docs/json.md and docs/schema, made of the commands and answers: `python docs/reference.py`."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, get_args, get_origin, get_type_hints
+from typing import Any
 
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, Item
+from ctxvc import errors
+from ctxvc.cli.answers import Answer, Item, LogItem
 from ctxvc.cli.app import Command, global_options
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS, SECTIONS
 
-_MADE = "<!-- Made by `python docs/reference.py`; a test fails where this page is stale. -->"
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_MADE = "<!-- Made by `python docs/reference.py`; a test fails if this page is stale. -->"
 
 _CLI = f"""\
 {_MADE}
 # The command line
 
-`ctxvc COMMAND --help` says what stands here. Answers go to stdout, everything else to stderr. In a pipe an answer is
-tab-separated, whole, and the same on any day; on a terminal it is aligned, coloured, paged, and says how long ago
-something was. `--json` answers with one JSON object: [json.md](json.md).
+`ctxvc COMMAND --help` says the same. Answers go to stdout, everything else to stderr. In a pipe an answer is
+tab-separated, uncut, and the same on any day; on a terminal it is aligned, coloured, paged, and shows ages. `--json`
+answers with one JSON object: [json.md](json.md).
 
 ## Names
 
@@ -54,8 +57,7 @@ something was. `--json` answers with one JSON object: [json.md](json.md).
 | 130 | interrupted |
 | 141 | what read the answer closed the pipe, as in `ctxvc log \\| head -1` |
 
-With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` on stderr. The codes are `usage`, `refused`,
-`not_found`, `bad_name`, `bad_input`, `damaged`, `conflict`, `failed` and `bug`.
+With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` on stderr ([schema](schema/error.json)).
 
 ## Environment
 
@@ -64,7 +66,7 @@ With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` 
 | `CTXVC_STORE` | path of the store; `-C` comes first |
 | `NO_COLOR`, `FORCE_COLOR`, `CLICOLOR_FORCE`, `TERM=dumb` | as everywhere; `--color` comes first |
 | `CTXVC_PAGER`, `GIT_PAGER`, `PAGER` | the pager, the first that is set; `cat` or nothing for none |
-| `LESS` | what `less` is told, `FRX` unless set |
+| `LESS` | options for `less`; `FRX` unless set |
 | `COLUMNS` | width of the terminal |
 
 Without `-C` and `CTXVC_STORE` the store is the nearest `.ctxvc` upwards from the working folder, and that of the main
@@ -72,16 +74,25 @@ worktree in a linked one.
 
 ## Global options
 
-They stand before or after the command's name.
+Before or after the command's name.
 """
 
 _JSON = f"""\
 {_MADE}
 # The answers of `--json`
 
-One object on one line of stdout. `schema` says what it is; its number changes when a field goes or means something
-else. New fields may come at any time: ignore those that you do not know. Times are ISO 8601 in UTC, sizes bytes, ids
-whole.
+Each answer is one JSON object on one line of stdout. Its `schema` names a
+[JSON Schema](https://json-schema.org/draft/2020-12) in [`schema/`](schema). The schemas are made from the code, and the
+tests validate an answer of every kind against its schema.
+
+- Every field is always present, except in a ledger's `row`; what does not apply is empty, 0 or null.
+- New fields may come at any time: ignore those that you do not know, as the schemas do.
+- The number behind the slash grows when a field is removed or changes its meaning.
+- Times are ISO 8601 in UTC, sizes are bytes, ids are whole.
+- `log --jsonl` prints one [log item](schema/log-item.json) a line, oldest first.
+- An error is [an object](schema/error.json) on stderr; the [exit codes](cli.md#exit-codes) stay the same.
+
+The schemas, with the command if the name is another:
 """
 
 
@@ -105,10 +116,61 @@ def answers() -> list[type[Answer]]:
     return sorted(types, key=lambda answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0]))
 
 
+def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of an answer or item. Its fields are all required, since all are written."""
+    parts = msgspec.json.schema(struct)
+    whole = {kind.__name__ for base in (Answer, Item) for kind in _below(base)}
+    definitions = {name: _stated(part, whole=name in whole) for name, part in parts["$defs"].items()}
+    own = definitions.pop(struct.__name__)
+    tag = struct.__struct_config__.tag
+    if tag:
+        own["properties"]["schema"] = {"const": tag}
+    return {"$schema": _DRAFT, **own, "title": tag or own["title"], **({"$defs": definitions} if definitions else {})}
+
+
+def schemas() -> dict[str, str]:
+    """File name in docs/schema → its text."""
+    files = {schema_file(str(kind.__struct_config__.tag)): schema(kind) for kind in answers()}
+    files |= {"log-item.json": schema(LogItem), "error.json": error_schema()}
+    return {name: json.dumps(value, indent=1, ensure_ascii=False) + "\n" for name, value in files.items()}
+
+
+def error_schema() -> dict[str, Any]:
+    """What a command with `--json` or `--jsonl` writes to stderr when it fails (`cli/main.py`)."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CtxvcError)]
+    codes = {kind.code for kind in kinds} | {"usage", "bug"}
+    fields = {
+        "code": {"enum": sorted(codes)},
+        "message": {"description": "what was wrong, with what", "type": "string"},
+        "hint": {"description": "what to do; empty if there is nothing to suggest", "type": "string"},
+    }
+    error = {"type": "object", "properties": fields, "required": list(fields)}
+    return {
+        "$schema": _DRAFT,
+        "title": "error",
+        "type": "object",
+        "properties": {"error": error},
+        "required": ["error"],
+    }
+
+
+def schema_file(tag: str) -> str:
+    """`ctxvc.status-1.json` of `ctxvc.status/1`"""
+    return f"{tag.replace('/', '-')}.json"
+
+
 def main() -> None:
-    """Writes both pages into the docs of the working folder."""
+    """Writes the pages and the schemas into the docs of the working folder; schemas of no answer go."""
     for name, page in (("cli.md", cli_page()), ("json.md", json_page())):
         Path("docs", name).write_text(page, encoding="utf-8")
+    folder = Path("docs", "schema")
+    folder.mkdir(exist_ok=True)
+    texts = schemas()
+    for path in folder.iterdir():
+        if path.name not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _cli_lines() -> Iterator[str]:
@@ -145,7 +207,7 @@ def _options(params: list[click.Parameter]) -> Iterator[str]:
 
 
 def _value(option: click.Option) -> str:
-    """What stands behind an option's name; empty for a flag."""
+    """The value that follows an option's name; empty for a flag."""
     if option.is_flag:
         return ""
     if isinstance(option.type, click.Choice):
@@ -155,56 +217,38 @@ def _value(option: click.Option) -> str:
 
 def _json_lines() -> Iterator[str]:
     yield _JSON
-    items: dict[str, type[msgspec.Struct]] = {}
     for answer in answers():
         tag = str(answer.__struct_config__.tag)
-        command, _, more = (answer.__doc__ or "").partition(". ")
-        yield f"## {command}: `{tag}`\n"
-        if more:
-            yield f"{more}\n"
-        yield from _fields(answer, items)
-    for name, item in items.items():
-        yield f"## {name}\n\n{(item.__doc__ or '').strip()}\n"
-        yield from _fields(item, {})
+        command = _sentence(answer.__doc__)
+        told = "" if command == f"`{tag.partition('.')[2].partition('/')[0]}`" else f": {command}"
+        yield f"- [`{tag}`](schema/{schema_file(tag)}){told}"
 
 
-def _fields(struct: type[msgspec.Struct], items: dict[str, type[msgspec.Struct]]) -> Iterator[str]:
-    """A table of a struct's fields; the structs in it are put into `items`."""
-    yield "| field | type | means |\n| --- | --- | --- |"
-    for name, hint in get_type_hints(struct, include_extras=True).items():
-        kind, words = _described(hint)
-        for item in _structs(kind):
-            items[item.__name__] = item
-        yield f"| `{name}` | {_type_name(kind)} | {words} |"
-    yield ""
+def _stated(part: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+    """A struct's part of a schema, its description without the docstring's later paragraphs.
+
+    `whole`: all of its fields are written, so none has a default.
+    """
+    if "description" in part:
+        part = {**part, "description": " ".join(part["description"].partition("\n\n")[0].split())}
+    if whole:
+        fields = {
+            name: {key: item for key, item in field.items() if key != "default"}
+            for name, field in part["properties"].items()
+        }
+        part = {**part, "properties": fields, "required": list(fields)}
+    return part
 
 
-def _described(hint: object) -> tuple[object, str]:
-    if get_origin(hint) is Annotated:
-        kind, *notes = get_args(hint)
-        return kind, next((note.description or "" for note in notes if isinstance(note, msgspec.Meta)), "")
-    return hint, ""
+def _sentence(text: str | None) -> str:
+    """The first sentence of a docstring."""
+    return (text or "").partition(". ")[0].strip()
 
 
-def _structs(kind: object) -> Iterator[type[Item]]:
-    for part in (kind, *get_args(kind)):
-        if isinstance(part, type) and issubclass(part, Item):
-            yield part
-
-
-def _type_name(kind: object) -> str:
-    """`list of LogItem`, `string or null`"""
-    names: dict[object, str] = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
-    if kind in names:
-        return names[kind]
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is list:
-        return f"list of {_type_name(args[0])}"
-    if origin is dict:
-        return "object"
-    if args:
-        return " or ".join(map(_type_name, args))
-    return getattr(kind, "__name__", "any")
+def _below(kind: type) -> Iterator[type]:
+    for sub in kind.__subclasses__():
+        yield sub
+        yield from _below(sub)
 
 
 if __name__ == "__main__":

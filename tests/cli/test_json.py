@@ -1,4 +1,4 @@
-"""Every `--json` answer is what docs/json.md says, and both pages of the reference are those of this code."""
+"""Every `--json` answer is valid by its schema in docs/schema, and pages and schemas are those of this code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 
 from ctxvc.cli import answers
 from ctxvc.cli.app import App
@@ -28,6 +29,7 @@ from tests.making.project import time
 from tests.making.store import decide
 
 ROOT = Path(reference.__file__).parents[1]
+SCHEMAS = ROOT / "docs" / "schema"
 TYPES = {str(answer.__struct_config__.tag): answer for answer in reference.answers()}
 
 #: A code commit, as if it had been made right after the newest step of `demo`.
@@ -87,6 +89,11 @@ ASKED = {
 FILES = frozenset({"RECORDING", "SCRIPT", "CITING"})
 
 
+def validator(name: str) -> Draft202012Validator:
+    """Of a file in docs/schema."""
+    return Draft202012Validator(json.loads((SCHEMAS / name).read_text()))
+
+
 def test_an_answer_of_every_kind_is_asked_for() -> None:
     assert ASKED.keys() == TYPES.keys()
 
@@ -108,6 +115,7 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
     assert done.stdout.count("\n") == 1
 
     told = json.loads(done.stdout)
+    validator(reference.schema_file(tag)).validate(told)
     assert told.pop("schema") == tag
     _check(told, TYPES[tag])
 
@@ -178,6 +186,41 @@ def test_json_has_the_bytes_that_are_no_text(ask: Callable[..., Any], run: Run, 
 @pytest.mark.parametrize(("name", "page"), [("cli.md", reference.cli_page), ("json.md", reference.json_page)])
 def test_the_reference_is_made_of_this_code(name: str, page: Callable[[], str]) -> None:
     assert (ROOT / "docs" / name).read_text() == page(), "run: python docs/reference.py"
+
+
+def test_the_schemas_are_made_of_this_code() -> None:
+    assert {path.name: path.read_text() for path in SCHEMAS.iterdir()} == reference.schemas(), (
+        "run: python docs/reference.py"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(reference.schemas()))
+def test_a_schema_is_one_of_the_draft_that_it_names(name: str) -> None:
+    schema = json.loads((SCHEMAS / name).read_text())
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    Draft202012Validator.check_schema(schema)
+
+
+def test_a_schema_refuses_what_is_no_such_answer_and_takes_fields_to_come(run: Run, built: Path) -> None:
+    sessions = json.loads(run("sessions", "--json", folder=built).stdout)
+    of_sessions = validator("ctxvc.sessions-1.json")
+    assert of_sessions.is_valid({**sessions, "to_come": 1})
+    for wrong in (
+        {**sessions, "schema": "ctxvc.sessions/2"},
+        {**sessions, "items": "none"},
+        {**sessions, "items": [{}]},
+        {key: value for key, value in sessions.items() if key != "current"},
+    ):
+        assert not of_sessions.is_valid(wrong)
+
+
+def test_the_lines_of_jsonl_and_errors_have_schemas_too(run: Run, built: Path) -> None:
+    for line in run("log", "--jsonl", folder=built).stdout.splitlines():
+        validator("log-item.json").validate(json.loads(line))
+    for words in (["show", "B999"], ["no-such-command"], ["show", "B1", "--no-such-option"]):
+        done = run(*words, "--json", folder=built)
+        assert done.exit_code != 0
+        validator("error.json").validate(json.loads(done.stderr))
 
 
 def test_the_reference_names_every_command_and_every_answer() -> None:

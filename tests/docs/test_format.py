@@ -557,19 +557,34 @@ def test_every_example_is_in_the_page() -> None:
     assert examples.written().keys() == real_examples().keys()
 
 
-def test_every_link_leads_somewhere() -> None:
-    for page in DOCS.rglob("*.md"):
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 
 
-def test_every_link_inside_the_page_leads_to_a_heading() -> None:
-    headings = {
-        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
+def headings(page: Path) -> set[str]:
+    """Of a page, as links name them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")], ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, heading in LINK.findall(page.read_text()):
+        if target.startswith("http"):
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not heading or heading in headings(path), f"{target}#{heading}"
+
+
+def test_every_page_is_linked_from_another() -> None:
+    pages = {*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")}
+    linked = {
+        (page.parent / target).resolve()
+        for page in pages
+        for target, _ in LINK.findall(page.read_text())
+        if target and not target.startswith("http")
     }
-
-    assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= headings
+    assert {page.name for page in pages if page.resolve() not in linked} <= {"README.md", "CHANGELOG.md", "SECURITY.md"}
 
 
 # --- numbers

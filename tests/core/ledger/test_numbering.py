@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
-from ctxvc.core.ledger.numbering import Entry, Numbering, is_human, speaks
+from ctxvc.core.ledger.numbering import Entry, Numbering, is_human, speaks, turn_answers
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.store import format as fmt
 from tests.making.generated import conversations, wild_messages
@@ -350,3 +350,12 @@ def test_a_message_can_be_taken_in_two_parts(messages: list[Message]) -> None:
         made += [*settled, *numbering.begin(rest)]
 
     assert made == entries(messages)
+
+
+def test_a_turns_answer_is_its_last_text_unless_a_call_follows_it() -> None:
+    messages = [human(), reply("c1"), results("c1"), reply(), human(), reply(), reply("c2"), results("c2")]
+    made = rows(messages)
+    ledger = Ledger(Meta(format=1, session="s", scope="main")).with_rows(made)
+    texts = [row.id for row in made if row.kind == "assistant"]
+    assert len(texts) == 4
+    assert turn_answers(ledger) == {texts[1]}

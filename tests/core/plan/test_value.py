@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.plan.value import Class, class_of, departures
+from ctxvc.core.plan.value import Class, class_of, departures, runs_of
 from ctxvc.policies.candidates import removable
 from tests.making.conversation import human, reply, result, results, step
 from tests.making.generated import conversations
@@ -126,3 +126,11 @@ def test_each_block_leaves_at_most_once_and_only_free_ones(messages: list[Messag
 def test_the_same_view_gives_the_same_order(data: st.DataObject) -> None:
     run = running(*data.draw(conversations(odd=False, unique_calls=True)))
     assert order(run) == order(run)
+
+
+def test_a_run_ends_at_a_humans_words_a_turn_and_what_stays() -> None:
+    run = running(human("Go"), *exchange("c1", "a"), *exchange("c2", "b"), human("And then?"), *exchange("c3", "c"))
+    rows = list(run.ledger.rows())
+    pinned = run.ledger.with_rows([msgspec.structs.replace(rows[2], state="pinned")])
+    runs = runs_of(pinned)
+    assert [runs[row.id] for row in rows] == [1, 1, 2, 2, 2, 3, 3, 3]
