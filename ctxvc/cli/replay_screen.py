@@ -78,8 +78,9 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
         return
     yield output.style(f"take {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
     yield (
-        f"{_percent(best.visible)} of what your agent used again still stood in the prompt, {_percent(best.routed)} "
-        f"was a stub away; the price is {best.cost:.2f} of keeping everything, with all that has to be got back"
+        f"{_percent(best.visible)} of what your agent used again, recent steps included, was still in the prompt, "
+        f"{_percent(best.routed)} was a stub away; the price is {best.cost:.2f} of keeping everything, with all that "
+        "has to be got back"
     )
     if not best.enough:
         yield f"none of these keeps {_percent(ENOUGH)} in the prompt: try larger budgets, or other policies"
