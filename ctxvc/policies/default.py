@@ -50,6 +50,7 @@ class Default(Policy, frozen=True, kw_only=True):
     - `trigger`, `low_water`: shares of the budget above which a batch leaves, and that it goes down to.
     - `narrow_low_water`: the latter in a window below 16,000 tokens, where it is more; fewer tools come with it.
     - `ceiling`: a prompt of more tokens is not wanted in a larger window either; the shares are then of it (0: none).
+      CWL (section 6.4): beyond such a size a run costs more without doing better.
     - `weights`: what a block's words are worth by the kind of work it is, where that differs, as in `read=1|test=0.1`.
     - `protect`: files that stay in the prompt, as patterns of their paths, as in `docs/*.md|SPEC.txt`.
 
@@ -65,7 +66,7 @@ class Default(Policy, frozen=True, kw_only=True):
     trigger: Share = 0.95
     low_water: Share = 0.6
     narrow_low_water: Share = 0.7
-    ceiling: Tokens = 0
+    ceiling: Tokens = 200_000
     weights: Weights = ()
     protect: Globs = ()
 
@@ -79,7 +80,7 @@ class Default(Policy, frozen=True, kw_only=True):
         before, high = view.used, self.high(view.budget)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions = self._batch(view, int(self._reference(view.budget) * self.low(view.budget.window)))
+        actions = self._batch(view, int(self._wanted(view.budget) * self.low(view.budget.window)))
         plan = Plan(actions=(*actions, *_old_stubs(view, len(actions))), actor=self.actor, pressure=bool(actions))
         rehearsal = rehearse(view, plan)
         now = rehearsal.after
@@ -104,11 +105,12 @@ class Default(Policy, frozen=True, kw_only=True):
         return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
 
     def high(self, budget: Budget) -> int:
-        return int(self._reference(budget) * self.trigger)
+        return int(self._wanted(budget) * self.trigger)
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
-        return Terms(tools=tools, protocol=protocol.text(tools))
+        ladder = {"wanted": self.ceiling} if self.ceiling else {}
+        return Terms(tools=tools, protocol=protocol.text(tools), ladder=ladder)
 
     def terms_in(self, window: int) -> Terms:
         if not is_narrow(window):
@@ -117,9 +119,9 @@ class Default(Policy, frozen=True, kw_only=True):
         ladder = {"offload": _NARROW_OFFLOAD}
         return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True, ladder=ladder)
 
-    def _reference(self, budget: Budget) -> int:
+    def _wanted(self, budget: Budget) -> int:
         """The tokens that the shares are of."""
-        return min(budget.effective, self.ceiling) if self.ceiling else budget.effective
+        return min(budget.wanted, self.ceiling or budget.wanted)
 
     def _batch(self, view: View, target: int) -> tuple[Action, ...]:
         """The actions that bring the prompt down to `target` tokens, as far as foreseen."""
@@ -213,7 +215,7 @@ def _old_stubs(view: View, more: int) -> Iterator[Action]:
     ledger = view.ledger
     stubs = [slot for slot in outline(ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
     cost = more * STUB + sum(view.price.text(slot.text) for slot in stubs)
-    hundredth = view.budget.effective / 100
+    hundredth = view.budget.wanted / 100
     if view.calibrated(cost) <= rollup.MOST * hundredth:
         return
     for slot in stubs:
@@ -235,7 +237,7 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     calls = [row for row in removable(view) if row.kind == "tool_use"]
     results = results_of(calls_and_results(ledger, {call.call for call in calls}))
     stays: set[str] = set()
-    room = int(view.budget.effective * _KEPT)
+    room = int(view.budget.wanted * _KEPT)
     states: set[str] = set()  # the kinds of state of which the newest is enough
     for call in reversed(calls):
         result = results.get(call.id)

@@ -62,13 +62,13 @@ def _name(view: View, rows: Iterable[Row], draft: LedgerDraft, after: Ledger) ->
 
     None in a small window, where every token counts.
     """
-    effective = view.budget.effective
-    if effective < NAMES_FROM or not any(row.group for row in rows):
+    wanted = view.budget.wanted
+    if wanted < NAMES_FROM or not any(row.group for row in rows):
         return False
     slots = outline(after)
     stubs = sum(view.price.text(slot.text) for slot in slots if slot.show == "text" and not is_summary(slot.text))
     used = view.calibrated(view.overhead + measure(after, view.price))
-    room = min(effective * rollup.LEAST // 100 - view.part(stubs), (view.budget.guard - used) // 3)
+    room = min(wanted * rollup.LEAST // 100 - view.part(stubs), (view.budget.guard - used) // 3)
     return draft.add_names(LedgerDraft.of(view), room, lambda: _visible_names(view, slots))
 
 

@@ -16,7 +16,7 @@ from ctxvc.core.prompt.outline import Slot
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
-#: Of the effective budget, in hundredths: what stubs may cost, and down to what they are then brought.
+#: Of the wanted size of a prompt, in hundredths: what stubs may cost, and down to what they are then brought.
 MOST = 5
 LEAST = 3
 #: The same under pressure for stubs with the previews below them, which are worth more.
@@ -51,7 +51,7 @@ def gather(
             lines[slot.row.id] = lines.get(slot.row.id, 0) + (view.price.text(line) if line else 0)
             text = slot.text if is_preview else line
             texts[slot.row.id] = texts.get(slot.row.id, 0) + (view.price.text(text) if text else 0)
-    hundredth = view.budget.effective / 100
+    hundredth = view.budget.wanted / 100
     if previews and view.part(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
         stubs, target = texts, LEAST_WITH_PREVIEWS * hundredth
     elif view.part(sum(lines.values())) > MOST * hundredth:

@@ -16,7 +16,7 @@ from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view import view as view_module
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.budget import Budget, Ladder
 from tests.core.test_engine import Words, act, after, inconsistencies, refused
 from tests.making.generated import next_view, numbered, plans, worked_on
 
@@ -69,6 +69,15 @@ def test_nothing_happens_while_stubs_cost_a_twentieth() -> None:
 
     assert roll_up(sized(view, 0.05)) == ((), ())
     assert roll_up(sized(view, 0.055)) != ((), ())
+
+
+def test_stubs_have_a_share_of_the_size_that_a_prompt_is_wanted_to_have() -> None:
+    view = sized(worked(40), 0.055)
+    wide = Budget(window=10 * view.budget.window)
+    wanted = Budget(window=wide.window, ladder=Ladder(wanted=view.budget.effective))
+
+    assert roll_up(dataclasses.replace(view, budget=wide)) == ((), ())
+    assert roll_up(dataclasses.replace(view, budget=wanted)) == roll_up(view)
 
 
 def test_the_oldest_steps_become_one_group_until_stubs_cost_three_percent() -> None:
