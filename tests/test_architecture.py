@@ -79,6 +79,7 @@ CORE_MAY_IMPORT = frozenset(
         "bisect",
         "collections",
         "dataclasses",
+        "difflib",
         "enum",
         "fnmatch",
         "functools",

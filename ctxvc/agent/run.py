@@ -79,7 +79,7 @@ def _tidy(session: Session) -> None:
 
 @contextmanager
 def _planning(session: Session, policy: Policy | None, setup: Setup, spending: Spending) -> Iterator[None]:
-    """Inside, the session's policy can ask the planner, else the run's model: it sees the live prompt and a block more."""
+    """Inside, the session's policy asks the planner, else the run's model: it sees the prompt, and a block more."""
     before, model = session.policy, setup.model
     if policy and isinstance(model, Anthropic):
         ask = _beside(session, model, run_module.actor_name(policy), setup, spending)

@@ -12,13 +12,14 @@ from typing import ClassVar
 
 import msgspec
 
+from ctxvc.core.ledger.objects import objects
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
-from ctxvc.policies.planned.objects import MovableObject, batches, movable, objects, results
+from ctxvc.policies.planned.objects import MovableObject, batches, movable, results
 
 
 class Heuristic(Policy, frozen=True, kw_only=True):

@@ -143,7 +143,7 @@ def _blocks(resolved: Resolved) -> list[Row]:
         return [resolved.row]
     assert resolved.group is not None
     ledger = resolved.snapshot.ledger
-    return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id)]
+    return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id) or resolved.group.members]
 
 
 def _file_part(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
@@ -158,9 +158,10 @@ def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     """The whole output that a hook truncated of a call whose step is still open. Raises: NotFound."""
     data = files_of_hooks.by_address(context.stored.store.path, address)
     if data is None:
+        guess = addresses.guess(context.stored, address)
         raise NotFound(
             f"{address[:80]!r} is no address, and no recorded call has this id",
-            hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
+            hint=f"did you mean {guess}?" if guess else "as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
         )
     row = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
     return _measured(row, data), data

@@ -464,3 +464,19 @@ def test_what_the_model_cannot_mend_is_raised(talk: Talk, monkeypatch: pytest.Mo
     monkeypatch.setattr(talk.session.stored, "note", full)
     with pytest.raises(CtxvcError, match="no space"):
         talk.adapter.handle({"type": "tool_use", "id": talk.waiting(), "name": "note", "input": {"text": WORDS}})
+
+
+# --- context objects
+
+
+def test_a_model_may_name_a_result_by_its_tool_and_a_turn_by_its_number(talk: Talk) -> None:
+    block = results(talk.session)[0]
+    name = f"sh:{block[1:]}"
+
+    assert f"Archived {block}@" in talk.told("archive", blocks=name, index="built")
+    assert talk.session.ledger()[block].state == "archived"
+    assert talk.told("recover", block=name).startswith(f"[recovered {block}@")
+    assert f"Restored {block}" in talk.told("restore", blocks=f"function:{name}")
+    assert block in talk.told("recover", block="turn:1")
+    assert f"did you mean function:{name}?" in talk.wrong("archive", blocks=f"hs:{block[1:]}")
+    assert f"did you mean function:{name}?" in talk.wrong("recover", block=f"hs:{block[1:]}")

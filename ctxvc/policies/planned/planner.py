@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.plan.value import WEIGHTS, departures
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import ContextObject, MovableObject, edge, results
+from ctxvc.policies.planned.objects import MovableObject, edge, results
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, write
 
 #: Objects that the index lists at most, and the tokens below which a tool's object is left to its turn.
@@ -37,7 +38,8 @@ files in the making); artefacts that are still being edited; evidence that may h
 2. Dependencies. For what is left, ask which later step would need it: to cite it, to revise it, to run it again, to \
 explain what went wrong. What no later step needs may leave. If you are not sure, it stays.
 3. Granularity. Prefer single tools to a `step` (one reply with its calls and their results), and that to a `user` \
-turn (a request and all that was done about it). Name a turn only when nothing in it is needed in sight.
+turn (a request and all that was done about it). Name a turn only when nothing in it is needed in sight. A `skill` is \
+instructions that were loaded: fold it once the work that it is for is done, and do nothing else with it.
 4. Action, one an object.
    fold: it leaves, and a pointer with its size and its arguments stands in its place. For large, stable bodies that \
 may be wanted again.
@@ -186,9 +188,12 @@ def _ranked(
 
     A tool comes before the reply around it, of which all else has to be worth little too.
     """
-    tools = {row.id: one for one in results(part) if one.rows[-1].state == "visible" for row in one.rows}
+    skills = [one for one in part if one.object.family == "skill"]
+    tools = {row.id: one for one in (*results(part), *skills) if one.rows[-1].state == "visible" for row in one.rows}
     steps = {row.id: one for one in part if one.object.is_step for row in one.rows}
-    logs = _logs(view, [one for one in tools.values() if one.object.id not in obsolete])
+    logs = _logs(
+        view, [one for one in results(part) if one.rows[-1].state == "visible" and one.object.id not in obsolete]
+    )
     staying = {one.object.id: len(one.rows) for one in (*tools.values(), *steps.values())}
     inside: dict[str, list[str]] = {}
     free = [row for one in part if one.object.is_step for row in one.rows if row.id not in stays]

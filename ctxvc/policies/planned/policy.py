@@ -10,6 +10,8 @@ from typing import ClassVar, Literal, NamedTuple
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.objects import objects
+from ctxvc.core.ledger.skills import skills
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
@@ -26,7 +28,6 @@ from ctxvc.policies.planned.objects import (
     batches,
     edge,
     movable,
-    objects,
     tokens_of,
 )
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
@@ -260,8 +261,10 @@ def _chosen(
     for one, entry in pairs:
         if not one.object.is_turn and one.object.turn in turns:
             left_out.add("part of a turn that leaves", [entry])
-        elif one.object.family == "function" and one.object.step in steps:
+        elif one.object.family != "conversation" and one.object.step in steps:
             left_out.add("tool of a reply that leaves", [entry])
+        elif one.object.family == "skill":
+            applied.append(_Chosen(one, msgspec.structs.replace(entry, verb="fold")))  # its stub says where it is
         else:
             applied.append(_Chosen(one, entry))
     latest: list[_Chosen] = []
@@ -312,18 +315,21 @@ def _actions(view: View, pairs: Sequence[_Chosen], *, by_rule: bool) -> list[Act
 
     A mask of a turn or reply is for those of its results that have no entry of their own.
     """
-    alone = {row.id for one, _ in pairs if one.object.family == "function" for row in one.rows}
+    alone = {row.id for one, _ in pairs if one.object.family != "conversation" for row in one.rows}
+    loaded = {skill.row.id for skill in skills(view.ledger)}
     actions: list[Action] = []
     folded: dict[str, list[MovableObject]] = {}
     for one, entry in pairs:
-        is_tool = one.object.family == "function"
+        is_tool = one.object.family != "conversation"
         blocks = tuple(row.id for row in one.rows)
         if entry.verb == "mask":
             whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
             targets = tuple(block for block in whole if is_tool or block not in alone)
             actions.append(Action(verb="mask", targets=targets, index=escaped(entry.reason, 120)))
         elif entry.verb == "prune":
-            actions.append(Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120)))
+            pruned = tuple(block for block in blocks if block not in loaded)
+            actions.append(Action(verb="prune", targets=pruned, index=escaped(entry.reason, 120)))
+            actions += (Action(verb="archive", targets=(block,)) for block in blocks if block in loaded)
         elif one.object.is_turn or (is_tool and len(blocks) == 1):
             index = "" if by_rule else _index(entry.reason, [one.object.label])
             actions.append(Action(verb="archive", targets=blocks, index=index))
