@@ -138,7 +138,7 @@ class Patient(Oldest, frozen=True, kw_only=True):
         targets = results[:1] if len(results) < 6 else results[:-2]
         return Plan(actions=tuple(Action(verb="archive", targets=(block,)) for block in targets), actor=self.actor)
 
-    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:  # noqa: ARG002
         return CommitDecision(tried.plan.pressure, "the hard budget" if tried.plan.pressure else "it is cheap to wait")
 
 

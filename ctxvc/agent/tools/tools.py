@@ -129,7 +129,9 @@ class Tools:
                 return self._changed("restored", session.restore(arguments.blocks))
             case tools.Delete():
                 return self._changed("deleted", session.delete(arguments.blocks, arguments.reason))
-            case tools.Recover():
+            case tools.Recover() if arguments.file:
+                return self._file(arguments)
+            case tools.RecoverPart():
                 return self._recovered(arguments, call)
             case tools.Search():
                 return self._search(arguments)
@@ -221,12 +223,20 @@ class Tools:
         listed = [f"{kind} {text.human_tokens(tokens)}" for kind, tokens in kinds.most_common() if tokens >= _TRIFLE]
         return f": {', '.join(listed)}" if listed else ""
 
-    def _recovered(self, arguments: tools.Recover, call: str) -> str:
+    def _file(self, arguments: tools.Recover) -> str:
+        if arguments.lines or arguments.chars or arguments.grep or arguments.path:
+            raise BadInput("a file has the whole block", hint="leave lines, chars, grep and path out")
+        row, path = self._session.recover_file(arguments.block)
+        return f"{row.handle} is in {path}, {row.bytes:,} bytes, to read only, until this session ends."
+
+    def _recovered(self, arguments: tools.RecoverPart, call: str) -> str:
+        path = arguments.path if isinstance(arguments, tools.Recover) else ""
         part = self._session.recover(
             arguments.block,
             lines=arguments.lines,
             chars=arguments.chars,
             grep=arguments.grep or None,
+            path=path,
             reserved=sum(self._read_out.values()) + _MARGIN,
         )
         self._read_out[call] = part.tokens + _SPARE
