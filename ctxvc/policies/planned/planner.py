@@ -139,7 +139,7 @@ HEADER, GAIN = 110, 30
 UNUSED, REPETITIVE, OLD_TURN = "unused_words_elsewhere", "repetitive_output", "old_turn"
 
 #: What a reply says and calls is worth so many times what it is to the default policy: a plan takes results first.
-_REPLIES = 9.0
+_REPLIES = 20.0
 _WEIGHTS = {
     kind: weight * (_REPLIES if kind in ("text", "edit", "answer", "call") else 1.0) for kind, weight in WEIGHTS.items()
 }
@@ -158,26 +158,26 @@ def rules(
 ) -> str:
     """The plan, as text, that fixed rules make of `candidates` to free about `free` tokens, in place of a planner.
 
-    The least valuable of older turns first, then of the latest. What is in use (a call of one of the newest steps has
-    the same arguments) and documents that a person named stay, unless the budget is at stake (`hard`). It judges by
-    what the rows say (which call was made again, which failed), by the lines of a few large results, and by the words
-    that stand nowhere else (`core.plan.value`). It does not understand the conversation, and says that no model did.
+    The least valuable first, of the latest turn as of the others: where those went first, all of their replies left
+    before a result of the latest that nobody needs, and a coding agent's latest turn may be most of the session. What
+    is in use (a call of one of the newest steps has the same arguments) and documents that a person named stay, unless
+    the budget is at stake (`hard`). It judges by what the rows say (which call was made again, which failed), by the
+    lines of a few large results, and by the words that stand nowhere else (`core.plan.value`). It does not understand
+    the conversation, and says that no model did.
     """
     stays = frozenset() if hard else _in_use(view.ledger) | contracts(view)
     obsolete = _obsolete(objects)
     entries: dict[str, Entry] = {}
     freed = 0
-    for latest in (False, True):
-        part = [one for one in candidates if one.latest == latest]
-        for entry, saved, instead in _ranked(view, obsolete, part, stays):
-            if freed >= free:
-                break
-            freed += saved
-            place = next((name for name in instead if name in entries), entry.target)
-            entries[place] = entry
-            for name in instead:
-                if name != place:
-                    entries.pop(name, None)
+    for entry, saved, instead in _ranked(view, obsolete, candidates, stays):
+        if freed >= free:
+            break
+        freed += saved
+        place = next((name for name in instead if name in entries), entry.target)
+        entries[place] = entry
+        for name in instead:
+            if name != place:
+                entries.pop(name, None)
     return write("Made by fixed rules, without a model.", entries.values())
 
 

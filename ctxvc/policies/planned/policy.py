@@ -62,7 +62,8 @@ class Planned(Policy, frozen=True, kw_only=True):
     in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object too.
     Mask and prune can be undone, as all bytes stay; what a human wrote stays, also where a turn is folded; the pointer
     of what was folded stands in its place, and nowhere else. From `tight` on the latest turn is worked on where other
-    turns do not suffice: its tools and replies, and of its span the oldest parts, ten steps at a time.
+    turns do not suffice, by fixed rules as the others are: its tools and replies, and of its span the oldest parts, ten
+    steps at a time.
 
     - `round`: `pressure`, or `turn`: only when a turn begins, or where the hard budget is at stake.
     - `trigger`: share of the budget from which a round begins.
@@ -159,6 +160,9 @@ class Planned(Policy, frozen=True, kw_only=True):
         left_out = _LeftOut(gc_plan)
         older, latest = _chosen(view, gc_plan, candidates, left_out, hard=view.used > view.budget.guard)
         target = int(view.budget.effective * self.target)
+        if by_rule:  # which weighed the turns against each other
+            places = {entry.target: place for place, entry in enumerate(gc_plan.entries)}
+            older, latest = sorted([*older, *latest], key=lambda pair: places[pair.entry.target]), []
         actions, after, later = _down_to(view, older, target, by_rule=by_rule)
         if after > trigger and latest:
             actions, after, later = _down_to(view, [*older, *latest], target, by_rule=by_rule)
