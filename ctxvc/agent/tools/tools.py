@@ -17,6 +17,7 @@ from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.prompt import stub
+from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs_in_prompt
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
 from ctxvc.policies.episodes import delimiter, graph
@@ -38,17 +39,6 @@ SCOPES = 40
 SHOWN = 400
 #: Problems that an answer names.
 _NAMED = 3
-#: Kinds of blocks as a report names them, and the tokens of one that it leaves out.
-_KINDS = {
-    "tool_result": "results",
-    "tool_use": "calls",
-    "assistant": "replies",
-    "thinking": "thinking",
-    "user": "user",
-    "note": "notes",
-    "dashboard": "boards",
-}
-_TRIFLE = 100
 #: Tokens of a recovered part that its place in the request may take beside it.
 _SPARE = 16
 #: Tokens that are left for what else a step's calls are answered.
@@ -219,9 +209,9 @@ class Tools:
         kinds: Counter[str] = Counter()
         for block, tokens in costs_in_prompt(view.ledger, view.price).items():
             row = view.ledger[block]
-            kinds[_KINDS.get(row.kind, "others") if row.present else "stubs"] += view.part(tokens)
-        listed = [f"{kind} {text.human_tokens(tokens)}" for kind, tokens in kinds.most_common() if tokens >= _TRIFLE]
-        return f": {', '.join(listed)}" if listed else ""
+            kinds[row.kind if row.present else dashboard_text.STUBS] += view.part(tokens)
+        listed = dashboard_text.by_kind(kinds)
+        return f": {listed}" if listed else ""
 
     def _file(self, arguments: tools.Recover) -> str:
         if arguments.lines or arguments.chars or arguments.grep or arguments.path:
