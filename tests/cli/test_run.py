@@ -20,7 +20,7 @@ from tests.cli.conftest import Run
 from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, call, catalogue, script, serve
 from tests.messages_api.script import endless
 
-SONNET, HAIKU = "claude-sonnet-5-5", "claude-haiku-4-5"
+SONNET, HAIKU, OPUS = "claude-sonnet-5-5", "claude-haiku-4-5", "claude-opus-5-5"
 Serving = Callable[..., Any]
 
 
@@ -260,15 +260,15 @@ EAGER = "planned:trigger=0.4,tight=0.45,target=0.2,least=500,share=0.01"
 
 
 def test_a_planner_of_its_own_is_asked_for_plans_and_its_cost_is_shown_apart(
-    serving: Serving, run: Run, tmp_path: Path
+    serving: Serving, run: Run, on_screen: Run, tmp_path: Path
 ) -> None:
-    words = ("count", "--budget", "12k", "--policy", EAGER, "--planner", HAIKU, "--yes")
+    words = ("count", "--budget", "12k", "--policy", EAGER, "--yes", "--planner")
     with serving(planned_replies) as api:
-        done = run("run", *words, "--json", folder=tmp_path)
+        done = run("run", *words, HAIKU, "--json", folder=tmp_path)
         assert done.exit_code == 0, done.stderr
         bodies = [*api.bodies]
         plans = [body for body in bodies if "gc_plan" in json.dumps(body["messages"][-1]["content"][-1])]
-        again = run("run", *words, folder=tmp_path)
+        again = run("run", *words, OPUS, folder=tmp_path)
 
     assert plans and {body["model"] for body in plans} == {HAIKU}
     assert {body["model"] for body in bodies if body not in plans} == {SONNET}
@@ -286,6 +286,8 @@ def test_a_planner_of_its_own_is_asked_for_plans_and_its_cost_is_shown_apart(
     assert usage["planner_dollars"] == pytest.approx(asked["dollars"])
     shown = run("log", "--usage", "--session", "run-1", folder=tmp_path).stdout
     assert "of them for plans and summaries" in shown
+    heading = on_screen("log", "--session", "run-2", folder=tmp_path).stdout
+    assert re.search(r"\$0\.[0-9]{2} \(planner \$0\.[0-9]{2}\)", heading)
 
 
 @pytest.mark.parametrize(
