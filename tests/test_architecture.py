@@ -62,7 +62,7 @@ STORE = (
     *("timestamp", "files", "format", "contained", "identity"),
     *("git.config_parser", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
-    "code_history",
+    *("recovered_files", "code_history"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
     *("store", "session_name", "pending_plans", "log", "revision", "operations", "address"),
@@ -79,6 +79,7 @@ CORE_MAY_IMPORT = frozenset(
         "bisect",
         "collections",
         "dataclasses",
+        "difflib",
         "enum",
         "fnmatch",
         "functools",

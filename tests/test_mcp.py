@@ -126,6 +126,15 @@ def test_a_note_is_a_commit_and_is_listed(live: Path) -> None:
         assert [note.text for note in session.notes()] == ["The fixture is too old."]
 
 
+def test_a_client_may_name_a_block_as_a_planner_does(live: Path) -> None:
+    with Session.open(live, "demo") as session:
+        row = next(row for row in session.ledger().rows() if row.kind == "tool_result")
+    name = f"function:{row.tool}:{row.number}"
+    assert told(live, "recover", address=name)["content"] == told(live, "recover", address=row.id)["content"]
+    assert row.id in told(live, "recover", address="user:1")["content"]
+    assert f"did you mean {name}?" in wrong(live, "recover", address=f"{row.tool}x:{row.number}")
+
+
 def test_many_notes_are_listed_in_part(live: Path) -> None:
     with Session.open(live, "demo") as session:
         for number in range(LISTED + 5):

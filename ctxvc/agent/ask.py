@@ -148,7 +148,9 @@ class Recording:
         block_address = (
             f"{resolved.row.id}{f'-{resolved.file}' if resolved.file else ''}"
             if resolved.row
-            else arguments.block.rpartition(":")[2]
+            else resolved.group.id
+            if resolved.group
+            else ""
         )
         part = self._asking.recover(
             f"{name}/{resolved.snapshot.scope}:{block_address}",

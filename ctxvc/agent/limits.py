@@ -41,14 +41,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending:
-    """What the replies of a run took, as the provider counted it. Safe to use from several threads."""
+    """What the replies of a run took, as the provider counted it. Safe to use from several threads.
+
+    `planner_usage` is the part of `usage` that policies' questions took.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.replies = 0
         self.usage = models.Usage()
+        self.planner_usage = models.Usage()
         self._limits = limits
         self._asked = 0
         self._dollars = 0.0
+        self._planner_dollars = 0.0
         self._tokens = 0
         self._priced = True
         self._lock = threading.Lock()
@@ -57,6 +62,11 @@ class Spending:
     def dollars(self) -> float | None:
         """What it cost; None where a model without a price replied."""
         return self._dollars if self._priced else None
+
+    @property
+    def planner_dollars(self) -> float | None:
+        """The part of `dollars` that policies' questions cost; None where `dollars` is."""
+        return self._planner_dollars if self._priced else None
 
     def begin(self) -> Literal["steps", "tokens", "cost"] | None:
         """Counts a reply that is about to be asked for. Gives the limit that is reached instead, if one is."""
@@ -85,6 +95,8 @@ class Spending:
         with self._lock:
             self.replies += not aside
             self.usage += used
+            self.planner_usage += used if aside else models.Usage()
             self._tokens += used.prompt + used.reply or prompt
             self._dollars += cost or 0.0
+            self._planner_dollars += (cost or 0.0) if aside else 0.0
             self._priced = self._priced and cost is not None

@@ -82,13 +82,15 @@ DELEGATE: dict[str, Any] = {
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended: why, after how many replies, what they used and cost (None: no price known), the last words.
 
-    Helpers' replies are counted in, and what the policy's model used.
+    Helpers' replies are counted in, and what the policy's model used: `planner_usage` and `planner_dollars`.
     """
 
     why: StopReason
     steps: int = 0
     usage: models.Usage = models.Usage()
     dollars: float | None = 0.0
+    planner_usage: models.Usage = models.Usage()
+    planner_dollars: float | None = 0.0
     text: str = ""
 
 
@@ -164,7 +166,15 @@ def run(
     short = 0
 
     def ended(why: StopReason, text: str = "") -> Ended:
-        return Ended(why=why, steps=account.replies, usage=account.usage, dollars=account.dollars, text=text)
+        return Ended(
+            why=why,
+            steps=account.replies,
+            usage=account.usage,
+            dollars=account.dollars,
+            planner_usage=account.planner_usage,
+            planner_dollars=account.planner_dollars,
+            text=text,
+        )
 
     interrupted(adapter)
     if helpers:

@@ -33,7 +33,8 @@ from ctxvc.store.store import Store
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a run besides the session. `options` go to every call of the model.
 
-    Without `helpers`, who delegates gets what the hands give.
+    `planner` is the model that the policy asks for plans and summaries, empty for the session's own. Without `helpers`,
+    who delegates gets what the hands give.
     """
 
     model: Model
@@ -41,6 +42,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     watcher: Watcher
     limits: Limits = Limits()
     options: Mapping[str, Any] = {}
+    planner: str = ""
     helpers: bool = True
 
 
@@ -51,7 +53,8 @@ def go(session: Session, setup: Setup) -> Ended:
     its helpers, and what the policy asks. Nobody else may run the session meanwhile (`alone`).
     """
     if not setup.model.scripted:
-        setup.limits.check(session.ledger().meta.model)
+        for model in filter(None, (session.ledger().meta.model, setup.planner)):
+            setup.limits.check(model)
     _tidy(session)
     spending = Spending(setup.limits)
     helpers = _Helpers(session, setup, spending)
@@ -76,10 +79,10 @@ def _tidy(session: Session) -> None:
 
 @contextmanager
 def _planning(session: Session, policy: Policy | None, setup: Setup, spending: Spending) -> Iterator[None]:
-    """Inside, the session's policy can ask the run's model: it sees the live prompt and one block more."""
+    """Inside, the session's policy asks the planner, else the run's model: it sees the prompt, and a block more."""
     before, model = session.policy, setup.model
     if policy and isinstance(model, Anthropic):
-        ask = _beside(session, model, run_module.actor_name(policy), setup.watcher, spending)
+        ask = _beside(session, model, run_module.actor_name(policy), setup, spending)
         session.policy = policies.asking(policy, ask)
     try:
         yield
@@ -87,19 +90,20 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
         session.policy = before
 
 
-def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, spending: Spending) -> Ask:
+def _beside(session: Session, model: Anthropic, actor: str, setup: Setup, spending: Spending) -> Ask:
     """The model for the session's policy; where it fails, or there is no room for the question, it says nothing.
 
     Then the policy has no plan, and the guard keeps the prompt below the budget.
     """
 
     def live(_: View) -> dict[str, Any]:
-        return arguments(session.prompt(), {}, reserve=room(session.budget), final=True)
+        more = {"model": setup.planner} if setup.planner else {}
+        return arguments(session.prompt(), more, reserve=room(session.budget), final=True)
 
     def ask(view: View, question: str) -> Answer:
         if not session.view().has_room(question):
             return Answer("", put=False)
-        name = session.ledger().meta.model
+        name = setup.planner or session.ledger().meta.model
 
         def heard(message: Mapping[str, Any]) -> None:
             spending.add(message, name, aside=True)
@@ -108,7 +112,7 @@ def _beside(session: Session, model: Anthropic, actor: str, watcher: Watcher, sp
         try:
             return model.ask(name, live, min(MAX_TOKENS, room(session.budget)), heard=heard)(view, question)
         except ModelFailed as error:
-            watcher.said(f"\n[the policy's model did not answer: {error}]\n")
+            setup.watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")
 
     return ask

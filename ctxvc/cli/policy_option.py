@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--model` and `--script`, as in `run`, for requests outside the conversation."""
-    model = click.option("--model", metavar="MODEL", default="",
-                         help="Ask this model, if the policy can use one; it is recorded (no model).")  # fmt: skip
+    """`--planner`, and `--script` as in `run`, for requests outside the conversation."""
+    model = click.option("--planner", "--model", "model", metavar="MODEL", default="",
+                         help="Ask this model for a plan or a summary; it is recorded (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
                           help="Play the model's answers from a JSON file; no model is asked.")  # fmt: skip
     return model(script(command))

@@ -21,6 +21,8 @@ DIGITS = 7
 _RUN = 12
 _ENDS = 5
 _TOOLS = 4
+#: Dollars below which what a planner cost is not said.
+_CENT = 0.005
 #: Characters of a line in a pipe.
 _LONGEST = 400
 #: Operations by what they are about, and the colour of each.
@@ -132,6 +134,8 @@ def _heading(output: Output, turn: Turn, scope: str) -> str:
     when = datetime.fromtimestamp(turn.moments[-1].entry.time, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
     size = human_tokens(turn.tokens) if turn.tokens is not None else ""
     cost = f"${turn.dollars:,.2f}" if turn.dollars is not None else ""
+    if turn.planner_dollars >= _CENT:
+        cost += f" (planner ${turn.planner_dollars:,.2f})"
     head = "  ".join(filter(None, (where, when, size, cost)))
     room = output.width - breadth(head) - 4
     request = f"“{display.fitted(turn.request, room)}”" if turn.request else ""

@@ -91,7 +91,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The moments of a turn in a scope, newest first. `tokens` and `dollars` are those of the whole turn.
 
-    `request` is what the human said, on one line. `dollars` is None if no call has a price.
+    `request` is what the human said, on one line. `dollars` is None if no call has a price; `planner_dollars` is what
+    policies' questions are of it.
     """
 
     number: int
@@ -100,6 +101,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     moments: Sequence[Moment]
     tokens: int | None
     dollars: float | None
+    planner_dollars: float = 0.0
 
 
 def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
@@ -133,6 +135,7 @@ def turns(history: Iterable[Moment]) -> Iterator[Turn]:
             moments=members,
             tokens=next((tokens for moment in members if (tokens := moment.tokens) is not None), None),
             dollars=sum(costs) if costs else None,
+            planner_dollars=sum(moment.dollars or 0.0 for moment in members if moment.op == "ask"),
         )
 
 

@@ -92,13 +92,16 @@ class Window(Policy, frozen=True, kw_only=True):
 class Clear(Policy, frozen=True, kw_only=True):
     """Tool-result clearing: past a share of the budget, all results but the newest leave; their calls stay.
 
-    Source: VISTA's baseline "Tool-result Clearing", with the rule and the usual values of LangChain's context editing.
-    Knobs: `trigger`, share of the budget above which it acts; `keep`, results that stay; `least`, share of the budget
-    that a batch has to free (0 in the original, which so clears one more result at each call); `exclude`, tools whose
-    results stay; `errors`, whether those of failed calls leave too, as in the original; `pairs`, whether a result takes
-    its call with it, as in VISTA's own runs of it.
-    Differs: the place of a result names its block, which can be read again; parallel results are not torn apart; a
-    result that is shorter than the words in its place stays.
+    Source: VISTA's baseline "Tool-result Clearing", which removes old pairs of call and result past a threshold that
+    it does not name; and LangChain's context editing (`ClearToolUsesEdit`), which clears the results alone and gives
+    the rule and `keep=3` here. LangChain begins at 100,000 tokens, whatever the window; a share of it, 0.6, is what
+    jutul-agent sets, which keeps 6 (3 in a window below 100,000), and `trigger=0.6` is that. Knobs: `trigger`, share of
+    the budget above which it acts; `keep`, results that stay; `least`, share of the budget that a batch has to free (0
+    in LangChain, which so clears one more result at each call); `exclude`, tools whose results stay; `errors`, whether
+    those of failed calls leave too, as there; `pairs`, whether a result takes its call with it, as in VISTA.
+    Differs: the place of a result names its block, which can be read again; there it says `[cleared]`, and what was
+    there is gone for the model. A batch frees a twentieth of the budget, since each breaks the cached prefix; parallel
+    results are not torn apart; what failed stays; a result that is shorter than the words in its place stays.
     """
 
     name: ClassVar[str] = "clear"
@@ -149,7 +152,8 @@ class Mask(Policy, frozen=True, kw_only=True):
 
     Source: VISTA's baseline "fixed stale masking". Knobs: `age`, steps after which a result is stale; `batch`, steps
     whose results are masked together, so that the cached prefix breaks once in so many steps (1: at each).
-    Differs: a mask leaves both ends of a result, and the whole of it can be read again.
+    Differs: a mask leaves both ends of a result, and the whole of it can be read again. The paper says neither what a
+    mask leaves nor when a result is stale: 10 steps are ours.
     """
 
     name: ClassVar[str] = "mask"
@@ -186,6 +190,7 @@ class Skeleton(Policy, frozen=True, kw_only=True):
     that one skeleton tells at most; `least`, share that must be freed where that is not enough to stop. Oldest first;
     what a human asked stays as it is between the skeletons.
     Differs: the skeleton is made by rule, not by a model; behind it the blocks are one group that can be recovered.
+    The paper's own is "inspired by" such compressors and not published; its form and marks here are ours.
     """
 
     name: ClassVar[str] = "skeleton"

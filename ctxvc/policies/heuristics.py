@@ -12,13 +12,14 @@ from typing import ClassVar
 
 import msgspec
 
+from ctxvc.core.ledger.objects import objects
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.knobs import numbers, ordered, shares
-from ctxvc.policies.planned.objects import MovableObject, batches, movable, objects, results
+from ctxvc.policies.planned.objects import MovableObject, batches, movable, results
 
 
 class Heuristic(Policy, frozen=True, kw_only=True):
@@ -70,7 +71,13 @@ class Heuristic(Policy, frozen=True, kw_only=True):
 
 
 class OldestTurn(Heuristic, frozen=True, kw_only=True):
-    """Whole turns are folded, oldest first. A human's text stays, where the paper's folds it with its turn."""
+    """Whole turns are folded, oldest first; what a fold took can be got back, as in the paper.
+
+    Source: Self-GC, "Baselines": "chronologically folds the oldest conversational spans while preserving the latest
+    user turn". Differs: a human's text stays, which the paper folds with its turn, since no rule removes it here. From
+    `tight` on the older steps of the latest turn leave too, ten at a time, because a coding agent's turn may be all
+    there is. The paper gives no thresholds: `trigger` and `target` are ours.
+    """
 
     name: ClassVar[str] = "oldest_turn"
 
@@ -79,9 +86,17 @@ class OldestTurn(Heuristic, frozen=True, kw_only=True):
 
 
 class ToolPrune(Heuristic, frozen=True, kw_only=True):
-    """Results of tools leave without a pointer, largest first. Here they can be restored, in the paper they cannot."""
+    """Results of tools leave without a pointer, largest first; their calls stay.
+
+    Source: Self-GC, "Baselines": "greedily removes tool outputs under token pressure". Differs: what was pruned can be
+    got back by its id, where the paper's prune guarantees no recovery, since no byte is lost here. That the largest go
+    first is our reading of greedy; the paper gives neither an order nor thresholds. Skills that are in use stay, and
+    others are not pruned but left to what folds.
+    """
 
     name: ClassVar[str] = "tool_prune"
+    sees: ClassVar[str] = "ids"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
         return _prunes(candidates)
@@ -90,10 +105,16 @@ class ToolPrune(Heuristic, frozen=True, kw_only=True):
 class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
     """Long results are masked, largest first; where that is not enough, results are pruned as in `tool_prune`.
 
-    - `long`: bytes above which a result counts as one of little signal, which the paper leaves open.
+    Source: Self-GC, "Baselines": "first masks low-signal tool spans and then prunes remaining tool outputs when
+    additional budget is needed". Differs: both can be got back, where in the paper neither can. Which spans have little
+    signal the paper leaves open, and no rule without a model can tell: here the long ones.
+
+    - `long`: bytes above which a result counts as one of little signal.
     """
 
     name: ClassVar[str] = "tool_mask_prune"
+    sees: ClassVar[str] = "both ends, then ids"
+    recovers: ClassVar[str] = "yes (there: no)"
 
     long: Bytes = 1_600
 
@@ -113,10 +134,14 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
 class Hybrid(Heuristic, frozen=True, kw_only=True):
     """The older half of the turns is folded, oldest first; then results of the others are pruned, largest first.
 
-    Where that is not enough, the others are folded as well: what the paper does then, it does not say.
+    Source: Self-GC, "Baselines": "combines chronological turn folding with tool-output pruning". Differs: how the two
+    are combined is ours, the paper does not say; where they are not enough, the other turns are folded as well. What
+    was pruned can be got back, in the paper only what was folded. A human's text stays.
     """
 
     name: ClassVar[str] = "hybrid"
+    sees: ClassVar[str] = "stubs and ids"
+    recovers: ClassVar[str] = "yes (there: folds)"
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
         folds = _folds(candidates)

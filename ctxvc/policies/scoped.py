@@ -37,14 +37,17 @@ class Scoped(Policy, frozen=True, kw_only=True):
     as what was brought back. Knob: `note`, characters of these last words at most.
 
     An agent that noted nothing of some steps in a scope is reminded of it on its board, before it leaves: the result of
-    `goto` stays in the scope that is left.
+    `goto` stays in the scope that is left. The paper has no such rule; ctx-cli, its code, can remind after 5 messages.
 
-    Differs: the human's words stay, which the paper's `goto` clears; behind the notes the blocks are a group that can
-    be recovered; both notes stand in one place, since a recording has one line of reasoning only.
+    Differs: behind the notes the blocks are a group that can be recovered; there a scope's messages are kept in memory
+    and no command reads them. Both notes stand in one place, since a recording has one line of reasoning only. Going to
+    a scope shows it as it was left. So the paper has it, where visibility is a filter; ctx-cli's `goto` (its branch
+    `main`) clears the messages of the scope that it goes to, a human's too, and its later branch puts no notes into
+    the prompt. Here notes stand in the prompt, and what humans said stays.
     """
 
     name: ClassVar[str] = "scoped"
-    source: ClassVar[str] = "explicit context management (ctx-cli), sections 1.4 and 1.5"
+    source: ClassVar[str] = "explicit context management, sections 1.4 and 1.5; its code, ctx-cli"
     decides: ClassVar[str] = "agent"
     sees: ClassVar[str] = "notes"
     recovers: ClassVar[str] = "yes (there: in memory)"

@@ -42,7 +42,8 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     Differs from the paper: a result that does not fit makes room for itself, or comes in as a preview; in the paper's
     reported runs, which were strict, all results of a step that passes the room are dropped, and the agent calls again
     (its code without that flag blocks single results from 12,000 tokens on, and a step's from 50,000). What left is
-    read by the tools `recover` and `search`, there by reading a file whose path the receipt named. The board comes at a
+    read by the tools `recover` and `search`, there by reading a file whose path the receipt named, as `recover` with
+    `file` does here. The board comes at a
     turn's start, at thresholds, after a switch and on demand, not before each call, unless `board=each`. The guard goes
     on to a low-water mark, since each time costs the cached prefix. Text that a human wrote stays, of which the paper
     protects the first message only. Checksums, which the paper describes and its code has not, are verified here.

@@ -13,8 +13,10 @@ from ctxvc.core import patterns
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row, blocks_of
+from ctxvc.core.plan import selection
 from ctxvc.core.prompt import recover, truncation
 from ctxvc.core.prompt.recover import Recovered
+from ctxvc.core.secrets.redact import MARK, TEXTS
 from ctxvc.errors import NotFound, Refused
 from ctxvc.session.context import Context
 from ctxvc.store import address as addresses
@@ -23,6 +25,8 @@ from ctxvc.store import operations
 from ctxvc.store.address import Resolved
 from ctxvc.tokens.meter import Prices
 
+#: Blocks that an error names.
+_NAMED = 8
 #: The most tokens of a part that a person reads.
 _UNBOUNDED = 1 << 40
 #: Tokens by which a heading in another surface's words, and the place of a result in the request, may be larger.
@@ -125,6 +129,24 @@ def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
     return pieces
 
 
+def single(context: Context, address: str) -> tuple[Row, bytes]:
+    """The exact bytes of one block, to be written to a file.
+
+    Raises: Refused for a block with a secret's mark in it, and for several blocks; as `whole` does.
+    """
+    context.stored.refresh()
+    resolved = addresses.target(context.stored, address)
+    if resolved and resolved.group:
+        blocks = ", ".join(selection.ranges([row.id for row in _blocks(resolved)])[:_NAMED])
+        raise Refused(f"{address[:80]} is several blocks, and a file has one", hint=f"name one of {blocks}")
+    ((row, body),) = _pieces(context, resolved, address)
+    if row.ext in TEXTS and MARK.search(body):
+        raise Refused(f"{row.id} has secrets, which are marked and go into no file", hint="read it in parts instead")
+    if resolved and resolved.row:
+        _accessed(context, resolved, resolved.row, ", as a file")
+    return row, body
+
+
 def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[tuple[Row, bytes]]:
     """The bytes to be read, each with a row that describes them. Raises: Refused, NotFound, Damaged."""
     if resolved is None:
@@ -143,7 +165,7 @@ def _blocks(resolved: Resolved) -> list[Row]:
         return [resolved.row]
     assert resolved.group is not None
     ledger = resolved.snapshot.ledger
-    return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id)]
+    return [ledger[name] for name in blocks_of(ledger.groups, resolved.group.id) or resolved.group.members]
 
 
 def _file_part(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
@@ -158,9 +180,10 @@ def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     """The whole output that a hook truncated of a call whose step is still open. Raises: NotFound."""
     data = files_of_hooks.by_address(context.stored.store.path, address)
     if data is None:
+        guess = addresses.guess(context.stored, address)
         raise NotFound(
             f"{address[:80]!r} is no address, and no recorded call has this id",
-            hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
+            hint=f"did you mean {guess}?" if guess else "as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
         )
     row = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
     return _measured(row, data), data

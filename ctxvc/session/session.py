@@ -40,6 +40,7 @@ from ctxvc.store import revision as revisions
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.pending_plans import PendingPlan
+from ctxvc.store.recovered_files import RecoveredFiles
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration, models, reported
 from ctxvc.tokens.calibration import Calibrating, Calibration
@@ -95,6 +96,7 @@ class Session:
         #: The calibration that an imported session began with, as its recording showed; None for any other.
         self._recorded: tuple[int, int] | None = None
         self._owned: Store | None = None
+        self._recovered: RecoveredFiles | None = None
 
     @staticmethod
     def open(
@@ -163,7 +165,9 @@ class Session:
             self.pin(self.append(message))
 
     def close(self) -> None:
-        """Commits complete steps and closes the files."""
+        """Commits complete steps and closes the files; those of `recover_file` are gone."""
+        if self._recovered:
+            self._recovered.remove()
         self._context.meter.save()
         self.stored.close()
         if self._owned:
@@ -585,6 +589,16 @@ class Session:
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
         """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""
         return recover.whole(self._context, address)
+
+    def recover_file(self, address: str) -> tuple[Row, Path]:
+        """A block as a read-only file, an access, and the file's path: it is there until the session is closed.
+
+        Raises: Refused for what has a secret's mark in it, and for several blocks; as `recover` does.
+        """
+        row, body = recover.single(self._context, address)
+        if self._recovered is None:
+            self._recovered = RecoveredFiles(self.store.path)
+        return row, self._recovered.write(f"{row.id}.{row.ext}", body)
 
 
 def _policy(spec: str) -> Policy | None:

@@ -1,7 +1,8 @@
 """Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`.
 
 `toolu_01AbC`, the id of a call, is the address of its result. An address never means a call, whatever ids a recording
-uses.
+uses. The name of a context object (`core.ledger.objects`), as in `Read:12` or `user:5`, is one too: of a result's the
+block, of a turn's or step's its blocks together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.objects import ContextObject, alike, object_of, objects
 from ctxvc.core.plan import selection
 from ctxvc.core.prompt import truncation
 from ctxvc.errors import NotFound, Phrase
@@ -66,9 +68,41 @@ def parse(text: str) -> Address | None:
 
 
 def target(stored: StoredSession, text: str) -> Resolved | None:
-    """The target of `text`, an address or a call's id; None if it is neither. Raises: NotFound as `find`."""
-    address = parse(text)
-    return find(stored, address) if address else of_call(stored, text)
+    """The target of `text`: an address, an object's name or a call's id; None if it is none of them.
+
+    Raises: NotFound as `find`.
+    """
+    if address := parse(text):
+        return find(stored, address)
+    if text in objects(stored.ledger()):
+        return of_object(stored, text)  # a whole name of ours; a short one may be a call's id
+    return _of_call(stored, stored.scope, text) or of_object(stored, text) or of_call(stored, text)
+
+
+def of_object(stored: StoredSession, name: str) -> Resolved | None:
+    """The target of an object's name in the current scope, or of `SCOPE:NAME` or `SESSION/SCOPE:NAME`.
+
+    A turn or a reply is a group that the ledger does not have. None if there is no such object.
+    """
+    if one := object_of(stored.ledger(), name):
+        return _of_object(stored, stored.scope, one)
+    if place := _place(stored, name):
+        stored, scope, own_name = place
+        if one := object_of(stored.ledger(scope), own_name):
+            return _of_object(stored, scope, one)
+    return None
+
+
+def _of_object(stored: StoredSession, scope: str, one: ContextObject) -> Resolved:
+    snapshot = revision.now(stored, scope)
+    if one.family == "conversation":
+        return Resolved(snapshot=snapshot, group=Group(id=one.id, members=tuple(row.id for row in one.rows)))
+    return Resolved(snapshot=snapshot, row=one.rows[-1])
+
+
+def guess(stored: StoredSession, name: str) -> str:
+    """The object that somebody meant who wrote a name that is none's; empty if none is like it."""
+    return alike(stored.ledger(), name)
 
 
 def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Resolved | None:
@@ -95,6 +129,12 @@ def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Reso
 
 def _placed(stored: StoredSession, text: str) -> Resolved | None:
     """The target of a call's id that names its scope."""
+    place = _place(stored, text)
+    return _of_call(*place) if place else None
+
+
+def _place(stored: StoredSession, text: str) -> tuple[StoredSession, str, str] | None:
+    """The session and scope of `SCOPE:NAME` or `SESSION/SCOPE:NAME`, and the name; None if there is no such scope."""
     match = _PLACED.fullmatch(text)
     if match is None:
         return None
@@ -103,7 +143,7 @@ def _placed(stored: StoredSession, text: str) -> Resolved | None:
             return None
         stored = StoredSession.open(stored.store, match["session"])
         stored.leave()
-    return _of_call(stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
+    return (stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
 
 
 def _in_session(stored: StoredSession, call: str) -> list[Resolved]:

@@ -25,6 +25,7 @@ from ctxvc.store import contained, identity, leftovers, trust, worktrees
 from ctxvc.store import files as durable
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
+from ctxvc.store.recovered_files import FOLDER as RECOVERED
 
 if TYPE_CHECKING:
     from ctxvc.store.store import Store
@@ -54,6 +55,7 @@ _FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}[~.]unreadable-{_PLAIN}|hooks/({'|'
 #: Folders that a purge writes to or clears. None of them may be a link.
 _FOLDERS = (
     *("ctxvc", "ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "ctxvc/secrets", "ctxvc/purge", "ctxvc/purge/journal"),
+    RECOVERED,
     *("ctxvc/hooks", *(f"ctxvc/hooks/{name}" for name in WAITING), "objects", "objects/pack", "objects/info", "refs"),
 )
 
@@ -215,7 +217,7 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
             contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
     # Everything else of hooks is derived from stored content or transcripts, and will be made again.
     hooks = [f"{HOOKS}/{hook.name}" for hook in (path / HOOKS).glob("*") if hook.name not in (*WAITING, _HELD)]
-    for name in ("worktrees", "logs", "ctxvc/cache", "objects/info", "checkout", *hooks):
+    for name in ("worktrees", "logs", "ctxvc/cache", RECOVERED, "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
     for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks, *state.files):
         _clear(path / name)

@@ -95,8 +95,15 @@ def _bare(row: Row) -> Row:
     return msgspec.structs.replace(row, bytes=0, sha256="", label="") if row.kind == "dashboard" else row
 
 
+#: The line of kinds, which no recorded word can be in.
+_KINDS = re.compile(r"in it: (?:results|calls|replies|thinking|user|notes) [\d.]+k?(?:, [a-z]+ [\d.]+k?)*")
+
+
 def _without(message: Block, own: Mapping[str, str]) -> Any:
-    """A message of the prompt without these results, block → call, their lines in dashboards, and the numbers there."""
+    """A message of the prompt without these results, block → call, their lines in dashboards, and the numbers there.
+
+    Those are sums that the results are in: also whether a kind is large enough to be named in the line of kinds.
+    """
     content = message["content"]
     if isinstance(content, str):
         return message
@@ -106,6 +113,7 @@ def _without(message: Block, own: Mapping[str, str]) -> Any:
             made.append({**block, "content": "", "is_error": False})
         elif block["type"] == "text" and block["text"].startswith("[dashboard"):
             lines = [line for line in block["text"].split("\n") if not any(line.startswith(f"{name} ") for name in own)]
+            lines = [line for line in lines if not _KINDS.fullmatch(line)]
             made.append({**block, "text": [re.sub("[0-9][0-9,.]*|[#.]{3,}", "0", line) for line in lines]})
         else:
             made.append(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.policies import POLICIES, parse
 from ctxvc.policies.episodes import graph
 from ctxvc.session.session import Session
+from ctxvc.tokens.meter import Meter
 from tests.making.provider import MODEL, WORDS, damages, humans_gone
 from tests.messages_api import Judge, call, text, thought
 from tests.messages_api.wire import Block
@@ -464,3 +466,79 @@ def test_what_the_model_cannot_mend_is_raised(talk: Talk, monkeypatch: pytest.Mo
     monkeypatch.setattr(talk.session.stored, "note", full)
     with pytest.raises(CtxvcError, match="no space"):
         talk.adapter.handle({"type": "tool_use", "id": talk.waiting(), "name": "note", "input": {"text": WORDS}})
+
+
+# --- context objects
+
+
+def test_a_model_may_name_a_result_by_its_tool_and_a_turn_by_its_number(talk: Talk) -> None:
+    block = results(talk.session)[0]
+    name = f"sh:{block[1:]}"
+
+    assert f"Archived {block}@" in talk.told("archive", blocks=name, index="built")
+    assert talk.session.ledger()[block].state == "archived"
+    assert talk.told("recover", block=name).startswith(f"[recovered {block}@")
+    assert f"Restored {block}" in talk.told("restore", blocks=f"function:{name}")
+    assert block in talk.told("recover", block="turn:1")
+    assert f"did you mean function:{name}?" in talk.wrong("archive", blocks=f"hs:{block[1:]}")
+    assert f"did you mean function:{name}?" in talk.wrong("recover", block=f"hs:{block[1:]}")
+
+
+# --- parts, and whole blocks as files
+
+
+def answered_with(talk: Talk, text: str) -> str:
+    """The block of a result with this text."""
+    talk.step(call("sh", cmd="make"))
+    waits = talk.waiting()
+    talk.adapter.results([{"type": "tool_result", "tool_use_id": waits, "content": text}])
+    return results(talk.session)[-1]
+
+
+def test_a_model_takes_the_part_of_a_block_that_it_needs(talk: Talk) -> None:
+    block = answered_with(talk, json.dumps({"items": [{"name": "one"}, {"name": "two"}]}, indent=1))
+    assert talk.told("recover", block=block, path="items[1].name").endswith("\ntwo")
+    assert talk.told("recover", block=block, path="items[].name").endswith('"one"\n"two"\n')
+    assert '"name": "two"' in talk.told("recover", block=block, grep="two")
+    assert talk.told("recover", block=block, lines="1:1").endswith("\n{\n")
+    assert "has no 'nothing'" in talk.wrong("recover", block=block, path="nothing")
+
+
+def test_a_shell_computes_over_a_block_that_is_put_into_a_file(talk: Talk, place: Path) -> None:
+    block = answered_with(talk, "".join(f"{number}\n" for number in range(4_000)))
+    told = talk.told("recover", block=block, file=True)
+    (path,) = re.findall(r" is in (\S+),", told)
+    assert told.startswith(f"{talk.session.ledger()[block].handle} is in {place}/")
+    assert len(told) < 300
+    assert subprocess.run(["awk", "{ n += $1 } END { print n }", path], capture_output=True, check=True).stdout == (
+        b"7998000\n"
+    )
+    assert "leave lines, chars, grep and path out" in talk.wrong("recover", block=block, file=True, lines="1:2")
+    assert "several blocks" in talk.wrong("recover", block="turn:1", file=True)
+    talk.session.close()
+    assert not Path(path).exists()
+
+
+def test_no_file_has_a_block_in_which_a_secret_is_marked(talk: Talk) -> None:
+    block = answered_with(talk, "export GITHUB_TOKEN=ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8")
+    assert "has secrets, which are marked and go into no file" in talk.wrong("recover", block=block, file=True)
+    assert "REDACTED" in talk.told("recover", block=block)
+
+
+def test_in_a_narrow_window_recover_takes_no_more_than_it_did_and_costs_no_more() -> None:
+    terms = parse("default").terms_in(12_000)
+    made = definitions(terms)
+    assert [tool["name"] for tool in made] == ["archive", "recover", "search"]
+    assert list(made[1]["input_schema"]["properties"]) == ["block", "lines", "chars", "grep"]
+    assert Meter(None).count(json.dumps(made, separators=(",", ":"))) <= 307
+    (wide,) = [tool for tool in definitions(parse("default").terms_in(100_000)) if tool["name"] == "recover"]
+    assert list(wide["input_schema"]["properties"]) == ["block", "lines", "chars", "grep", "path", "file"]
+
+
+def test_recover_as_older_versions_defined_it_is_still_ours(place: Path) -> None:
+    former = definitions(parse("default").terms_in(12_000))
+    with Session.open(place, "s", model=MODEL, budget=64_000, tools=[SH, *former], policy="default") as session:
+        session.append({"role": "user", "content": "go"})
+        talk = Talk(session)
+        block = answered_with(talk, "a long line\n" * 40)
+        assert talk.told("recover", block=block, lines="1:1").endswith("a long line\n")

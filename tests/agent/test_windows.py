@@ -258,6 +258,7 @@ def test_the_answer_to_a_policys_question_fits_a_small_window(tmp_path: Path) ->
 
     with opened(tmp_path) as session:
         session.set(calibration=(1_000, 0))
-        ask = run._beside(session, Model(), "planner", Silent(), Spending(Limits()))  # type: ignore[arg-type]
+        setup = run.Setup(model=Model(), hands=None, watcher=Silent())  # type: ignore[arg-type]
+        ask = run._beside(session, Model(), "planner", setup, Spending(Limits()))  # type: ignore[arg-type]
         ask(session.view(), "What may leave?")
     assert asked == [RESERVE]

@@ -227,3 +227,42 @@ def test_after_all_of_it_the_store_is_in_order(run: Run, project: Path) -> None:
         assert run("recover", *words, folder=project).exit_code == 0
     with Store(project / ".ctxvc") as store:
         assert verify(store).findings == ()
+
+
+# --- context objects
+
+
+def test_the_name_of_an_object_is_accepted_where_a_blocks_id_is(run: Run, project: Path) -> None:
+    tool = answer(run, project, "show", "B6")["row"]["tool"]
+    by_id = answer(run, project, "recover", "B6")["items"]
+
+    for name in (f"function:{tool}:6", f"{tool}:6", f"main:{tool}:6"):
+        assert answer(run, project, "recover", name)["items"] == by_id
+        assert answer(run, project, "show", name)["row"]["id"] == "B6"
+        assert answer(run, project, "blame", name)["id"] == "B6"
+    listed = answer(run, project, "recover", "user:1")
+    assert "B6" in listed["content"] and "B1 " not in listed["content"]
+    shown = answer(run, project, "show", "conversation:user:1")
+    assert "B6" in shown["members"]
+    assert len(answer(run, project, "recover", "user:1", "--all")["items"]) == len(shown["members"])
+    assert answer(run, project, "bisect", f"{tool}:6")["items"]
+
+    for verb, more in (("restore", ()), ("pin", ()), ("unpin", ()), ("archive", ("-m", "listing"))):
+        done = answer(run, project, verb, f"{tool}:6", *more)
+        assert [item["id"] for item in done["items"]] == ["B6"], verb
+
+
+def test_an_unknown_name_gets_a_suggestion(run: Run, project: Path) -> None:
+    tool = answer(run, project, "show", "B6")["row"]["tool"]
+    wrong = f"x{tool}:6"
+    for words in (("archive", wrong), ("recover", wrong), ("show", wrong), ("blame", wrong)):
+        done = run(*words, folder=project)
+        assert done.exit_code == 1, words
+        assert f"did you mean function:{tool}:6?" in done.stderr, words
+
+
+def test_several_blocks_have_no_single_history(run: Run, project: Path) -> None:
+    for words in (("blame", "user:1"), ("bisect", "user:1")):
+        done = run(*words, folder=project)
+        assert done.exit_code == 1
+        assert "several" in done.stderr and "B3-B10" in done.stderr

@@ -463,6 +463,8 @@ def test_a_model_plans_and_its_calls_are_paid_for_apart(
         asked = len(api.bodies)
         again = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
         assert len(api.bodies) == asked > 0
+        assert json.loads(run("replay", talk, *ASKING, "--planner", "claude-opus-5-5", "--out", out, "--json").stdout)
+        assert len(api.bodies) == asked  # the newer name of the option
         elsewhere = run("replay", talk, *ASKING[:-1], jobs, "--model", "claude-opus-5-5", "--json")
         assert len(api.bodies) == 2 * asked
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from click.testing import CliRunner, Result
 from ctxvc.cli.main import cli
 from ctxvc.session.session import Session
 from tests.cli.conftest import Run
-from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, catalogue, script, serve
+from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, call, catalogue, script, serve
 from tests.messages_api.script import endless
 
-SONNET, HAIKU = "claude-sonnet-5-5", "claude-haiku-4-5"
+SONNET, HAIKU, OPUS = "claude-sonnet-5-5", "claude-haiku-4-5", "claude-opus-5-5"
 Serving = Callable[..., Any]
 
 
@@ -237,3 +238,71 @@ def test_a_question_of_no_words_opens_nothing(run: Run, tmp_path: Path) -> None:
     ran(run, tmp_path, "first", "--name", "first", "--script", str(script))
     assert run("ask", "first", " ", "--script", str(script), folder=tmp_path).exit_code == 2
     assert "ask-1" not in run("sessions", folder=tmp_path).stdout
+
+
+# --- a model for plans and summaries
+
+
+def planned_replies(request: Mapping[str, Any]) -> Any:
+    """Long outputs, then a word; a plan that folds the oldest result of the index, where one is asked for."""
+    asked = json.dumps(request["messages"][-1]["content"][-1])
+    if "gc_plan" in asked:
+        folded = re.findall(r"bash:\d+", asked.partition("The objects,")[2])[0]
+        return (
+            "<above_conversation_summary>Counting.</above_conversation_summary>\n"
+            f'<gc_plan>\n<fold kind="function" reason="counted">{folded}</fold>\n</gc_plan>'
+        )
+    steps = sum(message["role"] == "assistant" for message in request["messages"])
+    return [call("bash", command=f"seq {steps}000 {steps}110")] if steps < 8 else "Counted."
+
+
+EAGER = "planned:trigger=0.4,tight=0.45,target=0.2,least=500,share=0.01"
+
+
+def test_a_planner_of_its_own_is_asked_for_plans_and_its_cost_is_shown_apart(
+    serving: Serving, run: Run, on_screen: Run, tmp_path: Path
+) -> None:
+    words = ("count", "--budget", "12k", "--policy", EAGER, "--yes", "--planner")
+    with serving(planned_replies) as api:
+        done = run("run", *words, HAIKU, "--json", folder=tmp_path)
+        assert done.exit_code == 0, done.stderr
+        bodies = [*api.bodies]
+        plans = [body for body in bodies if "gc_plan" in json.dumps(body["messages"][-1]["content"][-1])]
+        again = run("run", *words, OPUS, folder=tmp_path)
+
+    assert plans and {body["model"] for body in plans} == {HAIKU}
+    assert {body["model"] for body in bodies if body not in plans} == {SONNET}
+    ended = json.loads(done.stdout)
+    asked = ended["planner"]
+    assert 0 < asked["dollars"] < ended["dollars"]
+    assert 0 < asked["prompt"] < ended["fresh"] + ended["written"] + ended["read"]
+    assert re.search(
+        r"done after 9 replies, \$0\.[0-9]{4} \(\$0\.[0-9]{4} of it for the policy's model\)", again.stderr
+    )
+
+    usage = json.loads(run("log", "--usage", "--json", "--session", "run-1", folder=tmp_path).stdout)
+    by = {item["by"]: item["model"].rpartition("-2")[0] or item["model"] for item in usage["items"]}
+    assert set(by) == {"agent", "planner"} and by["planner"].startswith(HAIKU)
+    assert usage["planner_dollars"] == pytest.approx(asked["dollars"])
+    shown = run("log", "--usage", "--session", "run-1", folder=tmp_path).stdout
+    assert "of them for plans and summaries" in shown
+    heading = on_screen("log", "--session", "run-2", folder=tmp_path).stdout
+    assert re.search(r"\$0\.[0-9]{2} \(planner \$0\.[0-9]{2}\)", heading)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--policy", "window", "--planner", HAIKU), "window asks no model"),
+        (("--policy", "planned", "--planner", HAIKU, "--budget", "300k"), "claude-haiku-4-5 takes 150,000 tokens"),
+        (("--policy", "planned", "--planner", "nobody-1", "--max-cost", "1"), "no price is known for the model"),
+    ],
+)
+def test_a_planner_that_could_not_plan_is_refused_before_anything_is_asked(
+    serving: Serving, run: Run, tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    with serving(endless(["Well."]), **{SONNET: 700_000, HAIKU: 150_000}) as api:
+        done = run("run", "first", *words, "--yes", folder=tmp_path)
+        assert done.exit_code == 1
+        assert why in done.stderr
+        assert not api.bodies

@@ -507,6 +507,7 @@ SOMETIMES = frozenset(
         "refs/heads/_links",
         "refs/ctxvc/purged",
         "ctxvc/purge/",
+        "ctxvc/recovered/",
         "ctxvc/secrets/",
         "ctxvc/hooks/",
         "ctxvc/committed/",

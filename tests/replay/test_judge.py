@@ -377,7 +377,8 @@ def test_records_come_back_from_their_lines() -> None:
 def perceiving(text: str) -> str:
     """Answers from the dashboard; without one, as who takes every character for a token."""
     rows = [json.loads(own)["row"] for own in text.splitlines() if own.startswith('{"row"')]
-    sizes = {row.split()[0]: int(row.split()[1].rpartition("→")[2]) for row in rows[2:]}
+    table = [row.split() for row in rows if re.match(r"[BG]\d", row)]
+    sizes = {row[0]: int(row[1].rpartition("→")[2]) for row in table}
     lengths = {
         own["block"]: len(own["text"])
         for own in map(json.loads, (own for own in text.splitlines() if own.startswith('{"block"')))

@@ -49,11 +49,11 @@ def opened(place: Path, clock: list[float], **knobs: bool) -> Session:
     return Session(held.stored, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
 
 
-def step(session: Session, number: int) -> None:
+def step(session: Session, number: int, words: str = WORDS * 20) -> None:
     call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": str(number)}}
     session.append({"role": "assistant", "content": [call]})
     session.append(
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": WORDS * 20}]}
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": words}]}
     )
 
 
@@ -126,6 +126,43 @@ def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[flo
     session.request()
 
     assert session.pending() == ()
+
+
+class Patient(Oldest, frozen=True, kw_only=True):
+    """Archives one small result at first, all old ones later; waits until the hard budget is at stake."""
+
+    name = "patient"
+
+    def propose(self, view: View) -> Plan:
+        results = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.present]
+        targets = results[:1] if len(results) < 6 else results[:-2]
+        return Plan(actions=tuple(Action(verb="archive", targets=(block,)) for block in targets), actor=self.actor)
+
+    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:  # noqa: ARG002
+        return CommitDecision(tried.plan.pressure, "the hard budget" if tried.plan.pressure else "it is cheap to wait")
+
+
+def test_a_small_pending_plan_does_not_block_a_needed_one(place: Path) -> None:
+    create(place).close()
+    with Session.open(place, "demo", budget=20_000, policy="keep") as session:
+        session.policy = Patient()
+        session.set(calibration=(1_000, 0))
+        session.append({"role": "user", "content": "go on"})
+        for number in range(6):
+            step(session, number, WORDS * (20 if number else 3))
+            session.request()
+        ((small,), before) = session.pending(), archived(session)
+        assert len(small.plan.actions) == 1 and not before
+
+        while session.used() <= session.budget.guard + 300:
+            session.append({"role": "user", "content": "word " * 400}, origin="client")
+        session.request()
+        assert session.used() <= session.budget.guard
+
+        (removed_by,) = {row.removed_by for row in session.ledger().rows() if row.state == "archived"}
+        assert removed_by == "policy:patient"  # and not the guard
+        assert len(archived(session)) == 4
+        assert session.pending() == ()
 
 
 @pytest.mark.parametrize(

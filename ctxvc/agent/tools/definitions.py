@@ -78,7 +78,7 @@ class Archive(Arguments, frozen=True, kw_only=True):
     index: Annotated[str, _says("what the stub says is in them: what one would look for there")] = ""
 
 
-class Recover(Arguments, frozen=True, kw_only=True):
+class RecoverPart(Arguments, frozen=True, kw_only=True):
     """Read a block, or a part of it, that is not in the context; of a group, list what is in it. A large block comes in
     parts: the first line says how to get the next one."""
 
@@ -86,6 +86,14 @@ class Recover(Arguments, frozen=True, kw_only=True):
     lines: Annotated[str, _says("only these lines, as in 41:80")] = ""
     chars: Annotated[str, _says("only these characters, as in 1:4000")] = ""
     grep: Annotated[str, _says("only the lines that match this regular expression")] = ""
+
+
+class Recover(RecoverPart, frozen=True, kw_only=True):
+    """Read a block, or a part of it, that is not in the context; of a group, list what is in it. A large block comes in
+    parts: the first line says how to get the next one."""
+
+    path: Annotated[str, _says("of JSON, only the value there, as in items[0].name")] = ""
+    file: Annotated[bool, _says("instead put it into a read-only file, for a shell to compute over")] = False
 
 
 class Restore(Arguments, frozen=True, kw_only=True):
@@ -140,6 +148,8 @@ TOOLS: Mapping[str, type[Arguments]] = {
 }
 #: The tools that take less where a note archives nothing.
 _PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
+#: Those that take less where the window is narrow; and, in the same form, in sessions that older versions began.
+_NARROW: Mapping[str, type[Arguments]] = {"recover": RecoverPart}
 #: What is said of a tool where another one is there: tool → that one → the sentence.
 _BESIDE: Mapping[str, Mapping[str, str]] = {
     "archive": {"recover": "Nothing is lost: recover reads them.", "restore": "Restore puts them back."},
@@ -167,11 +177,10 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
 def kinds(terms: Terms | None = None) -> dict[str, type[Arguments]]:
     """The context tools that `terms` name, all of them without terms: name → what a call gives."""
     by_name = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
-    return (
-        by_name
-        if terms is None or terms.folds
-        else by_name | {name: _PLAIN[name] for name in by_name if name in _PLAIN}
-    )
+    if terms is None:
+        return by_name
+    fewer = {**({} if terms.folds else _PLAIN), **(_NARROW if terms.brief else {})}
+    return {name: fewer.get(name, kind) for name, kind in by_name.items()}
 
 
 def ours(tools: object, names: Collection[str]) -> dict[str, str]:
@@ -186,7 +195,7 @@ def ours(tools: object, names: Collection[str]) -> dict[str, str]:
         name = own_name
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
-        forms = [form[name] for form in (TOOLS, _PLAIN) if name in form and name in names]
+        forms = [form[name] for form in (TOOLS, _PLAIN, _NARROW) if name in form and name in names]
         if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
             by_tool[name] = own_name
     return {own_name: name for name, own_name in by_tool.items()}

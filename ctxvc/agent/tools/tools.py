@@ -17,6 +17,7 @@ from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.prompt import stub
+from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs_in_prompt
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
 from ctxvc.policies.episodes import delimiter, graph
@@ -38,17 +39,6 @@ SCOPES = 40
 SHOWN = 400
 #: Problems that an answer names.
 _NAMED = 3
-#: Kinds of blocks as a report names them, and the tokens of one that it leaves out.
-_KINDS = {
-    "tool_result": "results",
-    "tool_use": "calls",
-    "assistant": "replies",
-    "thinking": "thinking",
-    "user": "user",
-    "note": "notes",
-    "dashboard": "boards",
-}
-_TRIFLE = 100
 #: Tokens of a recovered part that its place in the request may take beside it.
 _SPARE = 16
 #: Tokens that are left for what else a step's calls are answered.
@@ -129,7 +119,9 @@ class Tools:
                 return self._changed("restored", session.restore(arguments.blocks))
             case tools.Delete():
                 return self._changed("deleted", session.delete(arguments.blocks, arguments.reason))
-            case tools.Recover():
+            case tools.Recover() if arguments.file:
+                return self._file(arguments)
+            case tools.RecoverPart():
                 return self._recovered(arguments, call)
             case tools.Search():
                 return self._search(arguments)
@@ -217,16 +209,24 @@ class Tools:
         kinds: Counter[str] = Counter()
         for block, tokens in costs_in_prompt(view.ledger, view.price).items():
             row = view.ledger[block]
-            kinds[_KINDS.get(row.kind, "others") if row.present else "stubs"] += view.part(tokens)
-        listed = [f"{kind} {text.human_tokens(tokens)}" for kind, tokens in kinds.most_common() if tokens >= _TRIFLE]
-        return f": {', '.join(listed)}" if listed else ""
+            kinds[row.kind if row.present else dashboard_text.STUBS] += view.part(tokens)
+        listed = dashboard_text.by_kind(kinds)
+        return f": {listed}" if listed else ""
 
-    def _recovered(self, arguments: tools.Recover, call: str) -> str:
+    def _file(self, arguments: tools.Recover) -> str:
+        if arguments.lines or arguments.chars or arguments.grep or arguments.path:
+            raise BadInput("a file has the whole block", hint="leave lines, chars, grep and path out")
+        row, path = self._session.recover_file(arguments.block)
+        return f"{row.handle} is in {path}, {row.bytes:,} bytes, to read only, until this session ends."
+
+    def _recovered(self, arguments: tools.RecoverPart, call: str) -> str:
+        path = arguments.path if isinstance(arguments, tools.Recover) else ""
         part = self._session.recover(
             arguments.block,
             lines=arguments.lines,
             chars=arguments.chars,
             grep=arguments.grep or None,
+            path=path,
             reserved=sum(self._read_out.values()) + _MARGIN,
         )
         self._read_out[call] = part.tokens + _SPARE

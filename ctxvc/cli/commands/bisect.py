@@ -19,9 +19,10 @@ from ctxvc.cli.output import Column, Output, Styled, Table, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core import display
+from ctxvc.core.plan import selection
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, tag_of
-from ctxvc.errors import Refused
+from ctxvc.errors import NotFound, Refused
 from ctxvc.inspection import bisect as bisecting
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
@@ -325,7 +326,11 @@ def _block(stored: StoredSession, scope: str, target: str) -> Resolved | None:
     if address := addresses.parse(target):
         return None if address.file else addresses.find(stored, _within(address, stored, scope))
     local = addresses.of_call(stored, f"{scope}:{target}", elsewhere=False)
-    return local or addresses.of_call(stored, target, elsewhere=False)
+    resolved = local or addresses.of_object(stored, f"{scope}:{target}")
+    if resolved and resolved.group:
+        blocks = ", ".join(selection.ranges(resolved.group.members)[:8])
+        raise NotFound(f"{target[:80]} is no block but several", hint=f"one of {blocks}; --text looks for the words")
+    return resolved or addresses.of_call(stored, target, elsewhere=False)
 
 
 def _within(address: Address, stored: StoredSession, scope: str) -> Address:

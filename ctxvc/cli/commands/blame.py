@@ -13,6 +13,7 @@ from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, store
 from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Column, Output, Table, counted
 from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
 from ctxvc.inspection import blame as blaming
 from ctxvc.store import address as addresses
@@ -20,6 +21,9 @@ from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
+
+#: Blocks of an object that an error names.
+_NAMED = 8
 
 
 @command("blame", "ctxvc blame B17")
@@ -34,7 +38,12 @@ def blame(app: App, name: str) -> None:
         address = addresses.parse(name)
         resolved = addresses.target(stored, name)
         if resolved is None or (address and address.file):
-            raise NotFound(f"{name[:80]!r} is no block or group", hint="as in `ctxvc blame B17`; `ctxvc status --all`")
+            guess = addresses.guess(stored, name)
+            hint = f"did you mean {guess}?" if guess else "as in `ctxvc blame B17`; `ctxvc status --all`"
+            raise NotFound(f"{name[:80]!r} is no block or group", hint=hint)
+        if resolved.group and resolved.group.id not in resolved.snapshot.ledger.groups:
+            blocks = ", ".join(selection.ranges(resolved.group.members)[:_NAMED])
+            raise NotFound(f"{name[:80]} is no block or group but several blocks", hint=f"one of {blocks}")
         answer = _blamed(stored_of(stored, resolved), resolved)
     if app.output.json:
         app.output.value(answer)

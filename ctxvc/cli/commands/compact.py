@@ -45,7 +45,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     """
     Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
     wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
-    `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so.
+    `ctxvc undo` takes all of it back. Without --planner a summary is picked from the text by rule, and says so.
     """
     from ctxvc.cli.policy_option import parsed
     from ctxvc.policies.layered import Layered

@@ -162,6 +162,7 @@ def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
             model = entry.trailers.get("Ctxvc-Model", "")
             yield UsageItem(
                 commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
+                by="planner" if entry.trailers.get("Ctxvc-Op") == "ask" else "agent",
                 subject=entry.subject, model=model, dollars=models.dollars(model, used), **used._asdict(),
             )  # fmt: skip
 
@@ -173,6 +174,7 @@ def _used(snapshot: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
     return Usage(
         session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
         dollars=sum((item.dollars or 0.0 for item in items), 0.0),
+        planner_dollars=sum((item.dollars or 0.0 for item in items if item.by == "planner"), 0.0),
         unpriced=sum(item.dollars is None for item in items),
         **{name: sum(getattr(item, name) for item in items) for name in names}, items=items,
     )  # fmt: skip
@@ -181,7 +183,7 @@ def _used(snapshot: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
 def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
     rows: list[list[Cell]] = [
         [
-            item.commit[:SHORT], item.scope, item.model,
+            item.commit[:SHORT], item.scope, item.by, item.model,
             item.fresh, item.written, item.read, item.reply, _money(item.dollars),
         ]
         for item in answer.items
@@ -190,6 +192,7 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
     columns = (
         Column("commit"),
         Column("scope", least=8),
+        Column("for"),
         Column("model", least=12),
         *(Column(name, right=True) for name in names),
     )
@@ -197,6 +200,12 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
     prompt = answer.fresh + answer.written + answer.read
     share = f", {answer.read / prompt:.0%} of them from the cache" if prompt else ""
     yield f"{counted(answer.calls, 'call')}: {prompt:,} tokens of prompts{share}; {answer.reply:,} of replies"
+    if questions := [item for item in answer.items if item.by == "planner"]:
+        tokens = sum(item.fresh + item.written + item.read for item in questions)
+        yield (
+            f"{counted(len(questions), 'call')} of them for plans and summaries: {tokens:,} tokens of prompts, "
+            f"{sum(item.reply for item in questions):,} of replies, {_money(answer.planner_dollars)}"
+        )
     left_out = f"; {counted(answer.unpriced, 'call')} of models without a price" if answer.unpriced else ""
     yield f"{_money(answer.dollars)} by the prices of {answer.prices}{left_out}"
 
@@ -250,6 +259,7 @@ class UsageItem(Item, frozen=True, kw_only=True):
     time: TimeText
     scope: ScopeName
     subject: str
+    by: Annotated[str, described("`agent`, or `planner` where a policy asked for a plan or a summary")]
     model: str
     fresh: Annotated[int, described("tokens of the prompt that came from no cache")]
     written: Annotated[int, described("tokens of the prompt that went into the provider's cache")]
@@ -270,5 +280,6 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     read: int
     reply: int
     dollars: float
+    planner_dollars: Annotated[float, described("of `dollars`, what policies' questions cost")]
     unpriced: Annotated[int, described("calls that are not in `dollars`")]
     items: list[UsageItem]

@@ -49,8 +49,8 @@ def plan(
     model: str, script: Path | None,
 ) -> None:  # fmt: skip
     """Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
-    one's own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --model names
-    one, which is then sent the live prompt and what the policy asks; in `ctxvc run` it gets the run's.
+    one's own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --planner
+    names one, which is then sent the live prompt and what the policy asks; in `ctxvc run` it gets the run's.
     """
     app = ctx.ensure_object(App)
     if commit and wait:

@@ -73,7 +73,7 @@ def recover(
     with app.acting(actor) as session:
         if as_file:
             _as_file(app, session, address)
-        elif bounded or part or (_is_group(address) and not everything):
+        elif bounded or part or (_is_group(session, address) and not everything):
             recovered = session.recover(
                 address,
                 lines=lines,
@@ -164,9 +164,10 @@ def _bytes(
     )
 
 
-def _is_group(text: str) -> bool:
-    address = addresses.parse(text)
-    return address is not None and address.id.startswith("G")
+def _is_group(session: Session, text: str) -> bool:
+    session.stored.refresh()
+    resolved = addresses.target(session.stored, text)
+    return resolved is not None and resolved.group is not None
 
 
 def _print_part(app: App, session: Session, address: str, recovered: recovery.Recovered) -> None:

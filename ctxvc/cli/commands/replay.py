@@ -54,8 +54,8 @@ _CANDIDATES = ("default", "layered", "window")
 @click.option(
     "--bare", is_flag=True, help="Without board, recover and search, as the papers ran what they compare with."
 )
-@click.option("--model", metavar="MODEL", default="",
-              help="Ask this model where a policy can use one (fixed rules stand in for it).")  # fmt: skip
+@click.option("--planner", "--model", "model", metavar="MODEL", default="",
+              help="Ask this model for plans and summaries (fixed rules stand in for it).")  # fmt: skip
 @click.option("--aside", is_flag=True, help="Show the third of the files on which nothing is tuned apart.")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes (as many as there are processors).")
 @click.option("--cluster", metavar="ADDRESS", default="",

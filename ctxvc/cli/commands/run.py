@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
 
-from ctxvc.cli.answers import Answer, ScopeName, SessionName, described
+from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
@@ -56,6 +56,9 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
 @click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
+@click.option(
+    "--planner", metavar="MODEL", default="", help="Model that the policy asks for plans and summaries (the run's)."
+)
 @click.option(
     "--policy", "spec", metavar="POLICY", default="", help="What leaves the context, and who decides (default)."
 )
@@ -128,9 +131,9 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @json_option
 @click.pass_obj
 def run(
-    app: App, task: str, resume: str, name: str, model: str, spec: str, files: tuple[str, ...], budget: int | None,
-    window: int | None, max_steps: int, max_tokens_total: int, max_cost: float, yes: bool, script: Path | None,
-    names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...], network: bool,
+    app: App, task: str, resume: str, name: str, model: str, planner: str, spec: str, files: tuple[str, ...],
+    budget: int | None, window: int | None, max_steps: int, max_tokens_total: int, max_cost: float, yes: bool,
+    script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
     """It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
     step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
@@ -147,6 +150,8 @@ def run(
         raise click.UsageError("--protect with --resume needs --policy, which takes the place of the run's own")
     if (bound or network) and not boxed:
         raise click.UsageError(f"{'--bind' if bound else '--network'} is for --sandbox")
+    if planner and script:
+        raise click.UsageError("--planner asks a model, and with --script none is asked")
     hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
     chosen = model_of(app, script)
     limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
@@ -169,7 +174,9 @@ def run(
             watcher=watcher,
             limits=limits,
             options={"max_tokens": session.budget.reserve},
+            planner=planner,
         )
+        _check_planner(session, planner, chosen, limits)
         try:
             with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
                 ended = run_module.go(session, setup)
@@ -182,6 +189,28 @@ def run(
         _print_end(app.output, session, ended, scripted=chosen.scripted)
     if ended.why in _UNDONE:
         click.get_current_context().exit(_UNDONE[ended.why][1])
+
+
+def _check_planner(session: Session, planner: str, chosen: Model, limits: Limits) -> None:
+    """Raises: BadInput where no policy asks the planner, its price is unknown, or the session's prompt can be too long
+    for it."""
+    from ctxvc.core.policy import Answer
+    from ctxvc.policies import asking, spec
+    from ctxvc.tokens import models
+
+    if not planner:
+        return
+    policy = session.policy
+    if policy is None or asking(policy, lambda _view, _words: Answer("")) == policy:
+        name = spec(policy) if policy else "keep"
+        raise BadInput(f"{name[:80]} asks no model", hint="planned, layered and summary can use one")
+    limits.check(planner)
+    takes = provider_window(chosen, planner) or models.window(planner)
+    if takes and takes < session.budget.window:
+        raise BadInput(
+            f"{planner[:80]} takes {takes:,} tokens, and prompts of this run may have {session.budget.window:,}",
+            hint=f"give --budget {takes} or less, or another planner",
+        )
 
 
 @contextmanager
@@ -356,12 +385,15 @@ def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool
         read=ended.usage.read,
         reply=ended.usage.reply,
         dollars=ended.dollars,
+        planner=_planner_usage(ended),
         text=ended.text,
     )
     if output.json:
         output.value(answer)
         return
     cost = "" if ended.dollars is None or scripted else f", ${ended.dollars:,.4f}"
+    if cost and ended.planner_dollars:
+        cost += f" (${ended.planner_dollars:,.4f} of it for the policy's model)"
     again = f"`ctxvc run --resume {session.name}"
     if ended.why == "said" and not ended.steps:
         output.note(f'it was done already: session {session.name}; {again} "TASK"` goes on with another task')
@@ -371,6 +403,19 @@ def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool
     more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
     replies = "reply" if ended.steps == 1 else "replies"
     output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")
+
+
+def _planner_usage(ended: Ended) -> PlannerUsage:
+    used = ended.planner_usage
+    return PlannerUsage(prompt=used.prompt, reply=used.reply, dollars=ended.planner_dollars)
+
+
+class PlannerUsage(Item, frozen=True, kw_only=True):
+    """What the policy's questions to a model took."""
+
+    prompt: Annotated[int, described("tokens of the prompts, cached ones included")]
+    reply: int
+    dollars: Annotated[float | None, described("null where that of the run is")]
 
 
 class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
@@ -386,4 +431,5 @@ class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
     read: int
     reply: int
     dollars: Annotated[float | None, described("by the dated price table; null where a model is not in it")]
+    planner: Annotated[PlannerUsage, described("the part of it that plans and summaries took")]
     text: Annotated[str, described("the last words of the model")]

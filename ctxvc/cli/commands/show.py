@@ -60,9 +60,11 @@ def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
         return addresses.find(stored, address)
     try:
         return revision.resolve(stored.store, stored, name)
-    except (NotFound, BadInput):
-        if resolved := addresses.of_call(stored, name):
+    except (NotFound, BadInput) as error:
+        if resolved := addresses.of_object(stored, name) or addresses.of_call(stored, name):
             return resolved
+        if guess := addresses.guess(stored, name):
+            error.advice = f"did you mean {guess}?"
         raise
 
 

@@ -15,6 +15,7 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.facts import Fact, facts
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, outermost
+from ctxvc.core.ledger.skills import Skill, path_in, skills
 from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
@@ -31,15 +32,27 @@ _INDEX_TEXTS = 600
 _FEWEST_NAMED = 20
 
 
-def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: bool = True, content: str = "") -> str:
+def header(
+    group: Group,
+    rows: Iterable[Row],
+    tokens: int | None,
+    *,
+    way_back: bool = True,
+    content: str = "",
+    loaded: Sequence[str] = (),
+) -> str:
     """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
-    It says `content`, else the group's label. If the group had a summary, that stays.
+    It says `content`, else the group's label, and names the skills that were `loaded` in it. If the group had a
+    summary, that stays.
     """
     rows = list(rows)
     _, summarised, summary = group.stub.partition("\n")
     titled = msgspec.structs.replace(group, label="") if summarised else group
     steps = [row.step for row in rows]
+    content = "" if summarised else content
+    if loaded:
+        content = "; ".join(filter(None, (content or titled.label, *loaded)))
     stub = stubs.group_stub(
         titled,
         steps=(min(steps, default=0), max(steps, default=0)),
@@ -48,7 +61,7 @@ def header(group: Group, rows: Iterable[Row], tokens: int | None, *, way_back: b
         size=sum(row.bytes for row in rows),
         digest=digest(rows),
         way_back=way_back,
-        content="" if summarised else content,
+        content=content,
     )
     return f"{stub}\n{summary}" if summarised else stub
 
@@ -67,6 +80,10 @@ class Reach(NamedTuple):
 
     blocks: list[str]
     groups: list[str]
+
+
+def _skills(ledger: Ledger) -> dict[str, Skill]:
+    return {skill.row.id: skill for skill in skills(ledger)}
 
 
 def _pairs(ledger: Ledger) -> tuple[dict[str, str], dict[str, str]]:
@@ -191,7 +208,7 @@ class LedgerDraft:
         return stubs.stub(
             row,
             tokens=self.price.body(row),
-            index=index,
+            index=index or self._loaded(row),
             called=call is not None and call.present,
             call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
@@ -209,7 +226,17 @@ class LedgerDraft:
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
         """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content)
+        loaded = list(dict.fromkeys(filter(None, map(self._loaded, rows))))
+        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, loaded=loaded)
+
+    def _loaded(self, row: Row) -> str:
+        """`skill pdf, skills/pdf/SKILL.md` where a block is a skill; else empty."""
+        skill = self.ledger.derived(_skills).get(row.id)
+        if skill is None:
+            return ""
+        call = self.rows.get(self.calls.get(row.id, ""))
+        path = path_in(self.text_of(call)) if call and self.text_of else ""
+        return (msgspec.structs.replace(skill, path=path) if path else skill).label
 
     def gather(self, units: Iterable[str], *, label: str, actor: str, summary: str = "") -> Group:
         """A new group of these blocks and groups; the blocks that are in the prompt leave it.

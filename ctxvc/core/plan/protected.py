@@ -10,19 +10,23 @@ from itertools import chain
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.skills import skills, unused
 
-#: Files whose words bind the model for the whole session.
+#: Files whose words bind the model: for the whole session, those of a skill as long as it is in use.
 INSTRUCTIONS = ("CLAUDE.md", "AGENTS.md", "SKILL.md")
 
 
 def protected(ledger: Ledger, names: Sequence[str] = INSTRUCTIONS) -> frozenset[str]:
     """The blocks of the latest step that has a reply, the human messages that opened the current turn, the session's
-    first human message, and what instruction files of these `names` said."""
+    first human message, what instruction files of these `names` said, and the skills in use."""
     return ledger.derived(_protected, names)
 
 
 def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
-    rows = (*latest_step(ledger), *_human_requests(ledger), *_instructions(ledger, tuple(names)))
+    unbound = unused(ledger)
+    instructions = [row for row in _instructions(ledger, tuple(names)) if row.id not in unbound]
+    in_use = (skill.row for skill in skills(ledger) if names and skill.row.id not in unbound)
+    rows = (*latest_step(ledger), *_human_requests(ledger), *instructions, *in_use)
     return frozenset(row.id for row in rows)
 
 

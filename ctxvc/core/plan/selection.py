@@ -1,5 +1,7 @@
 """What a model or a person writes for blocks and groups, `B3,B5-B9,G2`, and which of a ledger's they are.
 
+A context object has a name that stands for its blocks, as in `Read:12` or `user:5` (`core.ledger.objects`).
+
 The id that a provider gave to a call, `toolu_01AbC`, is an address too: of what the call gave. No word that is an id of
 ours, or a range of them, ever means a call, whatever id a recording has for one.
 """
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
+from ctxvc.core.ledger.objects import NAME, alike, object_of, objects
 from ctxvc.core.plan.plan import Problem, RefusalReason
 from ctxvc.core.prompt.stub import escaped
 
@@ -39,7 +42,8 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
 
     Ids stand alone (`B3`, `b3`), with their checksum (`B3@3fa9c1`, which must be theirs), or as a range (`B5-B9`, also
     with `:`, `–` or `to`, in either direction), which names those that exist. A call's id stands for its block, as in
-    `of_calls`. All problems together are of less than 400 characters, whatever was written.
+    `of_calls`, and an object's name for its blocks. All problems together are of less than 400 characters, whatever was
+    written.
     """
     selectors = _parsed(selection if isinstance(selection, str) else " ".join(selection), ledger)
     numbers = {
@@ -71,8 +75,10 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
             or bisect_left(existing, first) == bisect_right(existing, last)
         ):
             missing.append(f"{letter}{first}-{letter}{last}")
+    guess = next(filter(None, (alike(ledger, word) for word in selectors.bad[:_NAMED])), "")
+    way = f"; did you mean {escaped(guess, 2 * _WIDTH)}?" if guess else "; write B3, B5-B9 or G2"
     problems = [
-        *_problem("unknown", selectors.bad, "not an id: ", "; write B3, B5-B9 or G2"),
+        *_problem("unknown", selectors.bad, "not an id: ", way),
         *_problem("unknown", missing, "not here, or not all of it: ", ""),
         *_problem("stale", other, "another checksum now: ", ""),
     ]
@@ -127,8 +133,12 @@ def _atoms(word: str, ledger: Ledger) -> list[str]:
     atoms = [atom for atom in _DASH.split(word) if atom]
     if all(_ID.fullmatch(atom) or _NUMBER.fullmatch(atom) or _joins(atom) for atom in atoms):
         return atoms
-    row = of_calls(ledger).get(word)
-    return [row.id] if row else atoms
+    row = of_calls(ledger).get(word) if word not in objects(ledger) else None
+    if row:
+        return [row.id]
+    if one := object_of(ledger, word):
+        return [row.id for row in one.rows]
+    return [word] if NAME.fullmatch(word) else atoms
 
 
 def _joins(atom: str) -> bool:

@@ -9,7 +9,8 @@ they can neither end a line nor begin one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -44,6 +45,20 @@ GROWTH = 5
 
 # What `_row` begins with for a group.
 _GROUP_ROW = re.compile(r"^(G[1-9][0-9]*) [0-9]", re.MULTILINE)
+
+#: What blocks of a kind are called where their tokens are summed up, the name for what stands for others, and the
+#: tokens of a kind that is not worth a word.
+KINDS = {
+    "tool_result": "results",
+    "tool_use": "calls",
+    "assistant": "replies",
+    "thinking": "thinking",
+    "user": "user",
+    "note": "notes",
+    "dashboard": "boards",
+}
+STUBS = "stubs"
+_TRIFLE = 100
 
 #: Tokens of a usual row, to begin with, and how often it is tried to come closer to what fits.
 _ROW = 24
@@ -153,14 +168,34 @@ def full_text(
     """The full dashboard in at most `cap` tokens by `count`.
 
     `nudge` is the header's reminder (`Terms.nudge`). `notes` are those of the scope, the newest last, and `older`
-    the number of those before them. If not all fits, old small neighbours share a row, then all but fewer and fewer,
-    then the notes go, then all but the header; empty if not even a line fits.
+    the number of those before them. Above them stands what the prompt is made of, by kind. If not all fits, old small
+    neighbours share a row, then all but fewer and fewer, then the notes go, then the kinds, then all but the header;
+    empty if not even a line fits.
     """
     note_lines = list(_notes(notes, older, cap))
-    fitted = _fitted(dashboard, nudge, note_lines, dashboard.lines, frozenset(), cap, count)
-    if not fitted and note_lines:
-        fitted = _fitted(dashboard, nudge, [], dashboard.lines, frozenset(), cap, count)
-    return fitted or _totals(dashboard, "", nudge, cap, count)
+    kinds = [f"in it: {text}"] if (text := by_kind(_by_type(dashboard))) else []
+    for above in ([*kinds, *note_lines], kinds, []):
+        if fitted := _fitted(dashboard, nudge, above, dashboard.lines, frozenset(), cap, count):
+            return fitted
+    return _totals(dashboard, "", nudge, cap, count)
+
+
+def by_kind(tokens: Mapping[str, int]) -> str:
+    """`results 8.1k, calls 2.0k, …`, largest first: tokens by a block's kind, or `stubs`; trifles are left out."""
+    kinds: Counter[str] = Counter()
+    for kind, amount in tokens.items():
+        kinds[kind if kind == STUBS else KINDS.get(kind, "others")] += amount
+    large = [(kind, amount) for kind, amount in kinds.most_common() if amount >= _TRIFLE]
+    return ", ".join(f"{kind} {display.human_tokens(amount)}" for kind, amount in large)
+
+
+def _by_type(dashboard: Dashboard) -> Counter[str]:
+    """The tokens of what stands in the prompt, by kind, as the provider counts."""
+    tokens: Counter[str] = Counter()
+    for line in dashboard.lines:
+        present = line.type != "group" and line.status.partition(" ")[0] in ("visible", "pinned", "masked")
+        tokens[line.type if present else STUBS] += line.shown * dashboard.calibration[0] // 1000
+    return tokens
 
 
 def brief_text(

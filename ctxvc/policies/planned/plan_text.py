@@ -18,7 +18,7 @@ from typing import Literal, get_args
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.policies.planned.objects import Family
+from ctxvc.core.ledger.objects import Family
 
 Lifecycle = Literal["fold", "mask", "prune"]
 

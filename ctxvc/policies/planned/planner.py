@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human, turn_answers
+from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.plan.value import WEIGHTS, departures
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import ContextObject, MovableObject, edge, results
+from ctxvc.policies.planned.objects import MovableObject, edge, results
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, write
 
 #: Objects that the index lists at most, and the tokens below which a tool's object is left to its turn.
@@ -37,7 +38,8 @@ files in the making); artefacts that are still being edited; evidence that may h
 2. Dependencies. For what is left, ask which later step would need it: to cite it, to revise it, to run it again, to \
 explain what went wrong. What no later step needs may leave. If you are not sure, it stays.
 3. Granularity. Prefer single tools to a `step` (one reply with its calls and their results), and that to a `user` \
-turn (a request and all that was done about it). Name a turn only when nothing in it is needed in sight.
+turn (a request and all that was done about it). Name a turn only when nothing in it is needed in sight. A `skill` is \
+instructions that were loaded: fold it once the work that it is for is done, and do nothing else with it.
 4. Action, one an object.
    fold: it leaves, and a pointer with its size and its arguments stands in its place. For large, stable bodies that \
 may be wanted again.
@@ -137,7 +139,7 @@ HEADER, GAIN = 110, 30
 UNUSED, REPETITIVE, OLD_TURN = "unused_words_elsewhere", "repetitive_output", "old_turn"
 
 #: What a reply says and calls is worth so many times what it is to the default policy: a plan takes results first.
-_REPLIES = 9.0
+_REPLIES = 20.0
 _WEIGHTS = {
     kind: weight * (_REPLIES if kind in ("text", "edit", "answer", "call") else 1.0) for kind, weight in WEIGHTS.items()
 }
@@ -156,26 +158,26 @@ def rules(
 ) -> str:
     """The plan, as text, that fixed rules make of `candidates` to free about `free` tokens, in place of a planner.
 
-    The least valuable of older turns first, then of the latest. What is in use (a call of one of the newest steps has
-    the same arguments) and documents that a person named stay, unless the budget is at stake (`hard`). It judges by
-    what the rows say (which call was made again, which failed), by the lines of a few large results, and by the words
-    that stand nowhere else (`core.plan.value`). It does not understand the conversation, and says that no model did.
+    The least valuable first, of the latest turn as of the others: where those went first, all of their replies left
+    before a result of the latest that nobody needs, and a coding agent's latest turn may be most of the session. What
+    is in use (a call of one of the newest steps has the same arguments) and documents that a person named stay, unless
+    the budget is at stake (`hard`). It judges by what the rows say (which call was made again, which failed), by the
+    lines of a few large results, and by the words that stand nowhere else (`core.plan.value`). It does not understand
+    the conversation, and says that no model did.
     """
     stays = frozenset() if hard else _in_use(view.ledger) | contracts(view)
     obsolete = _obsolete(objects)
     entries: dict[str, Entry] = {}
     freed = 0
-    for latest in (False, True):
-        part = [one for one in candidates if one.latest == latest]
-        for entry, saved, instead in _ranked(view, obsolete, part, stays):
-            if freed >= free:
-                break
-            freed += saved
-            place = next((name for name in instead if name in entries), entry.target)
-            entries[place] = entry
-            for name in instead:
-                if name != place:
-                    entries.pop(name, None)
+    for entry, saved, instead in _ranked(view, obsolete, candidates, stays):
+        if freed >= free:
+            break
+        freed += saved
+        place = next((name for name in instead if name in entries), entry.target)
+        entries[place] = entry
+        for name in instead:
+            if name != place:
+                entries.pop(name, None)
     return write("Made by fixed rules, without a model.", entries.values())
 
 
@@ -186,9 +188,12 @@ def _ranked(
 
     A tool comes before the reply around it, of which all else has to be worth little too.
     """
-    tools = {row.id: one for one in results(part) if one.rows[-1].state == "visible" for row in one.rows}
+    skills = [one for one in part if one.object.family == "skill"]
+    tools = {row.id: one for one in (*results(part), *skills) if one.rows[-1].state == "visible" for row in one.rows}
     steps = {row.id: one for one in part if one.object.is_step for row in one.rows}
-    logs = _logs(view, [one for one in tools.values() if one.object.id not in obsolete])
+    logs = _logs(
+        view, [one for one in results(part) if one.rows[-1].state == "visible" and one.object.id not in obsolete]
+    )
     staying = {one.object.id: len(one.rows) for one in (*tools.values(), *steps.values())}
     inside: dict[str, list[str]] = {}
     free = [row for one in part if one.object.is_step for row in one.rows if row.id not in stays]

@@ -10,6 +10,8 @@ from typing import ClassVar, Literal, NamedTuple
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.objects import objects
+from ctxvc.core.ledger.skills import skills
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import Timing
@@ -26,7 +28,6 @@ from ctxvc.policies.planned.objects import (
     batches,
     edge,
     movable,
-    objects,
     tokens_of,
 )
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
@@ -61,7 +62,8 @@ class Planned(Policy, frozen=True, kw_only=True):
     in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object too.
     Mask and prune can be undone, as all bytes stay; what a human wrote stays, also where a turn is folded; the pointer
     of what was folded stands in its place, and nowhere else. From `tight` on the latest turn is worked on where other
-    turns do not suffice: its tools and replies, and of its span the oldest parts, ten steps at a time.
+    turns do not suffice, by fixed rules as the others are: its tools and replies, and of its span the oldest parts, ten
+    steps at a time.
 
     - `round`: `pressure`, or `turn`: only when a turn begins, or where the hard budget is at stake.
     - `trigger`: share of the budget from which a round begins.
@@ -158,6 +160,9 @@ class Planned(Policy, frozen=True, kw_only=True):
         left_out = _LeftOut(gc_plan)
         older, latest = _chosen(view, gc_plan, candidates, left_out, hard=view.used > view.budget.guard)
         target = int(view.budget.effective * self.target)
+        if by_rule:  # which weighed the turns against each other
+            places = {entry.target: place for place, entry in enumerate(gc_plan.entries)}
+            older, latest = sorted([*older, *latest], key=lambda pair: places[pair.entry.target]), []
         actions, after, later = _down_to(view, older, target, by_rule=by_rule)
         if after > trigger and latest:
             actions, after, later = _down_to(view, [*older, *latest], target, by_rule=by_rule)
@@ -260,8 +265,10 @@ def _chosen(
     for one, entry in pairs:
         if not one.object.is_turn and one.object.turn in turns:
             left_out.add("part of a turn that leaves", [entry])
-        elif one.object.family == "function" and one.object.step in steps:
+        elif one.object.family != "conversation" and one.object.step in steps:
             left_out.add("tool of a reply that leaves", [entry])
+        elif one.object.family == "skill":
+            applied.append(_Chosen(one, msgspec.structs.replace(entry, verb="fold")))  # its stub says where it is
         else:
             applied.append(_Chosen(one, entry))
     latest: list[_Chosen] = []
@@ -312,18 +319,21 @@ def _actions(view: View, pairs: Sequence[_Chosen], *, by_rule: bool) -> list[Act
 
     A mask of a turn or reply is for those of its results that have no entry of their own.
     """
-    alone = {row.id for one, _ in pairs if one.object.family == "function" for row in one.rows}
+    alone = {row.id for one, _ in pairs if one.object.family != "conversation" for row in one.rows}
+    loaded = {skill.row.id for skill in skills(view.ledger)}
     actions: list[Action] = []
     folded: dict[str, list[MovableObject]] = {}
     for one, entry in pairs:
-        is_tool = one.object.family == "function"
+        is_tool = one.object.family != "conversation"
         blocks = tuple(row.id for row in one.rows)
         if entry.verb == "mask":
             whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
             targets = tuple(block for block in whole if is_tool or block not in alone)
             actions.append(Action(verb="mask", targets=targets, index=escaped(entry.reason, 120)))
         elif entry.verb == "prune":
-            actions.append(Action(verb="prune", targets=blocks, index=escaped(entry.reason, 120)))
+            pruned = tuple(block for block in blocks if block not in loaded)
+            actions.append(Action(verb="prune", targets=pruned, index=escaped(entry.reason, 120)))
+            actions += (Action(verb="archive", targets=(block,)) for block in blocks if block in loaded)
         elif one.object.is_turn or (is_tool and len(blocks) == 1):
             index = "" if by_rule else _index(entry.reason, [one.object.label])
             actions.append(Action(verb="archive", targets=blocks, index=index))

@@ -16,7 +16,9 @@ from ctxvc.store.purge.scrub import Scrub
 
 #: Files that are deleted or replaced as a whole.
 _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
-_REPLACED = frozenset({("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks")})
+_REPLACED = frozenset(
+    {("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks"), ("ctxvc", "recovered")}
+)
 
 
 def remaining(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:

@@ -149,7 +149,7 @@ def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: l
     assert text.count("[") == text.count("]") == text.count("[dashboard ") == min(1, len(text))
     assert stub.guarded(text) == "\\" * min(1, len(text)) + text
     assert visible_controls(text) == text and not re.search("[\t\r\x85]", text)
-    allowed = re.compile(r"\[dashboard |notes|- |ID |[BG]\d+")
+    allowed = re.compile(r"\[dashboard |notes|- |ID |[BG]\d+|in it: [a-z]+ [\d.]+[kM]?(?:, [a-z]+ [\d.]+[kM]?)*$")
     assert all(allowed.match(line) for line in text.split("\n") if line)
 
 

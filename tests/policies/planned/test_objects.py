@@ -12,10 +12,11 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.objects import BULKY, objects
 from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.scope import first_counters, inherited
-from ctxvc.policies.planned.objects import BULKY, movable, objects, results
+from ctxvc.policies.planned.objects import movable, results
 from tests.making.generated import Sizes, conversations, next_view, numbered, worked_on
 
 

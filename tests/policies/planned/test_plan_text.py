@@ -61,7 +61,7 @@ def test_listing_2() -> None:
         (plan('<fold kind="function">Read:12</fold>'), "id", "function:Read:12"),
         (plan('<fold kind="function">function:read:12</fold>'), "text", "function:read:12"),
         (plan('<fold kind="function">the_newest</fold>'), "text", "the_newest"),
-        (plan('<fold kind="skill">read:12</fold>'), "kind", '<fold kind="skill">'),
+        (plan('<fold kind="memory">read:12</fold>'), "kind", '<fold kind="memory">'),
         (plan("<fold>read:12</fold>"), "kind", "<fold>"),
         (plan('<Fold kind="function">read:12</Fold>'), "element", "<Fold>"),
         (plan('<delete kind="function">read:12</delete>'), "element", "<delete>"),

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc.core.ledger.objects import objects
 from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request
 from ctxvc.policies.composed import after
+from ctxvc.policies.heuristics import ToolPrune
 from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import STEPS, movable, objects
+from ctxvc.policies.planned.objects import STEPS, movable
 from ctxvc.policies.planned.plan_text import Entry, parse, write
 from ctxvc.policies.planned.policy import Planned
 from tests.making.conversation import injected
@@ -71,6 +73,44 @@ def test_what_a_planner_got_wrong_is_counted_and_named() -> None:
 
     assert "4 × unknown object (function:Bash:97, function:Bash:98, function:Bash:99, …)" in plan.reason
     assert "burn" in plan.reason
+
+
+# --- skills
+
+
+def with_skill() -> Run:
+    """A skill in B3, then turns of work that do not name it."""
+    talk = Talk()
+    talk.says("Make a PDF.")
+    talk.does("Read", "skills/pdf/SKILL.md", rows(120))
+    talk.answers("Made.")
+    talk.works(turns=6)
+    return talk.run
+
+
+@pytest.mark.parametrize("verb", ["fold", "prune", "mask"])
+def test_an_unused_skill_folds_and_nothing_else_whatever_a_planner_says(verb: Any) -> None:
+    plan = planned(Entry(verb, "skill:pdf:3", "pdf_is_made"), held=with_skill(), budget=30_000)
+    (action,) = plan.actions
+    assert (action.verb, action.targets) == ("archive", ("B3",))
+    tried = rehearse(with_skill().view(30_000), plan)
+    assert "pdf_is_made; skill pdf, skills/pdf/SKILL.md" in tried.after["B3"].stub
+
+
+def test_a_turn_that_is_pruned_leaves_its_skill_behind_a_stub() -> None:
+    plan = planned(Entry("prune", "conversation:user:1", "made"), held=with_skill(), budget=30_000)
+    after_plan = rehearse(with_skill().view(30_000), plan).after
+    assert {after_plan[block].state for block in ("B2", "B4")} == {"pruned"}
+    assert after_plan["B3"].state == "archived"
+    assert "skill pdf, skills/pdf/SKILL.md" in after_plan["B3"].stub
+
+
+def test_the_rules_fold_a_skill_and_the_heuristics_do_not_prune_it() -> None:
+    view = with_skill().view(30_000)
+    candidates = movable(view, objects(view.ledger).values(), latest=False)
+    said = parse(planner.rules(view, objects(view.ledger), candidates, 10**6), objects(view.ledger))
+    assert [entry.verb for entry in said.entries if entry.target in ("skill:pdf:3", "conversation:step:1")] == ["fold"]
+    assert "B3" not in {target for action in ToolPrune().propose(view).actions for target in action.targets}
 
 
 # --- the paper

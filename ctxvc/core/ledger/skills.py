@@ -1,0 +1,125 @@
+"""Skills that a model has loaded: the instructions of a `SKILL.md`, which bind for as long as they are used.
+
+A skill is told from the rows alone: a call that names a `SKILL.md` and has more in its result than in its arguments, or
+the text that Claude Code puts in for its tool `Skill`. Of a long path a row shows only the beginning; then the head of
+the file has the name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+
+import msgspec
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+
+#: So many steps after it was loaded or last named a skill counts as unused.
+UNUSED = 20
+
+#: The file, and the path of it in a text.
+FILE = "SKILL.md"
+_PATH = re.compile(r"(?:[^\s'\"]*?([^\s'\"/\\]+)[/\\])?SKILL\.md(?![\w-]|\.\w)", re.IGNORECASE)
+#: How the text begins that Claude Code puts in, and the name in the call before it.
+_BASE = "Base directory for this skill: "
+_CALLED = re.compile(r"^Skill: .*\"skill\": ?\"([^\"]{1,80})\"")
+#: The head of such a file, as it begins a result; with the numbers of its lines or without.
+_HEAD = re.compile(r"^(?:1\S?\s*)?---\s+(?:2\S?\s*)?name: *[\"']?([A-Za-z0-9_.-]{1,64})")
+_LETTERS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class Skill(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A skill in a block: its name, and its path as far as the rows tell it."""
+
+    name: str
+    path: str
+    row: Row
+
+    @property
+    def label(self) -> str:
+        """`skill pdf, skills/pdf/SKILL.md`"""
+        return f"skill {self.name}" + (f", {self.path}" if self.path else "")
+
+
+def skills(ledger: Ledger) -> Sequence[Skill]:
+    """The skills that were loaded, in the order of their blocks."""
+    return ledger.derived(_skills)
+
+
+def unused(ledger: Ledger) -> frozenset[str]:
+    """The blocks of skills that nothing used for some steps, or that were loaded again since."""
+    return ledger.derived(_unused)
+
+
+def path_in(text: str) -> str:
+    """The path of the first `SKILL.md` that a text names; empty if it names none."""
+    match = _PATH.search(text)
+    return match[0] if match else ""
+
+
+def _unused(ledger: Ledger) -> frozenset[str]:
+    loaded = {skill.name: skill for skill in skills(ledger)}
+    if not loaded:
+        return frozenset()
+    last = max((step for step in ledger.by_segment(_latest_step) if step is not None), default=0)
+    recent = list(takewhile(lambda row: row.step >= last - UNUSED, ledger.backwards()))
+    in_use = {
+        skill.row.id
+        for skill in loaded.values()
+        if skill.row.step >= last - UNUSED or any(row.kind == "tool_use" and _names(row, skill) for row in recent)
+    }
+    return frozenset(skill.row.id for skill in skills(ledger) if skill.row.id not in in_use)
+
+
+def _skills(ledger: Ledger) -> tuple[Skill, ...]:
+    if not any(ledger.by_segment(_loads)):
+        return ()
+    calls: dict[str, Row] = {}
+    loaded: list[Skill] = []
+    called = ""
+    for row in ledger.rows():
+        if row.kind == "tool_use":
+            calls[row.call] = row
+            match = _CALLED.search(row.label)
+            called = match[1] if match else called
+        elif row.kind == "tool_result" and (skill := _of_result(row, calls.get(row.call))):
+            loaded.append(skill)
+        elif row.origin == "client" and row.label.startswith(_BASE):
+            path = row.label.removeprefix(_BASE).split()[0] if row.label != _BASE.strip() else ""
+            name = called if path.endswith("…") else path.rstrip("/").rpartition("/")[2]
+            loaded.append(Skill(name=_name(name or called), path=path, row=row))
+    return tuple(loaded)
+
+
+def _of_result(result: Row, call: Row | None) -> Skill | None:
+    if call is None or result.error or result.bytes <= call.bytes:
+        return None
+    if match := _PATH.search(call.label):
+        return Skill(name=_name(match[1] or ""), path=match[0], row=result)
+    head = _HEAD.search(result.label) if call.label.endswith("…") else None
+    return Skill(name=_name(head[1]), path="", row=result) if head else None
+
+
+def _names(call: Row, skill: Skill) -> bool:
+    """Whether a call names a skill, or something in its folder."""
+    return bool(re.search(rf"(?<![\w.-]){re.escape(skill.name)}(?![\w.-])", call.label))
+
+
+def _name(name: str) -> str:
+    """A skill's name with no letter in it that would mean something in an object's name."""
+    return _LETTERS.sub("_", name)[:64].strip("_") or "unnamed"
+
+
+def _loads(rows: tuple[Row, ...]) -> bool:
+    patterns = {"tool_use": _PATH, "tool_result": _HEAD}
+    return any(
+        patterns[row.kind].search(row.label)
+        if row.kind in patterns
+        else row.origin == "client" and row.label.startswith(_BASE)
+        for row in rows
+    )
+
+
+def _latest_step(rows: tuple[Row, ...]) -> int | None:
+    return max((row.step for row in rows if row.role == "assistant"), default=None)
