@@ -80,7 +80,7 @@ class Default(Policy, frozen=True, kw_only=True):
         before, high = view.used, self.high(view.budget)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions = self._batch(view, int(self._wanted(view.budget) * self.low(view.budget.window)))
+        actions = self._batch(view, int(self._soft_limit(view.budget) * self.low(view.budget.window)))
         plan = Plan(actions=(*actions, *_old_stubs(view, len(actions))), actor=self.actor, pressure=bool(actions))
         rehearsal = rehearse(view, plan)
         now = rehearsal.after
@@ -105,11 +105,11 @@ class Default(Policy, frozen=True, kw_only=True):
         return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
 
     def high(self, budget: Budget) -> int:
-        return int(self._wanted(budget) * self.trigger)
+        return int(self._soft_limit(budget) * self.trigger)
 
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
-        ladder = {"wanted": self.ceiling} if self.ceiling else {}
+        ladder = {"soft_limit": self.ceiling} if self.ceiling else {}
         return Terms(tools=tools, protocol=protocol.text(tools), ladder=ladder)
 
     def terms_in(self, window: int) -> Terms:
@@ -119,9 +119,9 @@ class Default(Policy, frozen=True, kw_only=True):
         ladder = {"offload": _NARROW_OFFLOAD}
         return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True, ladder=ladder)
 
-    def _wanted(self, budget: Budget) -> int:
+    def _soft_limit(self, budget: Budget) -> int:
         """The tokens that the shares are of."""
-        return min(budget.wanted, self.ceiling or budget.wanted)
+        return min(budget.soft_limit, self.ceiling or budget.soft_limit)
 
     def _batch(self, view: View, target: int) -> tuple[Action, ...]:
         """The actions that bring the prompt down to `target` tokens, as far as foreseen."""
@@ -215,7 +215,7 @@ def _old_stubs(view: View, more: int) -> Iterator[Action]:
     ledger = view.ledger
     stubs = [slot for slot in outline(ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
     cost = more * STUB + sum(view.price.text(slot.text) for slot in stubs)
-    hundredth = view.budget.wanted / 100
+    hundredth = view.budget.soft_limit / 100
     if view.calibrated(cost) <= rollup.MOST * hundredth:
         return
     for slot in stubs:
@@ -237,7 +237,7 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     calls = [row for row in removable(view) if row.kind == "tool_use"]
     results = results_of(calls_and_results(ledger, {call.call for call in calls}))
     stays: set[str] = set()
-    room = int(view.budget.wanted * _KEPT)
+    room = int(view.budget.soft_limit * _KEPT)
     states: set[str] = set()  # the kinds of state of which the newest is enough
     for call in reversed(calls):
         result = results.get(call.id)

@@ -174,7 +174,7 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     assert len(told) == len(set(told))
     usual = SelfManaged(board="changes").terms().protocol.split("\n\n")
     assert {*usual, protocol.paragraph("leaving")} <= set(told)
-    assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {"wanted": 200_000}, 0)
+    assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {"soft_limit": 200_000}, 0)
 
 
 @pytest.mark.parametrize(

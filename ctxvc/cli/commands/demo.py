@@ -80,12 +80,12 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
         seen = _Peak()
         with Session.open(folder / FOLDER, called, model="scripted", budget=window, policy=parse(policy)) as session:
             running.play(session, turns, seen)
-            left = [row for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
-            bodies = [session.body(row.id) for row in left]
+            stubbed = [row for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
+            bodies = [session.body(row.id) for row in stubbed]
         peaks[called] = seen.peak
         say(f"   {called}: policy {policy}, {seen.steps} steps, the largest prompt {seen.peak:,} tokens of {window:,}")
     size = sum(map(len, bodies))
-    say(f"   {len(left)} results are stubs in the managed prompt; the store has all {size:,} bytes of them.\n")
+    say(f"   {len(stubbed)} results are stubs in the managed prompt; the store has all {size:,} bytes of them.\n")
     with Store(folder / FOLDER) as store:
         _check(store, "managed", say, 3)
     _further(folder, "managed", say)

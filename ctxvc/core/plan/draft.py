@@ -146,7 +146,7 @@ class LedgerDraft:
     def of(cls, view: View) -> LedgerDraft:
         """The draft of a view's ledger, with its prices, and readable where the view is."""
         text_of = view.words if view.readable else None
-        return cls(view.ledger, view.price, view.next_group, view.handles, text_of, view.budget.wanted)
+        return cls(view.ledger, view.price, view.next_group, view.handles, text_of, view.budget.soft_limit)
 
     def __post_init__(self) -> None:
         self.rows = {row.id: row for row in self.ledger.rows()}

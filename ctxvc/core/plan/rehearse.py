@@ -62,13 +62,13 @@ def _name(view: View, rows: Iterable[Row], draft: LedgerDraft, after: Ledger) ->
 
     None in a small window, where every token counts.
     """
-    wanted = view.budget.wanted
-    if wanted < NAMES_FROM or not any(row.group for row in rows):
+    soft_limit = view.budget.soft_limit
+    if soft_limit < NAMES_FROM or not any(row.group for row in rows):
         return False
     slots = outline(after)
     stubs = sum(view.price.text(slot.text) for slot in slots if slot.show == "text" and not is_summary(slot.text))
     used = view.calibrated(view.overhead + measure(after, view.price))
-    room = min(wanted * rollup.LEAST // 100 - view.part(stubs), (view.budget.guard - used) // 3)
+    room = min(soft_limit * rollup.LEAST // 100 - view.part(stubs), (view.budget.guard - used) // 3)
     return draft.add_names(LedgerDraft.of(view), room, lambda: _visible_names(view, slots))
 
 

@@ -51,7 +51,7 @@ def gather(
             lines[slot.row.id] = lines.get(slot.row.id, 0) + (view.price.text(line) if line else 0)
             text = slot.text if is_preview else line
             texts[slot.row.id] = texts.get(slot.row.id, 0) + (view.price.text(text) if text else 0)
-    hundredth = view.budget.wanted / 100
+    hundredth = view.budget.soft_limit / 100
     if previews and view.part(sum(texts.values())) > MOST_WITH_PREVIEWS * hundredth:
         stubs, target = texts, LEAST_WITH_PREVIEWS * hundredth
     elif view.part(sum(lines.values())) > MOST * hundredth:

@@ -27,8 +27,9 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The thresholds, as shares of the effective budget; `offload_most` and `episodes_most` are in tokens.
 
     A result of more than `offload` (or `offload_most`) is offloaded when it comes; old results are cleared from `clear`
-    on, all is summarised from `summarise` on, and nothing above `guard` is sent. `wanted` is the size in tokens above
-    which a policy wants no prompt, though more may be sent (0: the effective budget): shares for stubs are of it.
+    on, all is summarised from `summarise` on, and nothing above `guard` is sent. `soft_limit` is the size in
+    tokens above which a policy wants no prompt, though more may be sent (0: the effective budget): shares for stubs are
+    of it.
     """
 
     offload: float = 0.25
@@ -37,7 +38,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summarise: float = 0.85
     guard: float = 0.98
     episodes_most: int = 80_000
-    wanted: int = 0
+    soft_limit: int = 0
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -53,9 +54,9 @@ class Budget(msgspec.Struct, frozen=True):
         return self.window - self.reserve
 
     @property
-    def wanted(self) -> int:
+    def soft_limit(self) -> int:
         """The most that a prompt is wanted to cost."""
-        return min(self.ladder.wanted or self.effective, self.effective)
+        return min(self.ladder.soft_limit or self.effective, self.effective)
 
     @property
     def offload(self) -> int:
@@ -87,7 +88,7 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def dashboard_cap(self) -> int:
         """The most that all dashboards kept in the prompt may cost together, as the provider counts."""
-        return max(self.wanted // 50, 512)
+        return max(self.soft_limit // 50, 512)
 
 
 def check(budget: Budget) -> Budget:

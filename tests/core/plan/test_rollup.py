@@ -74,10 +74,10 @@ def test_nothing_happens_while_stubs_cost_a_twentieth() -> None:
 def test_stubs_have_a_share_of_the_size_that_a_prompt_is_wanted_to_have() -> None:
     view = sized(worked(40), 0.055)
     wide = Budget(window=10 * view.budget.window)
-    wanted = Budget(window=wide.window, ladder=Ladder(wanted=view.budget.effective))
+    bounded = Budget(window=wide.window, ladder=Ladder(soft_limit=view.budget.effective))
 
     assert roll_up(dataclasses.replace(view, budget=wide)) == ((), ())
-    assert roll_up(dataclasses.replace(view, budget=wanted)) == roll_up(view)
+    assert roll_up(dataclasses.replace(view, budget=bounded)) == roll_up(view)
 
 
 def test_the_oldest_steps_become_one_group_until_stubs_cost_three_percent() -> None:
