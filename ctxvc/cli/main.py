@@ -14,6 +14,7 @@ import click
 from ctxvc import __version__
 from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
+from ctxvc.cli.output import to_stderr
 from ctxvc.cli.registry import COMMANDS, LazyGroup
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.errors import CtxvcError
@@ -129,9 +130,9 @@ def _print_failure(failure: Failure, *, as_json: bool) -> None:
         error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
         click.echo(json.dumps({"error": error}), err=True)
         return
-    click.echo(f"ctxvc: {visible_controls(failure.message)}", err=True)
+    to_stderr(f"ctxvc: {visible_controls(failure.message)}")
     if failure.hint:
-        click.echo(f"hint: {visible_controls(failure.hint)}", err=True)
+        to_stderr(f"hint: {visible_controls(failure.hint)}")
 
 
 def _asks_json(arguments: Sequence[str]) -> bool:

@@ -77,13 +77,14 @@ def _width(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
     told, code = on_terminal("--color", "never", "status", folder=built, COLUMNS="80")
 
-    header, *rows = told[told.index("ID ") :].splitlines()
+    header, *rows, remark = told[told.index("ID ") :].splitlines()
     assert code == 0
     assert len(rows) == 14
     assert max(map(len, rows)) <= 80
     assert {row.find("r ", 6) for row in rows} == {header.index("age") + 2}
-    assert rows[5].endswith("Read …est_app.py"), "the end of a path is never cut"
+    assert rows[5].endswith("Read tests/test_app.py"), "the end of a path is never cut"
     assert "reads" not in header  # nothing was read: the column makes room
+    assert remark == "(no room for: level)"
 
 
 def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:

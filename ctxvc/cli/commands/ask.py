@@ -91,7 +91,7 @@ def ask(
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer))
+        app.output.prose(_lines(app.output, answer))
     if answer.why == "stopped":
         ctx.exit(130)
     if not answer.items or any(item.why for item in answer.items):
@@ -105,7 +105,13 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
         yield "it cites nothing"
         return
     rows = [[item.handle, _verdict(item), item.scope, item.step or "", item.label] for item in answer.items]
-    columns = (Column("cited"), Column("holds"), Column("scope"), Column("step", right=True), Column("label", least=16))
+    columns = (
+        Column("cited"),
+        Column("holds"),
+        Column("scope", rank=1),
+        Column("step", right=True),
+        Column("label", least=24),
+    )
     yield from output.table_lines(Table(columns, rows))
 
 

@@ -10,7 +10,7 @@ import click
 from ctxvc.cli.answers import Answer, Change, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import SHORT, change_table, changes
-from ctxvc.cli.output import Output, safe
+from ctxvc.cli.output import Output, Tokens, safe
 from ctxvc.cli.prompt_text import sections, unified
 from ctxvc.errors import Refused
 from ctxvc.store import revision as revisions
@@ -69,8 +69,8 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
     growth = answer.after.tokens - answer.before.tokens
     yield from output.facts(
         [
-            *((name, f"{_title(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
-            ("change", f"{'+' if growth >= 0 else '-'}{output.cell(abs(growth))} tokens"),
+            *((name, f"{_title(side)}  {output.cell(Tokens(side.tokens))} tokens") for name, side in sides),
+            ("change", f"{output.cell(Tokens(growth, signed=True))} tokens"),
             *([("differs too", " and ".join(answer.request))] if answer.request else []),
         ]
     )

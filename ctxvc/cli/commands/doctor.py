@@ -21,7 +21,7 @@ from ctxvc.claude_code.installed import Transcript
 from ctxvc.cli import phrases
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
+from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
 from ctxvc.importers.claude_code import FORMAT
@@ -96,11 +96,24 @@ def doctor(ctx: click.Context, repair: bool) -> None:
 
 
 def _print(output: Output, items: list[DoctorItem]) -> None:
-    columns = [Column("level"), Column("check"), Column("found", least=12), Column("mend")]
-    rows: list[list[Cell]] = [
-        [Styled(item.level, _COLORS[item.level]), item.check, item.found, item.mend] for item in items
-    ]
+    if output.terminal:
+        output.lines(_screen_lines(output, items))
+        return
+    columns = [Column("level"), Column("check"), Column("found"), Column("mend")]
+    rows: list[list[Cell]] = [[item.level, item.check, item.found, item.mend] for item in items]
     output.table(Table(columns, rows))
+
+
+def _screen_lines(output: Output, items: list[DoctorItem]) -> Iterator[str]:
+    """Each finding, whole, with what to do about it on lines of its own."""
+    level, check = max(len(item.level) for item in items), max(len(item.check) for item in items)
+    margin = level + check + 4
+    for item in items:
+        head = f"{output.style(item.level.ljust(level), fg=_COLORS[item.level])}  {item.check.ljust(check)}  "
+        for text in filter(None, (item.found, item.mend and f"→ {item.mend}")):
+            for line in output.value_lines(plain(text), margin):
+                yield f"{head}{line}"
+                head = " " * margin
 
 
 def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:

@@ -35,7 +35,7 @@ def gc(app: App) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_packed_lines(app.output, answer))
+        app.output.prose(_packed_lines(app.output, answer))
     raise_unreadable(report.unreadable)
 
 

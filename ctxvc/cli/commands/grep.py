@@ -152,9 +152,9 @@ def _hits_table(items: Sequence[Hit]) -> Table:
             Column("block"),
             Column("state"),
             Column("step", right=True),
-            Column("line", right=True),
-            Column("text", least=20),
-            Column("also in", least=8),
+            Column("line", right=True, rank=1),
+            Column("text", least=32),
+            Column("also in", least=8, rank=2),
         ],
         rows=[
             [

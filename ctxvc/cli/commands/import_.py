@@ -161,12 +161,12 @@ def _print(output: Output, answer: Imported) -> None:
 def _table(items: Sequence[ImportedFile]) -> Table:
     return Table(
         columns=[
-            Column("session"),
+            Column("session", least=12),
             Column("done"),
             Column("commits", right=True),
             Column("blocks", right=True),
-            Column("waiting", right=True),
-            Column("format"),
+            Column("waiting", right=True, rank=1),
+            Column("format", rank=2),
             Column("file", least=12),
         ],
         rows=[

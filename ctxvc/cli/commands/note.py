@@ -29,7 +29,11 @@ def note(app: App, text: str, fold: bool, actor: Actor) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        folded = f"; archived {len(result.archived)} blocks, {result.freed:,} tokens freed" if result.archived else ""
+        folded = (
+            f"; archived {len(result.archived)} blocks, {app.output.tokens(result.freed)} tokens freed"
+            if result.archived
+            else ""
+        )
         app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
 
 

@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, complete_scopes, json_option
-from ctxvc.cli.output import Cell, Column, Table, Timestamp, iso
+from ctxvc.cli.output import Cell, Column, Table, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
 from ctxvc.tokens.meter import Meter
 
@@ -60,15 +60,16 @@ def _table(answer: Operations) -> Table:
     rows: list[list[Cell]] = [
         [
             item.name, Timestamp(item.time), item.actor,
-            "" if item.change is None else f"{item.change:+,}" if item.change else "0", item.tokens, item.state,
+            None if item.change is None else Tokens(item.change, signed=True), Tokens(item.tokens), item.state,
             item.subject,
         ]
         for item in answer.items
     ]  # fmt: skip
     undone = frozenset(at for at, item in enumerate(answer.items) if item.state == "undone")
     columns = (
-        Column("OP"), Column("time"), Column("actor"), Column("change", right=True), Column("~tokens", right=True),
-        Column("state"), Column("subject", least=20),
+        Column("OP"), Column("time"), Column("actor", least=8), Column("change", right=True),
+        Column("~tokens", right=True),
+        Column("state", rank=1), Column("subject", least=24),
     )  # fmt: skip
     return Table(columns, rows, undone)
 

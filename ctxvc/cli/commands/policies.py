@@ -40,17 +40,17 @@ def policies(app: App, name: str) -> None:
     if app.output.json:
         app.output.value(answer)
     elif name:
-        app.output.lines(_policy_lines(app.output, answer.items[0]))
+        app.output.prose(_policy_lines(app.output, answer.items[0]))
     else:
         app.output.table(
             Table(
                 (
                     Column("policy"),
                     Column("decides"),
-                    Column("the model sees", least=14),
+                    Column("the model sees", least=20),
                     Column("recoverable", least=11),
-                    Column("knobs", least=16),
-                    Column("from", least=16),
+                    Column("knobs", least=24, rank=2),
+                    Column("from", least=16, rank=1),
                 ),
                 [
                     [item.name, item.decides, item.sees, item.recovers, _knobs(item.knobs), item.source]

@@ -73,7 +73,7 @@ def purge(
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer))
+        app.output.prose(_lines(app.output, answer))
     if not answer.done:
         app.output.note("nothing was done: --yes does it")
         ctx.exit(1)
@@ -103,7 +103,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_pending_lines(app.output, answer))
+        app.output.prose(_pending_lines(app.output, answer))
     if not yes:
         app.output.note("nothing was done: --yes does it")
         ctx.exit(1)
@@ -211,7 +211,12 @@ def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
 
 def _table(answer: Purged) -> Table:
     return Table(
-        columns=[Column("session"), Column("scope"), Column("in the prompts of steps"), Column("blocks", least=12)],
+        columns=[
+            Column("session", least=12),
+            Column("scope", least=12),
+            Column("in the prompts of steps", least=16),
+            Column("blocks", least=12),
+        ],
         rows=[[item.session, item.scope, _ranges(item.steps) or "-", _listed(item.blocks)] for item in answer.items],
     )
 

@@ -42,8 +42,8 @@ def _item(stored: StoredSession, name: str, current: str) -> ScopeItem:
 def _scope_lines(output: Output, answer: Scopes) -> Iterator[str]:
     columns = (
         Column(""),
-        Column("scope"),
-        Column("from"),
+        Column("scope", least=16),
+        Column("from", least=12),
         Column("steps", right=True),
         Column("blocks", right=True),
         Column("notes", right=True),

@@ -42,7 +42,7 @@ def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_verified_lines(app.output, answer))
+        app.output.prose(_verified_lines(app.output, answer))
     if report.damaged:
         ctx.exit(DAMAGED)
 
