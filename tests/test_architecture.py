@@ -53,7 +53,7 @@ LAYERS: dict[str, frozenset[str]] = {
 
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
-    *("display", "patterns", "variables", "ledger", "prompt", "recording", "view", "secrets", "plan"),
+    *("display", "patterns", "variables", "suggestion", "ledger", "prompt", "recording", "view", "secrets", "plan"),
     *("scope", "policy", "engine"),
 )
 
@@ -79,6 +79,7 @@ CORE_MAY_IMPORT = frozenset(
         "bisect",
         "collections",
         "dataclasses",
+        "difflib",
         "enum",
         "fnmatch",
         "functools",

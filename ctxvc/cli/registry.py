@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import keyword
 from importlib import import_module
 
 import click
+
+from ctxvc.core.suggestion import meant
 
 #: Title → command → the first sentence of its help, which is written nowhere else.
 SECTIONS: dict[str, dict[str, str]] = {
@@ -95,9 +96,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=3)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"there is no command {name[:40]!r}{meant}", ctx)
+            raise click.UsageError(f"there is no command {name[:40]!r}{meant(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

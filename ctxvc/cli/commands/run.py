@@ -20,6 +20,7 @@ from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core.display import one_line
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
@@ -272,6 +273,9 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
                 start.check_begun(stored)
                 meta = stored.ledger().meta
                 return path, _Previous(meta.model, meta.budget, meta.window)
+            raise NotFound(
+                f"no session {resume[:60]!r}{meant(resume, store.sessions())}", hint="`ctxvc sessions` lists them"
+            )
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 
