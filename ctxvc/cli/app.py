@@ -289,7 +289,7 @@ def raise_unreadable(errors: Sequence[Damaged]) -> None:
 
 def write(app: App, target: Path | None, data: bytes) -> None:
     """Writes `data` to a file, whose old content survives a failure; to the output if no file is named."""
-    if target is None:
+    if target is None or target == Path("-"):
         app.output.raw(data)
         return
     path = app.path(target)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ctxvc.cli import standard_input
 from ctxvc.cli.app import App
 from ctxvc.errors import BadInput
 
@@ -30,7 +31,7 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     model = click.option("--model", metavar="MODEL", default="",
                          help="Ask this model, if the policy can use one; it is recorded (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
-                          help="Play the model's answers from a JSON file; no model is asked.")  # fmt: skip
+                          help="Play the model's answers from a JSON file (-: stdin); no model is asked.")  # fmt: skip
     return model(script(command))
 
 
@@ -104,7 +105,7 @@ def _scripted(app: App, script: Path) -> Scripted:
     from ctxvc.agent.model import Scripted
 
     try:
-        return Scripted.read(app.path(script).read_bytes())
+        return Scripted.read(standard_input.content_of(script, app.path))
     except OSError as error:
         raise BadInput(
             f"cannot read {script}: {error.strerror or error}",

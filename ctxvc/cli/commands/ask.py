@@ -13,6 +13,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import NotFound
@@ -23,7 +24,7 @@ STEPS = 30
 
 @command("ask", "ctxvc ask claude-7744721d 'why was the retry removed?'")
 @click.argument("name", metavar="SESSION")
-@click.argument("question", metavar="QUESTION")
+@click.argument("question", metavar="QUESTION", callback=or_text)
 @click.option("--model", metavar="MODEL", default=DEFAULT_MODEL, help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
     "--budget", metavar="TOKENS", type=TokenAmount(4_000), default="60k", show_default=True,
@@ -32,7 +33,7 @@ STEPS = 30
 @click.option("--max-steps", metavar="N", type=click.IntRange(min=1), default=STEPS, show_default=True,
               help="Replies of the model, at most.")  # fmt: skip
 @click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
-              help="Play the replies in a JSON file; no model is asked.")  # fmt: skip
+              help="Play the replies in a JSON file, or - for stdin; no model is asked.")  # fmt: skip
 @json_option
 @click.pass_context
 def ask(

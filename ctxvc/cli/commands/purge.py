@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.cli.standard_input import or_text
 from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.recording.files import files_of_sessions
 from ctxvc.store import purge_apply
@@ -29,7 +29,8 @@ _MOST = 12
 
 @command("purge", "ctxvc purge B17 --yes")
 @click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
-@click.option("--text", "texts", metavar="TEXT", multiple=True, help="This text, wherever it stands; - reads stdin.")
+@click.option("--text", "texts", metavar="TEXT", multiple=True, callback=or_text,
+              help="This text, wherever it stands; - reads stdin.")  # fmt: skip
 @click.option("--secrets", is_flag=True, help="Everything that looks like a secret (docs/secrets.md).")
 @click.option("--finish", is_flag=True, help="Finish a purge that was decided and killed, whoever decided it.")
 @click.option("--discard", is_flag=True, help="Drop such a purge: what it was to erase stays.")
@@ -64,7 +65,7 @@ def purge(
         request = PurgeRequest(
             session=app.session_name(store) or (store.current_session() if blocks else ""),
             blocks=blocks,
-            texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
+            texts=texts,
             secrets=secrets,
         )
         files = files_of_sessions(app.projects(), Path.home(), app.env)

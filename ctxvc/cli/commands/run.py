@@ -18,6 +18,7 @@ from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core.display import one_line
 from ctxvc.core.suggestion import meant
@@ -53,7 +54,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 
 
 @command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60k')
-@click.argument("task", metavar="[TASK]", default="")
+@click.argument("task", metavar="[TASK]", default="", callback=or_text)
 @click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
 @click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
@@ -124,7 +125,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "--script",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Play the replies in a JSON file; no model is asked.",
+    help="Play the replies in a JSON file, or - for stdin; no model is asked.",
 )
 @json_option
 @click.pass_obj
