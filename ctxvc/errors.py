@@ -190,7 +190,8 @@ PYTHON: dict[str, str] = {
     "purge-search": "`ctxvc grep` searches what is recorded",
     "purge-block": "give an address such as B17, or a text",
     "purge-name": "a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)",
-    "purge-secrets": "`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+    "purge-secrets": "`ctxvc purge --secrets` erases them; `ctxvc help secrets` says how to allow what is none",
+    "purge-looked-for": "`ctxvc help secrets` says what is looked for",
     "purge-none": "see `ctxvc purge --help`",
     "purge-begun": "`ctxvc purge --finish --yes` finishes it",
     "purge-waits": (

@@ -181,7 +181,7 @@ def json_option(function: _Function) -> _Function:
         default=None,
         expose_value=False,
         callback=_set,
-        help="Answer with one JSON object (docs/json.md).",
+        help="Answer with one JSON object (ctxvc help json).",
     )(function)
 
 

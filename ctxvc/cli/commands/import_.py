@@ -28,8 +28,8 @@ _MOST_WARNINGS = 5
 
 @command("import", "ctxvc import")
 @click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto",
-              help="What the files are (auto).")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
+              help=f"What the files are: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--name", metavar="NAME", default="", help="Name of the new session, as --session.")
 @click.option("--final", is_flag=True, help="The recording goes on no more: take its open step as it is.")
 @click.option("--as-new", is_flag=True, help="Take a recording that is in the store already as another session.")

@@ -10,6 +10,7 @@ import click
 from ctxvc.cli.answers import Answer, LeftOut, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, safe
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.errors import Refused
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @command("model", "ctxvc model claude-haiku-4-5 --dry-run")
 @click.argument("name", metavar="[MODEL]", default="")
-@click.option("--window", metavar="TOKENS", type=click.IntRange(min=1_000),
+@click.option("--window", metavar="TOKENS", type=TokenAmount(1_000),
               help="Tokens that the model takes, where the table of models does not know.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
 @json_option

@@ -31,7 +31,7 @@ _MOST = 12
 @click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
 @click.option("--text", "texts", metavar="TEXT", multiple=True, callback=or_text,
               help="This text, wherever it stands; - reads stdin.")  # fmt: skip
-@click.option("--secrets", is_flag=True, help="Everything that looks like a secret (docs/secrets.md).")
+@click.option("--secrets", is_flag=True, help="Everything that looks like a secret (ctxvc help secrets).")
 @click.option("--finish", is_flag=True, help="Finish a purge that was decided and killed, whoever decided it.")
 @click.option("--discard", is_flag=True, help="Drop such a purge: what it was to erase stays.")
 @click.option("--yes", is_flag=True, help="Do it. Without it, only what would be done is told.")

@@ -109,7 +109,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "names",
     metavar="NAME",
     multiple=True,
-    help="A variable that commands get besides the short list (docs/how-to/run-safely.md); repeatable.",
+    help="A variable that commands get besides the short list (ctxvc help run-safely); repeatable.",
 )
 @click.option("--sandbox", "boxed", is_flag=True, help="Run commands in a sandbox (bubblewrap, on Linux).")
 @click.option(

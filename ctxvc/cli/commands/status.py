@@ -26,7 +26,7 @@ from ctxvc.tokens.meter import Meter, budget_of
 def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     """One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
     neighbours share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a
-    step, a commit; by default what stands now. docs/dashboard.md explains every column.
+    step, a commit; by default what stands now. `ctxvc help dashboard` explains every column.
     """
     if as_text and (every or app.json):
         raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")

@@ -164,7 +164,7 @@ def _prepare(store: Store, request: PurgeRequest) -> _Prepared:
             for kind, secret in secrets.secrets(note, "txt", store.redaction.criteria):
                 add(kind, secret)
     if not emptied and not whole:
-        raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
+        raise NotFound("nothing in the store looks like a secret", hint=Phrase("purge-looked-for"))
     search.check_files(store.path, emptied)
     redactor = secrets.Redactor(mac, store.redaction.criteria) if request.secrets else None
     scrub = Scrub(marks=emptied, redactor=redactor, whole=frozenset(whole))
