@@ -6,7 +6,8 @@ CtxvcError (1)          refused or failed, with a reason and mostly a hint
 ├── NotFound (1)        an address, session, scope or file that is not there
 ├── BadName (2)         a name that cannot be used
 ├── BadInput (1)        a file or value that cannot be read as what it was given for
-│   └── BadPolicy (1)   a person's own policy fails, or asks for what no policy may do
+│   ├── BadPolicy (1)   a person's own policy fails, or asks for what no policy may do
+│   └── BadSettings (2) a file of settings that cannot be used
 ├── Damaged (3)         the store does not hold what it says it holds
 └── Conflict (4)        another writer was there first
 
@@ -89,6 +90,12 @@ class BadInput(CtxvcError):
 
 class BadPolicy(BadInput):
     """Its code is that of `BadInput`, as it always was."""
+
+
+class BadSettings(BadInput):
+    """A file of settings that cannot be used. Its code is that of `BadInput`; it counts as wrong usage."""
+
+    exit_code = 2
 
 
 class Damaged(CtxvcError):

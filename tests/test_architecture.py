@@ -60,7 +60,13 @@ CORE = (
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
     *("timestamp", "files", "format", "contained", "identity"),
-    *("git.config_parser", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
+    *(
+        "git.config_parser",
+        "git.allowlist",
+        "trust",
+        "project_trust",
+        "git",
+    ),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     "code_history",
     *("commit_reader", "log.journal"),

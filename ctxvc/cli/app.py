@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ctxvc.cli import settings
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.registry import COMMANDS
+from ctxvc.cli.settings import Person, Setting
 from ctxvc.core import display, patterns
 from ctxvc.errors import CtxvcError, Damaged
 
@@ -44,13 +46,66 @@ class App:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     start: Path | None = None
     session: str = ""
-    color: str = "auto"
-    pager: bool = True
+    color: str = ""
+    pager: bool | None = None
     json: bool = False
+    #: False for what a host starts: nothing that a person has set may break it.
+    configured: bool = True
+    #: True for a command that reports by itself what is not obeyed.
+    surveying: bool = False
 
     @cached_property
     def output(self) -> Output:
-        return Output(json=self.json, color=self.color, pager=self.pager, env=self.env)
+        pager = self.setting("pager")
+        return Output(
+            json=self.json,
+            color=self.color,
+            pager=self.pager if self.pager is not None else not (pager and pager.value == ""),
+            env=self.env,
+            preferred_color=color.value if (color := self.setting("color")) else "auto",
+            preferred_pager=pager.value if pager else "",
+        )
+
+    # --- settings
+
+    @cached_property
+    def person(self) -> Person:
+        """What is in the person's file. Raises: BadSettings."""
+        return settings.person(self.env, COMMANDS) if self.configured else Person()
+
+    @cached_property
+    def project_file(self) -> Path:
+        """Where the project's own settings are, or would be."""
+        from ctxvc.store.locate import project_root
+
+        return project_root(self.folder) / settings.PROJECT_FILE
+
+    @cached_property
+    def project_settings(self) -> Mapping[str, Any]:
+        """What a project's own file sets, if the person accepted it. Raises: BadSettings, CtxvcError."""
+        data = settings.project_content(self.project_file.parent) if self.configured else None
+        if data is None:
+            return {}
+        from ctxvc.store import project_trust
+
+        if project_trust.is_accepted(self.project_file, data):
+            return settings.project(self.project_file, data)
+        if not self.surveying:
+            self.output.note(f"{safe(str(self.project_file))} is not obeyed: `ctxvc trust` shows and accepts it")
+        return {}
+
+    def setting(self, name: str) -> Setting | None:
+        """What is set for a name, but for options; None for nothing. Raises: BadSettings, CtxvcError."""
+        if (variable := settings.VARIABLES.get(name, "")) and self.env.get(variable):
+            return Setting(settings.from_variable(name, variable, self.env[variable]), variable)
+        own = self.person.project(self.folder.resolve()) if self.person.projects else {}
+        if name in own:
+            return Setting(own[name], f"{self.person.path}, the project's table")
+        if name in settings.OF_PROJECTS and name in self.project_settings:
+            return Setting(self.project_settings[name], str(self.project_file))
+        if name in self.person.defaults:
+            return Setting(self.person.defaults[name], str(self.person.path))
+        return None
 
     @property
     def folder(self) -> Path:

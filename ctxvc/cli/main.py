@@ -24,6 +24,10 @@ INTERRUPTED = 130
 CLOSED_PIPE = 141
 
 
+#: What a host or a shell starts, and what tells how to write the file: no file of settings may break it.
+_UNCONFIGURED = frozenset({"hook", "mcp", "completion", "help"})
+
+
 class Failure(NamedTuple):
     """A failure as it is reported: a code for programs, a message, a hint, and the exit code."""
 
@@ -40,6 +44,16 @@ class Root(LazyGroup):
         formatter.write("Example: ctxvc import && ctxvc log\n\n")
         super().format_help(ctx, formatter)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As ever; an alias of the person's is what it stands for."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
+            aliases = ctx.ensure_object(App).person.aliases
+            if args[0] in aliases:
+                args = [*aliases[args[0]], *args[1:]]
+        return super().resolve_command(ctx, args)
+
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         extra.pop("prog_name", None)  # it is always the same
@@ -53,6 +67,8 @@ class Root(LazyGroup):
             from click.shell_completion import shell_complete
 
             return shell_complete(self, {}, "ctxvc", COMPLETE, instruction)
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        extra.setdefault("obj", App(configured=not {"-h", "--help"}.intersection(options)))
         try:
             with self.make_context("ctxvc", arguments, **extra) as ctx:
                 self.invoke(ctx)
@@ -164,8 +180,13 @@ def cli(ctx: click.Context) -> None:
     An agent's conversation lives in a git store: every block a blob, every step a commit.
     """
     app = ctx.ensure_object(App)
+    if ctx.invoked_subcommand in _UNCONFIGURED:
+        app.configured = False
     if ctx.invoked_subcommand is None:
+        app.configured = False
         app.output.say(ctx.get_help())
+    else:
+        _ = app.person  # what is wrong in the file is said before anything is done
 
 
 def run() -> None:

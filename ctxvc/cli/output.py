@@ -94,11 +94,15 @@ class Table(NamedTuple):
 class Output:
     """The streams of a command: data goes to stdout, everything else to stderr."""
 
-    def __init__(self, *, json: bool, color: str, pager: bool, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, json: bool, color: str, pager: bool, env: Mapping[str, str],
+        preferred_color: str = "auto", preferred_pager: str = "",
+    ) -> None:  # fmt: skip
         self.json = json
         self.terminal = sys.stdout.isatty()
-        self.colors = _colors(color, env, terminal=self.terminal)
+        self.colors = _colors(color, env, preferred_color, terminal=self.terminal)
         self._env = env
+        self._preferred_pager = preferred_pager
         self._pager = pager and self.terminal
         self._now = time.time()
 
@@ -132,7 +136,7 @@ class Output:
 
     def lines(self, lines: Iterable[str]) -> None:
         """Prints lines, through the pager on a terminal."""
-        command = _pager(self._env) if self._pager else ""
+        command = _pager(self._env, self._preferred_pager) if self._pager else ""
         if command:
             _page(command, lines, self._env)
         else:
@@ -364,22 +368,25 @@ def ago(moment: str, now: float) -> str:
     return f"{age} s ago"
 
 
-def _colors(choice: str, env: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether to colour: the option decides, then the environment, then the terminal."""
-    if choice != "auto":
+def _colors(choice: str, env: Mapping[str, str], preferred: str, *, terminal: bool) -> bool:
+    """Whether to colour: the option decides, then the environment, then what the person set, then the terminal."""
+    if choice in ("always", "never"):
         return choice == "always"
     if env.get("NO_COLOR"):
         return False
     if any(env.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
         return True
+    if preferred != "auto" and not choice:
+        return preferred == "always"
     return terminal and env.get("TERM") != "dumb"
 
 
-def _pager(env: Mapping[str, str]) -> str:
-    """The pager's command; empty for none."""
-    for name in ("CTXVC_PAGER", "GIT_PAGER", "PAGER"):
-        if name in env:
-            return "" if env[name].strip() == "cat" else env[name].strip()
+def _pager(env: Mapping[str, str], preferred: str) -> str:
+    """The pager's command; empty for none. What the person set comes before PAGER, which is for any program."""
+    candidates = (env.get("CTXVC_PAGER"), env.get("GIT_PAGER"), preferred or None, env.get("PAGER"))
+    for command in candidates:
+        if command is not None:
+            return "" if command.strip() == "cat" else command.strip()
     return "less" if shutil.which("less") else ""
 
 

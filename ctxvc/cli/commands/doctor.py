@@ -18,7 +18,7 @@ import click
 
 from ctxvc.claude_code import installed, requests
 from ctxvc.claude_code.installed import Transcript
-from ctxvc.cli import phrases
+from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
@@ -31,6 +31,7 @@ from ctxvc.store import (
     gc,
     links_inbox,
     pending_plans,
+    project_trust,
     purge_apply,
     redaction,
     secret_scanner,
@@ -78,10 +79,12 @@ def doctor(ctx: click.Context, repair: bool) -> None:
     the store may still have it.
     """
     app = ctx.ensure_object(App)
+    app.surveying = True
     items = [
         _ok("python", sys.version.split()[0]),
         *_guarded("git", "install git", _git),
         *_guarded("tokenizer", "install ctxvc anew", _tokenizer),
+        *_guarded("config", "`ctxvc help config`", lambda: _settings(app)),
         *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
         *_guarded("git hooks", "", lambda: _project_hook(app)),
@@ -114,6 +117,21 @@ def _screen_lines(output: Output, items: list[DoctorItem]) -> Iterator[str]:
             for line in output.value_lines(plain(text), margin):
                 yield f"{head}{line}"
                 head = " " * margin
+
+
+def _settings(app: App) -> Iterator[DoctorItem]:
+    """The files of settings, and each value with where it comes from."""
+    path = settings.person_path(app.env)
+    yield _ok("config", str(app.person.path or (f"none: there is no {path}" if path else "none")))
+    data = settings.project_content(app.project_file.parent)
+    if data is not None and not project_trust.is_accepted(app.project_file, data):
+        found = f"{app.project_file} is not obeyed"
+        yield DoctorItem(check="config", level="note", found=found, mend="`ctxvc trust` shows and accepts it")
+    for name in settings.NAMES:
+        if setting := app.setting(name):
+            yield _ok(name, f"{settings.written(setting.value)}, from {setting.origin}")
+    for name, expansion in app.person.aliases.items():
+        yield _ok("alias", f"{name} = {shlex.join(expansion)}")
 
 
 def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:

@@ -14,7 +14,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, BlockId, CommitId, Item, LeftOut, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, safe
-from ctxvc.cli.policy_option import model_options, parsed, unasked, with_model
+from ctxvc.cli.policy_option import model_options, parsed, unasked, usual, with_model
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
@@ -59,7 +59,6 @@ def plan(
         raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.core.view.budget import Budget, check
-    from ctxvc.policies import parse
     from ctxvc.policies.run import ask_plan
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
@@ -68,7 +67,10 @@ def plan(
         if drop or pending:
             _print_pending(app, Session(stored, actor="user"), drop)
             return
-        policy = parsed(spec, app.folder) if spec else parse(stored.ledger().meta.policy or "default")
+        meta = stored.ledger().meta
+        policy = parsed(spec, app.folder) if spec else usual(app, meta.policy)
+        if not budget and not meta.budget and (setting := app.setting("budget")):
+            budget = setting.value
         session = Session(stored, actor="user", policy=policy)
         policy = with_model(app, session, policy, model, script)
         view = unasked(session.view())

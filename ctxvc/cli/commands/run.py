@@ -186,6 +186,12 @@ def run(
         click.get_current_context().exit(_UNDONE[ended.why][1])
 
 
+def _usual_budget(app: App, limit: int) -> int:
+    """The budget that is set, as far as the model takes so much; 0 for none."""
+    setting = app.setting("budget")
+    return min(filter(None, (setting.value, limit))) if setting else 0
+
+
 @contextmanager
 def _opened(
     app: App,
@@ -204,7 +210,7 @@ def _opened(
     Its own budget is only set by a person: the model's window can change with the model.
     """
     from ctxvc.agent import start
-    from ctxvc.cli.policy_option import parsed
+    from ctxvc.cli.policy_option import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
     from ctxvc.session.session import Session
@@ -215,15 +221,18 @@ def _opened(
     if not chosen.scripted:
         limits.check(model)
     provider_limit = provider_window(chosen, model)
-    own_budget = budget or previous.budget
     limit = provider_limit or models.window(model)
+    own_budget = budget or previous.budget or (0 if resume else _usual_budget(app, limit or 0))
     if limit and limit < own_budget:
         raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"give --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
-    policy = parsed(spec or "default", app.folder)
-    policy = protecting(policy, files) if files else policy
+    policy = parsed(spec, app.folder) if spec else parsed("default", app.folder) if resume else usual(app)
+    if files:
+        policy = protecting(policy, files)
+    elif spec and not resume and (setting := app.setting("protect")):
+        policy = protected(app, policy, setting)
     is_new = not (path / "HEAD").exists()
     name = resume or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
