@@ -213,7 +213,8 @@ class Command(click.Command):
     def __init__(self, name: str, *, example: str, help: str | None = None, **extra: Any) -> None:
         super().__init__(name, help=f"{COMMANDS[name]}\n\n{inspect.cleandoc(help or '')}".rstrip(), **extra)
         self.example = example
-        self.params += global_options(hidden=True)
+        own = {name for param in self.params for name in param.opts}
+        self.params += [param for param in global_options(hidden=True) if not own.intersection(param.opts)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"Example: {self.example}\n\n")

@@ -134,7 +134,7 @@ def commit_cells(item: answers.LogItem | None) -> list[Cell]:
     """The cells of a commit under `COMMIT_COLUMNS`; None is a change that is not committed yet."""
     if item is None:
         return ["", None, "", "", "not committed yet"]
-    return [item.commit[:SHORT], item.step, Timestamp(item.time), item.actor, item.subject]
+    return [Styled(item.commit[:SHORT], "yellow"), item.step, Timestamp(item.time), item.actor, item.subject]
 
 
 def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:

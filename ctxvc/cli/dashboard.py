@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.cli.output import Cell, Column, Output, Styled, Table, Timestamp, Tokens, counted, in_short, iso
+from ctxvc.cli.output import (
+    STATE_COLORS,
+    Cell,
+    Column,
+    Output,
+    Styled,
+    Table,
+    Timestamp,
+    Tokens,
+    counted,
+    in_short,
+    iso,
+)
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Row, Source
@@ -160,7 +172,7 @@ def columns_of(line: Line) -> list[Cell]:
         line.type,
         line.level,
         line.parent,
-        status,
+        Styled(status, STATE_COLORS[line.status]) if line.status in STATE_COLORS else status,
         line.reads,
         line.label,
     ]

@@ -62,10 +62,14 @@ class Share(NamedTuple):
 
 
 class Styled(NamedTuple):
-    """Text in a colour, if there are colours."""
+    """A cell in a colour, if there are colours."""
 
-    text: str
+    text: str | Tokens
     color: str
+
+
+#: What a state of a block is coloured by: what leaves it alone, what shows it in part, what took it out for good.
+STATE_COLORS = {"pinned": "cyan", "masked": "yellow", "blocked": "yellow", "deleted": "red"}
 
 
 Cell = str | int | Size | Timestamp | Share | Tokens | Guess | Styled | None
@@ -341,6 +345,8 @@ def _for_people(cell: Cell, now: float) -> str:
             return _change(cell.number) if cell.signed else display.human_tokens(cell.number)
         case Guess():
             return f"~{display.human_tokens(cell.number)}"
+        case Styled():
+            return _for_people(cell.text, now)
         case int():
             return f"{cell:,}"
     return plain(cell)

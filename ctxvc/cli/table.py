@@ -109,6 +109,14 @@ def cut(text: str, width: int) -> str:
     return "".join(character for character, _ in [*parts[:start], ("…", 1), *parts[len(parts) - end :]])
 
 
+def first_columns(text: str, width: int) -> str:
+    """`text`, or its beginning with an ellipsis in at most `width` columns."""
+    if breadth(text) <= width:
+        return text
+    parts = list(_graphemes(text))
+    return "".join(character for character, _ in parts[: _fitting(parts, width - 1)]) + ("…" if width > 0 else "")
+
+
 def _fitting(characters: Iterable[tuple[str, int]], width: int) -> int:
     """How many of the first characters fit into `width`."""
     used = count = 0

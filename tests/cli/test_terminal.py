@@ -21,6 +21,7 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
+from ctxvc.cli.table import breadth
 from tests.cli.conftest import COLOUR, STEERING, Run
 from tests.making.project import HOSTILE
 
@@ -288,3 +289,69 @@ def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) ->
     told, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
 
     assert json.loads(told) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
+
+
+# --- grep
+
+
+def test_what_matches_is_marked_and_stands_below_its_block(built: Path, on_screen: Run) -> None:
+    told = on_screen("grep", "add.3[12], 1.*=", folder=built, width=80).stdout
+
+    assert "\x1b[31m\x1b[1madd(31, 1) ==\x1b[0m 32" in told
+    assert COLOUR.sub("", told).splitlines() == [
+        "demo/main:B6  tool_result, archived, step 1",
+        "  32  31: assert add(31, 1) == 32",
+        "  33  32: assert add(32, 1) == 33",
+    ]
+
+
+def test_lines_around_a_match_are_shown_once_and_a_gap_is_marked(built: Path, on_screen: Run, run: Run) -> None:
+    words = ["grep", "-C", "1", "-F", "-n", "0", "add(3"]
+    told = COLOUR.sub("", on_screen("grep", "-C", "1", "add.(12|13|31),", folder=built, width=80).stdout)
+    numbers = [line.split()[0] for line in told.splitlines()[1:]]
+    assert numbers == ["12", "13", "14", "15", "⋮", "31", "32", "33"]
+
+    piped = run("grep", "-C", "1", "add.(12|31),", folder=built).stdout.splitlines()
+    assert piped == [
+        "demo/main:B6-12-11: assert add(11, 1) == 12",
+        "demo/main:B6:13:12: assert add(12, 1) == 13",
+        "demo/main:B6-14-13: assert add(13, 1) == 14",
+        "--",
+        "demo/main:B6-31-30: assert add(30, 1) == 31",
+        "demo/main:B6:32:31: assert add(31, 1) == 32",
+        "demo/main:B6-33-32: assert add(32, 1) == 33",
+    ]
+    assert run(*words, folder=built).exit_code == 0
+
+
+def test_of_a_long_line_the_match_is_what_is_shown(on_screen: Run, run: Run, tmp_path: Path) -> None:
+    line = "x" * 3000 + " the needle " + "日本" * 1500
+    (tmp_path / "chat.json").write_text(json.dumps({"messages": [{"role": "user", "content": line}]}))
+    run("import", "--final", str(tmp_path / "chat.json"), folder=tmp_path)
+
+    told = on_screen("grep", "needle", folder=tmp_path, width=80).stdout
+    assert "\x1b[31m\x1b[1mneedle\x1b[0m" in told
+    assert max(map(breadth, COLOUR.sub("", told).splitlines())) <= 80
+
+
+def test_a_folder_is_named_before_grep_and_context_after_it(run: Run, built: Path) -> None:
+    done = run("grep", "-C", str(built), "assert", folder=built)
+
+    assert done.exit_code == 2
+    assert "not a valid integer" in done.stderr
+
+
+# --- colours by what is meant
+
+
+def test_states_changes_and_the_current_session_have_colours_of_their_own(
+    project: Path, run: Run, on_screen: Run
+) -> None:
+    run("pin", "B11", folder=project)
+    run("delete", "B12", "-m", "no need", folder=project)
+    status, ops, sessions = (on_screen(word, folder=project).stdout for word in ("status", "ops", "sessions"))
+
+    assert re.search(r"\x1b\[36mpinned +\x1b\[0m", status)
+    assert re.search(r"\x1b\[31mdeleted by user +\x1b\[0m", status)
+    assert re.search(r"\x1b\[32m *−[0-9.k]+\x1b\[0m", ops), "what made room is green"
+    assert re.search(r"\x1b\[32m\*\x1b\[0m +\x1b\[32mdemo +\x1b\[0m", sessions), "the session that commands take"

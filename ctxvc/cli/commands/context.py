@@ -11,7 +11,7 @@ import msgspec
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.dashboard import dashboard_of, window_facts
-from ctxvc.cli.output import Cell, Column, Output, Share, Table, Tokens
+from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.display import decode
 from ctxvc.core.ledger.ledger import Source
@@ -126,9 +126,11 @@ def _context_lines(output: Output, window: Occupancy, source: Source | None, ans
     )
 
 
-def _ahead(output: Output, threshold: Threshold) -> str:
+def _ahead(output: Output, threshold: Threshold) -> Cell:
     tokens = output.tokens(abs(threshold.ahead))
-    return f"{tokens} tokens ahead" if threshold.ahead >= 0 else f"passed by {tokens} tokens"
+    if threshold.ahead >= 0:
+        return f"{tokens} tokens ahead"
+    return Styled(f"passed by {tokens} tokens", "yellow" if threshold.percent < 85 else "red")
 
 
 class Category(Item, frozen=True, kw_only=True):

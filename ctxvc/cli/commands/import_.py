@@ -184,7 +184,9 @@ def _table(items: Sequence[ImportedFile]) -> Table:
 def _outcome(item: ImportedFile) -> Cell:
     if item.error:
         return Styled("failed", "red")
-    return "new" if item.created else "taken further" if item.units else "nothing new"
+    if item.created:
+        return Styled("new", "green")
+    return Styled("taken further", "green") if item.units else "nothing new"
 
 
 class FileWarning(Item, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, complete_scopes, json_option
-from ctxvc.cli.output import Cell, Column, Table, Timestamp, Tokens, iso
+from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
 from ctxvc.tokens.meter import Meter
 
@@ -56,11 +56,18 @@ def _item(logged: operation_log.LoggedOperation) -> OperationItem:
     )
 
 
+def _change(tokens: int | None) -> Cell:
+    """What a change did to the prompt's size; what made room is green."""
+    if tokens is None:
+        return None
+    return Styled(Tokens(tokens, signed=True), "green") if tokens < 0 else Tokens(tokens, signed=True)
+
+
 def _table(answer: Operations) -> Table:
     rows: list[list[Cell]] = [
         [
-            item.name, Timestamp(item.time), item.actor,
-            None if item.change is None else Tokens(item.change, signed=True), Tokens(item.tokens), item.state,
+            Styled(item.name, "yellow"), Timestamp(item.time), item.actor,
+            _change(item.change), Tokens(item.tokens), item.state,
             item.subject,
         ]
         for item in answer.items
