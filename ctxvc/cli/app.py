@@ -25,9 +25,11 @@ from ctxvc.errors import CtxvcError, Damaged
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ctxvc.core.ledger.ledger import Ledger
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
     from ctxvc.store.store import Store
+    from ctxvc.tokens.meter import Meter
 
 
 #: The variable that names the session.
@@ -159,6 +161,16 @@ class App:
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:
                 yield session
+
+    def meter(self, store: Store, ledger: Ledger) -> Meter:
+        """Counts a session's tokens, with a bar where that takes a while: the first time after an import."""
+        from ctxvc.cli.progress import Progress
+        from ctxvc.tokens.meter import Meter
+
+        bar = click.get_current_context().with_resource(
+            Progress("counting tokens", format=lambda number: f"{number:,} blocks")
+        )
+        return Meter(store, ledger.meta.tokenizer, bar.reach)
 
     def session_name(self, store: Store) -> str:
         """The full name of the session that `--session` or CTXVC_SESSION names; empty where neither does.

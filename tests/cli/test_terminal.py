@@ -285,6 +285,49 @@ def test_a_bar_is_drawn_only_for_work_that_takes_a_second(built: Path, monkeypat
     assert drawn[-1] == "\r\x1b[K"
 
 
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is drawn on a terminal of 80 columns, of work that is shown at once."""
+    drawn: list[str] = []
+    monkeypatch.setattr("ctxvc.cli.progress._AFTER", -1.0)
+    monkeypatch.setattr("ctxvc.cli.progress._EVERY", -1.0)
+    monkeypatch.setattr("ctxvc.cli.progress.Progress._tick", lambda _: None)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    monkeypatch.setattr("ctxvc.cli.progress.Progress._draw", lambda bar, now: drawn.append(bar._line(now)))
+    return drawn
+
+
+def test_a_bar_says_how_fast_it_goes_and_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ctxvc.cli.progress import Progress
+
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    bar = Progress("importing", 1_000_000)
+    bar._done = 200_000
+
+    assert bar._line(104.0) == "importing [████░░░░░░░░░░░░░░░░] 200.0 kB, 50.0 kB/s, 16 s left"
+    assert bar._line(101.0) == "importing [████░░░░░░░░░░░░░░░░] 200.0 kB, 200.0 kB/s", "too early to say"
+    bar._done = 1_000
+    assert bar._line(104.0).endswith("1 h 6 min left")
+    assert Progress("packing")._line(107.0) == "packing 7 s", "where nobody knows the total"
+
+
+def test_what_may_take_a_while_shows_how_far_it_is(bars: list[str], run: Run, project: Path) -> None:
+    run("import", "--final", str(ROOT / "tests" / "data" / "codex" / "current.jsonl"), folder=project)
+    titles: dict[str, str] = {}
+    for words in (["status"], ["gc"], ["purge", "--secrets"], ["grep", "the"]):
+        bars.clear()
+        run(*words, folder=project)
+        titles[" ".join(words)] = " ".join(bars)
+
+    assert "counting tokens [" in titles["status"]
+    assert "exchanging packs" in titles["gc"] and "committing complete steps" in titles["gc"]
+    assert "searching [" in titles["purge --secrets"] and "blocks" not in titles["purge --secrets"]
+    assert "searching [" in titles["grep the"]
+    bars.clear()
+    assert run("status", folder=project).exit_code == 0
+    assert not bars, "what is counted is not counted again"
+
+
 def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) -> None:
     told, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
 

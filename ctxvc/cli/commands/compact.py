@@ -56,7 +56,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     policy = parsed(spec, app.folder) if spec else usual
     if dry_run:
         with app.reading() as stored:
-            session = Session(stored, actor="user", policy=policy)
+            session = Session(stored, actor="user", policy=policy, meter=app.meter(stored.store, stored.ledger()))
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=True)
     else:

@@ -40,7 +40,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
     by = by or "kind"
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
-        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
+        meter = app.meter(stored.store, snapshot.ledger)
         if episodes:
             _episodes(app.output, snapshot, meter)
             return

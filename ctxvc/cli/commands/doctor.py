@@ -22,6 +22,7 @@ from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
+from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
 from ctxvc.importers.claude_code import FORMAT
@@ -230,7 +231,8 @@ def _size(store: Store) -> Iterator[DoctorItem]:
 
 def _checked(store: Store) -> Iterator[DoctorItem]:
     """The findings of a quick check: permissions, leftovers, journals, refs, and current bodies."""
-    report = check.verify(store, deep=False)
+    with Progress("checking", format=lambda count: f"{count:,}") as progress:
+        report = check.verify(store, progress.reach, deep=False)
     for finding in report.findings[:_MOST]:
         item = _problem if finding.level == "damage" else _note
         yield item(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))

@@ -10,7 +10,6 @@ from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, To
 from ctxvc.cli.app import App, command, complete_scopes, json_option
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
-from ctxvc.tokens.meter import Meter
 
 #: Operations that are listed where nobody says how many.
 _MOST = 20
@@ -29,7 +28,7 @@ def ops(app: App, scope: str, number: int) -> None:
     with app.reading() as stored:
         scope = scope or stored.scope
         stored.ledger(scope)
-        meter = Meter(stored.store, stored.ledger(scope).meta.tokenizer)
+        meter = app.meter(stored.store, stored.ledger(scope))
         answer = Operations(
             session=stored.name,
             scope=scope,

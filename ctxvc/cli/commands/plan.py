@@ -71,7 +71,7 @@ def plan(
         policy = parsed(spec, app.folder) if spec else usual(app, meta.policy)
         if not budget and not meta.budget and (setting := app.setting("budget")):
             budget = setting.value
-        session = Session(stored, actor="user", policy=policy)
+        session = Session(stored, actor="user", policy=policy, meter=app.meter(store, stored.ledger()))
         policy = with_model(app, session, policy, model, script)
         view = unasked(session.view())
         if budget:

@@ -13,6 +13,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.cli.progress import Progress
 from ctxvc.cli.standard_input import or_text
 from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.recording.files import files_of_sessions
@@ -69,7 +70,8 @@ def purge(
             secrets=secrets,
         )
         files = files_of_sessions(app.projects(), Path.home(), app.env)
-        report = erase(store, request, files) if yes else survey(store, request, files)
+        with Progress("searching", format=lambda number: f"{number:,}") as progress:
+            report = (erase if yes else survey)(store, request, files, progress.task)
     answer = _answer(report)
     if app.output.json:
         app.output.value(answer)
