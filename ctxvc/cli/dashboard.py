@@ -42,7 +42,7 @@ COLUMNS = (
     Column("parent", rank=2),
     Column("status", least=12),
     Column("reads", right=True, rank=1),
-    Column("label", least=24),
+    Column("label", least=32),
 )
 
 #: What tells the window (`tokens.meter.WindowOrigin`), in words.

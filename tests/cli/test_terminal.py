@@ -85,7 +85,7 @@ def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
     assert {row.find("r ", 6) for row in rows} == {header.index("age") + 2}
     assert rows[5].endswith("Read tests/test_app.py"), "the end of a path is never cut"
     assert "reads" not in header  # nothing was read: the column makes room
-    assert remark == "(no room for: level)"
+    assert remark == "(no room for: level, parent)"
 
 
 def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:
