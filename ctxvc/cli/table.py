@@ -50,8 +50,8 @@ def aligned(
                 columns.remove(at)
                 omitted.append(at)
         _narrow(widths, {at: least[at] for at in columns if least[at]}, _total(widths, columns) - width)
-        others = {at: _LEAST for at in columns if not least[at] and not right[at]}
-        _narrow(widths, others, _total(widths, columns) - width)
+        texts = {at: min(_LEAST, widths[at]) for at in columns if not right[at]}
+        _narrow(widths, texts, _total(widths, columns) - width)
     for number, row in enumerate((header, *rows), HEADER):
         padded = [_padded(row[at], widths[at], right=right[at]) for at in columns]
         padded[-1:] = [cell.rstrip() for cell in padded[-1:]]

@@ -54,6 +54,14 @@ def test_the_least_important_columns_are_left_out_and_named() -> None:
     assert drawn(80)[-1].endswith("still"), "where there is room, nothing is left out"
 
 
+def test_where_not_even_the_least_has_room_every_text_is_narrowed() -> None:
+    rows = [["a-long-identifier", "12", "3", "a label that is quite long"]]
+    lines = list(aligned(HEADER, rows, width=40, right=[False, True, True, False], least=[0, 0, 0, 24]))
+
+    assert max(map(breadth, lines)) <= 40
+    assert lines[1].split()[1:3] == ["12", "3"], "numbers stay whole"
+
+
 def test_of_a_long_text_both_ends_are_shown() -> None:
     assert cut("Bash go test ./internal && go vet -v", 30) == "Bash go test ./internal && go…"
     assert cut("a sentence of words, and the last of them", 30) == "a sentence of words,…t of them"
