@@ -6,7 +6,8 @@ CtxvcError (1)          refused or failed, with a reason and mostly a hint
 ├── NotFound (1)        an address, session, scope or file that is not there
 ├── BadName (2)         a name that cannot be used
 ├── BadInput (1)        a file or value that cannot be read as what it was given for
-│   └── BadPolicy (1)   a person's own policy fails, or asks for what no policy may do
+│   ├── BadPolicy (1)   a person's own policy fails, or asks for what no policy may do
+│   └── BadSettings (2) a file of settings that cannot be used
 ├── Damaged (3)         the store does not hold what it says it holds
 └── Conflict (4)        another writer was there first
 
@@ -89,6 +90,12 @@ class BadInput(CtxvcError):
 
 class BadPolicy(BadInput):
     """Its code is that of `BadInput`, as it always was."""
+
+
+class BadSettings(BadInput):
+    """A file of settings that cannot be used. Its code is that of `BadInput`; it counts as wrong usage."""
+
+    exit_code = 2
 
 
 class Damaged(CtxvcError):
@@ -190,7 +197,8 @@ PYTHON: dict[str, str] = {
     "purge-search": "`ctxvc grep` searches what is recorded",
     "purge-block": "give an address such as B17, or a text",
     "purge-name": "a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)",
-    "purge-secrets": "`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+    "purge-secrets": "`ctxvc purge --secrets` erases them; `ctxvc help secrets` says how to allow what is none",
+    "purge-looked-for": "`ctxvc help secrets` says what is looked for",
     "purge-none": "see `ctxvc purge --help`",
     "purge-begun": "`ctxvc purge --finish --yes` finishes it",
     "purge-waits": (

@@ -15,11 +15,22 @@ import msgspec
 from ctxvc import errors
 from ctxvc.cli.answers import Answer, Item, LogItem
 from ctxvc.cli.app import Command, global_options
+from ctxvc.cli.commands.help import PACKAGE
 from ctxvc.cli.main import cli
 from ctxvc.cli.registry import COMMANDS, SECTIONS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _MADE = "<!-- Made by `python docs/reference.py`; a test fails if this page is stale. -->"
+
+
+def _topic(name: str) -> str:
+    """The text of a topic of `ctxvc help`, without its title."""
+    return (PACKAGE / "help" / f"{name}.md").read_text(encoding="utf-8").partition("\n\n")[2].rstrip("\n")
+
+
+def _section(name: str, title: str) -> str:
+    return f"## {title}\n\n{_topic(name)}\n"
+
 
 _CLI = f"""\
 {_MADE}
@@ -29,49 +40,10 @@ _CLI = f"""\
 tab-separated, uncut, and the same on any day; on a terminal it is aligned, coloured, paged, and shows ages. `--json`
 answers with one JSON object: [json.md](json.md).
 
-## Names
-
-| what | means |
-| --- | --- |
-| `HEAD`, `@` | the scope as it is now, with what is acknowledged and not committed yet |
-| `main` | another scope of the session, as it is now |
-| `SESSION/SCOPE` | a scope of another session |
-| `step:12` | the end of that step |
-| `3fa9c1d2` | a commit: at least four digits of its id |
-| `REV~3` | three commits before |
-| `B17`, `G3` | a block, a group: in this scope, else the session's only one of that number |
-| `B17@3fa9c1` | a handle: the block with that checksum |
-| `SCOPE:B17`, `SESSION/SCOPE:B17` | a block elsewhere |
-| `B18-1.png` | an image or document in a result; `B18-1.txt` the whole of one that the model saw cut |
-| `toolu_01AbC` | the id of a call: its result, whole where the model saw it cut; also `SCOPE:ID`, `SESSION/SCOPE:ID` |
-
-## Exit codes
-
-| code | means |
-| --- | --- |
-| 0 | done |
-| 1 | refused or failed, with a reason and mostly a hint on stderr |
-| 2 | wrong usage, or a name that cannot be used |
-| 3 | the store is damaged |
-| 4 | another writer was there first |
-| 130 | interrupted |
-| 141 | what read the answer closed the pipe, as in `ctxvc log \\| head -1` |
-
-With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` on stderr ([schema](schema/error.json)).
-
-## Environment
-
-| variable | means |
-| --- | --- |
-| `CTXVC_STORE` | path of the store; `-C` comes first |
-| `NO_COLOR`, `FORCE_COLOR`, `CLICOLOR_FORCE`, `TERM=dumb` | as everywhere; `--color` comes first |
-| `CTXVC_PAGER`, `GIT_PAGER`, `PAGER` | the pager, the first that is set; `cat` or nothing for none |
-| `LESS` | options for `less`; `FRX` unless set |
-| `COLUMNS` | width of the terminal |
-
-Without `-C` and `CTXVC_STORE` the store is the nearest `.ctxvc` upwards from the working folder, and that of the main
-worktree in a linked one.
-
+{_section("revisions", "Names")}
+{_section("exit-codes", "Exit codes")}
+{_section("environment", "Environment")}
+{_section("config", "Configuration")}
 ## Global options
 
 Before or after the command's name.
@@ -81,16 +53,12 @@ _JSON = f"""\
 {_MADE}
 # The answers of `--json`
 
-Each answer is one JSON object on one line of stdout. Its `schema` names a
-[JSON Schema](https://json-schema.org/draft/2020-12) in [`schema/`](schema). The schemas are made from the code, and the
-tests validate an answer of every kind against its schema.
+{_topic("json")}
 
-- Every field is always present, except in a ledger's `row`; what does not apply is empty, 0 or null.
-- New fields may come at any time: ignore those that you do not know, as the schemas do.
-- The number behind the slash grows when a field is removed or changes its meaning.
-- Times are ISO 8601 in UTC, sizes are bytes, ids are whole.
-- `log --jsonl` prints one [log item](schema/log-item.json) a line, oldest first.
-- An error is [an object](schema/error.json) on stderr; the [exit codes](cli.md#exit-codes) stay the same.
+Each `schema` names a [JSON Schema](https://json-schema.org/draft/2020-12) in [`schema/`](schema). The schemas are
+made from the code, and the tests validate an answer of every kind against its schema. An error has
+[one](schema/error.json), too; the [exit codes](cli.md#exit-codes) stay the same. `log --jsonl` prints one
+[log item](schema/log-item.json) a line, oldest first.
 
 The schemas, with the command if the name is another:
 """

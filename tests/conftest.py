@@ -63,6 +63,10 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (folder / str(number) for number in count())
 
 
+#: What whoever runs the tests may have set.
+_WISHES = ("CTXVC_STORE", "CTXVC_CONFIG", "CTXVC_POLICY", "CTXVC_BUDGET", "NO_COLOR", "FORCE_COLOR")
+
+
 @pytest.fixture(autouse=True)
 def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the settings, recordings or stores of whoever runs it."""
@@ -70,7 +74,7 @@ def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     for name in list(os.environ):
-        if name.startswith(("GIT_", "CLAUDE_", "CODEX_")) or name in ("CTXVC_STORE", "NO_COLOR", "FORCE_COLOR"):
+        if name.startswith(("GIT_", "CLAUDE_", "CODEX_")) or name in _WISHES:
             monkeypatch.delenv(name)
 
 

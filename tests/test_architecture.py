@@ -53,14 +53,20 @@ LAYERS: dict[str, frozenset[str]] = {
 
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
-    *("display", "patterns", "variables", "ledger", "prompt", "recording", "view", "secrets", "plan"),
+    *("display", "patterns", "variables", "suggestion", "ledger", "prompt", "recording", "view", "secrets", "plan"),
     *("scope", "policy", "engine"),
 )
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
     *("timestamp", "files", "format", "contained", "identity"),
-    *("git.config_parser", "git.allowlist", "trust", "git"),  # the program starts git with what a person trusts
+    *(
+        "git.config_parser",
+        "git.allowlist",
+        "trust",
+        "project_trust",
+        "git",
+    ),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("recovered_files", "code_history"),
     *("commit_reader", "log.journal"),

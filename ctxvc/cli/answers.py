@@ -103,7 +103,7 @@ class ActedGroup(Item, frozen=True, kw_only=True):
 class TrustSetting(Item, frozen=True, kw_only=True):
     """A setting of a store that not every store may have."""
 
-    file: Annotated[str, described("the file that has it, as a path in the store")]
+    file: Annotated[str, described("the file that has it, as a path in the store; or the project's `ctxvc.toml`")]
     key: str
     value: str
     acceptable: Annotated[bool, described("whether a person may accept it")]
@@ -112,8 +112,8 @@ class TrustSetting(Item, frozen=True, kw_only=True):
 class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
     """`trust`, `trust --revoke`"""
 
-    store: Annotated[str, described("path of the store")]
-    accepted: Annotated[bool, described("whether all that it sets counts now")]
+    store: Annotated[str, described("path of the store; empty where there is none")]
+    accepted: Annotated[bool, described("whether all that it and the project's `ctxvc.toml` set counts now")]
     changed: Annotated[bool, described("whether that is so, or not so any more, by this command")]
     items: list[TrustSetting]
 
@@ -127,7 +127,15 @@ class TrustedStore(Item, frozen=True, kw_only=True):
     items: list[TrustSetting]
 
 
+class TrustedFile(Item, frozen=True, kw_only=True):
+    """A project's own settings that are accepted."""
+
+    file: Annotated[str, described("the `ctxvc.toml`")]
+    time: Annotated[str, described("when it was accepted")]
+
+
 class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
     """`trust --list`"""
 
     items: list[TrustedStore]
+    projects: list[TrustedFile]

@@ -15,17 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ctxvc.cli import settings
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.registry import COMMANDS
+from ctxvc.cli.settings import Person, Setting
 from ctxvc.core import display, patterns
 from ctxvc.errors import CtxvcError, Damaged
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from ctxvc.core.ledger.ledger import Ledger
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
     from ctxvc.store.store import Store
+    from ctxvc.tokens.meter import Meter
 
 
 #: The variable that names the session.
@@ -44,13 +48,66 @@ class App:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     start: Path | None = None
     session: str = ""
-    color: str = "auto"
-    pager: bool = True
+    color: str = ""
+    pager: bool | None = None
     json: bool = False
+    #: False for what a host starts: nothing that a person has set may break it.
+    configured: bool = True
+    #: True for a command that reports by itself what is not obeyed.
+    surveying: bool = False
 
     @cached_property
     def output(self) -> Output:
-        return Output(json=self.json, color=self.color, pager=self.pager, env=self.env)
+        pager = self.setting("pager")
+        return Output(
+            json=self.json,
+            color=self.color,
+            pager=self.pager if self.pager is not None else not (pager and pager.value == ""),
+            env=self.env,
+            preferred_color=color.value if (color := self.setting("color")) else "auto",
+            preferred_pager=pager.value if pager else "",
+        )
+
+    # --- settings
+
+    @cached_property
+    def person(self) -> Person:
+        """What is in the person's file. Raises: BadSettings."""
+        return settings.person(self.env, COMMANDS) if self.configured else Person()
+
+    @cached_property
+    def project_file(self) -> Path:
+        """Where the project's own settings are, or would be."""
+        from ctxvc.store.locate import project_root
+
+        return project_root(self.folder) / settings.PROJECT_FILE
+
+    @cached_property
+    def project_settings(self) -> Mapping[str, Any]:
+        """What a project's own file sets, if the person accepted it. Raises: BadSettings, CtxvcError."""
+        data = settings.project_content(self.project_file.parent) if self.configured else None
+        if data is None:
+            return {}
+        from ctxvc.store import project_trust
+
+        if project_trust.is_accepted(self.project_file, data):
+            return settings.project(self.project_file, data)
+        if not self.surveying:
+            self.output.note(f"{safe(str(self.project_file))} is not obeyed: `ctxvc trust` shows and accepts it")
+        return {}
+
+    def setting(self, name: str) -> Setting | None:
+        """What is set for a name, but for options; None for nothing. Raises: BadSettings, CtxvcError."""
+        if (variable := settings.VARIABLES.get(name, "")) and self.env.get(variable):
+            return Setting(settings.from_variable(name, variable, self.env[variable]), variable)
+        own = self.person.project(self.folder.resolve()) if self.person.projects else {}
+        if name in own:
+            return Setting(own[name], f"{self.person.path}, the project's table")
+        if name in settings.OF_PROJECTS and name in self.project_settings:
+            return Setting(self.project_settings[name], str(self.project_file))
+        if name in self.person.defaults:
+            return Setting(self.person.defaults[name], str(self.person.path))
+        return None
 
     @property
     def folder(self) -> Path:
@@ -105,6 +162,16 @@ class App:
             with Session(stored, actor=actor) as session:
                 yield session
 
+    def meter(self, store: Store, ledger: Ledger) -> Meter:
+        """Counts a session's tokens, with a bar where that takes a while: the first time after an import."""
+        from ctxvc.cli.progress import Progress
+        from ctxvc.tokens.meter import Meter
+
+        bar = click.get_current_context().with_resource(
+            Progress("counting tokens", format=lambda number: f"{number:,} blocks")
+        )
+        return Meter(store, ledger.meta.tokenizer, bar.reach)
+
     def session_name(self, store: Store) -> str:
         """The full name of the session that `--session` or CTXVC_SESSION names; empty where neither does.
 
@@ -158,7 +225,8 @@ class Command(click.Command):
     def __init__(self, name: str, *, example: str, help: str | None = None, **extra: Any) -> None:
         super().__init__(name, help=f"{COMMANDS[name]}\n\n{inspect.cleandoc(help or '')}".rstrip(), **extra)
         self.example = example
-        self.params += global_options(hidden=True)
+        own = {name for param in self.params for name in param.opts}
+        self.params += [param for param in global_options(hidden=True) if not own.intersection(param.opts)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"Example: {self.example}\n\n")
@@ -181,7 +249,7 @@ def json_option(function: _Function) -> _Function:
         default=None,
         expose_value=False,
         callback=_set,
-        help="Answer with one JSON object (docs/json.md).",
+        help="Answer with one JSON object (ctxvc help json).",
     )(function)
 
 
@@ -289,7 +357,7 @@ def raise_unreadable(errors: Sequence[Damaged]) -> None:
 
 def write(app: App, target: Path | None, data: bytes) -> None:
     """Writes `data` to a file, whose old content survives a failure; to the output if no file is named."""
-    if target is None:
+    if target is None or target == Path("-"):
         app.output.raw(data)
         return
     path = app.path(target)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ctxvc.cli import answers
 from ctxvc.cli.dashboard import label_of
-from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, iso
+from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.diff import BlockChange, StubChange, difference
 from ctxvc.store.address import Resolved
@@ -66,16 +66,16 @@ def change_table(items: Iterable[answers.Change]) -> Table:
             Column("move"),
             Column("ID"),
             Column("~tokens", right=True),
-            Column("type"),
+            Column("type", rank=1),
             Column("was"),
             Column("now", least=12),
-            Column("label", least=12),
+            Column("label", least=24),
         ],
         rows=[
             [
                 Styled(*_MARKS[item.move]),
                 item.id,
-                item.tokens,
+                Tokens(item.tokens),
                 item.type,
                 item.was,
                 " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
@@ -125,8 +125,8 @@ COMMIT_COLUMNS = (
     Column("commit"),
     Column("step", right=True),
     Column("time"),
-    Column("actor"),
-    Column("subject", least=20),
+    Column("actor", least=8),
+    Column("subject", least=24),
 )
 
 
@@ -134,7 +134,7 @@ def commit_cells(item: answers.LogItem | None) -> list[Cell]:
     """The cells of a commit under `COMMIT_COLUMNS`; None is a change that is not committed yet."""
     if item is None:
         return ["", None, "", "", "not committed yet"]
-    return [item.commit[:SHORT], item.step, Timestamp(item.time), item.actor, item.subject]
+    return [Styled(item.commit[:SHORT], "yellow"), item.step, Timestamp(item.time), item.actor, item.subject]
 
 
 def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:

@@ -7,7 +7,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.cli.output import Cell, Column, Output, Styled, Table, Timestamp, counted, in_short, iso
+from ctxvc.cli.output import (
+    STATE_COLORS,
+    Cell,
+    Column,
+    Output,
+    Styled,
+    Table,
+    Timestamp,
+    Tokens,
+    counted,
+    in_short,
+    iso,
+)
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Row, Source
@@ -26,11 +38,11 @@ COLUMNS = (
     Column("~tokens", right=True),
     Column("age", right=True),
     Column("type"),
-    Column("level", right=True),
-    Column("parent"),
+    Column("level", right=True, rank=3),
+    Column("parent", rank=2),
     Column("status", least=12),
-    Column("reads", right=True),
-    Column("label", least=12),
+    Column("reads", right=True, rank=1),
+    Column("label", least=32),
 )
 
 #: What tells the window (`tokens.meter.WindowOrigin`), in words.
@@ -150,10 +162,20 @@ def label_of(row: Row, snapshot: Snapshot) -> str:
     return caption.of_row(row, snapshot.ledger, body_of)
 
 
-def columns_of(line: Line) -> list[str | int | None]:
+def columns_of(line: Line) -> list[Cell]:
     """The cells of a dashboard line."""
     status = f"{line.status} by {line.removed_by}" if line.removed_by else line.status
-    return [line.id, line.tokens, f"{line.age}r", line.type, line.level, line.parent, status, line.reads, line.label]
+    return [
+        line.id,
+        Tokens(line.tokens),
+        f"{line.age}r",
+        line.type,
+        line.level,
+        line.parent,
+        Styled(status, STATE_COLORS[line.status]) if line.status in STATE_COLORS else status,
+        line.reads,
+        line.label,
+    ]
 
 
 def window_facts(output: Output, window: Occupancy, source: Source | None) -> list[tuple[str, Cell]]:

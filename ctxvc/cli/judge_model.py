@@ -264,9 +264,9 @@ def _rounded(value: float | None) -> float | None:
 
 def _judged_table(items: Sequence[JudgedItem]) -> Table:
     columns = (
-        *(Column("judged", least=14), Column("budget", right=True), Column("plans", right=True)),
-        *(Column("prune", right=True), Column("no impact"), Column("by strings", right=True)),
-        *(Column("kappa", right=True), Column("score", right=True)),
+        *(Column("judged", least=14), Column("budget", right=True), Column("plans", right=True, rank=1)),
+        *(Column("prune", right=True), Column("no impact"), Column("by strings", right=True, rank=4)),
+        *(Column("kappa", right=True, rank=3), Column("score", right=True, rank=2)),
         *(Column("uncertain", right=True), Column("unusable", right=True)),
     )
     rows = [

@@ -14,6 +14,7 @@ import click
 from ctxvc import __version__
 from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
+from ctxvc.cli.output import to_stderr
 from ctxvc.cli.registry import COMMANDS, LazyGroup
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.errors import CtxvcError
@@ -21,6 +22,10 @@ from ctxvc.errors import CtxvcError
 INTERRUPTED = 130
 #: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
 CLOSED_PIPE = 141
+
+
+#: What a host or a shell starts, and what tells how to write the file: no file of settings may break it.
+_UNCONFIGURED = frozenset({"hook", "mcp", "completion", "help"})
 
 
 class Failure(NamedTuple):
@@ -39,6 +44,16 @@ class Root(LazyGroup):
         formatter.write("Example: ctxvc import && ctxvc log\n\n")
         super().format_help(ctx, formatter)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As ever; an alias of the person's is what it stands for."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
+            aliases = ctx.ensure_object(App).person.aliases
+            if args[0] in aliases:
+                args = [*aliases[args[0]], *args[1:]]
+        return super().resolve_command(ctx, args)
+
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         extra.pop("prog_name", None)  # it is always the same
@@ -52,6 +67,8 @@ class Root(LazyGroup):
             from click.shell_completion import shell_complete
 
             return shell_complete(self, {}, "ctxvc", COMPLETE, instruction)
+        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        extra.setdefault("obj", App(configured=not {"-h", "--help"}.intersection(options)))
         try:
             with self.make_context("ctxvc", arguments, **extra) as ctx:
                 self.invoke(ctx)
@@ -129,9 +146,9 @@ def _print_failure(failure: Failure, *, as_json: bool) -> None:
         error = {"code": failure.code, "message": failure.message, "hint": failure.hint}
         click.echo(json.dumps({"error": error}), err=True)
         return
-    click.echo(f"ctxvc: {visible_controls(failure.message)}", err=True)
+    to_stderr(f"ctxvc: {visible_controls(failure.message)}")
     if failure.hint:
-        click.echo(f"hint: {visible_controls(failure.hint)}", err=True)
+        to_stderr(f"hint: {visible_controls(failure.hint)}")
 
 
 def _asks_json(arguments: Sequence[str]) -> bool:
@@ -163,8 +180,13 @@ def cli(ctx: click.Context) -> None:
     An agent's conversation lives in a git store: every block a blob, every step a commit.
     """
     app = ctx.ensure_object(App)
+    if ctx.invoked_subcommand in _UNCONFIGURED:
+        app.configured = False
     if ctx.invoked_subcommand is None:
+        app.configured = False
         app.output.say(ctx.get_help())
+    else:
+        _ = app.person  # what is wrong in the file is said before anything is done
 
 
 def run() -> None:

@@ -42,34 +42,49 @@ class Timestamp(NamedTuple):
     time: str
 
 
+class Tokens(NamedTuple):
+    """A number of tokens: `2.3k` to people, exact in a pipe; a change has its sign."""
+
+    number: int
+    signed: bool = False
+
+
 class Guess(NamedTuple):
-    """An estimated number, shown with a `~` before it."""
+    """An estimated number of tokens, shown with a `~` before it."""
 
     number: int
 
 
 class Share(NamedTuple):
-    """A part of a whole: `12.3 %` to people, `0.1230` in a pipe."""
+    """A part of a whole: `12 %` to people, `12.3 %` in a pipe."""
 
     fraction: float
 
 
 class Styled(NamedTuple):
-    """Text in a colour, if there are colours."""
+    """A cell in a colour, if there are colours."""
 
-    text: str
+    text: str | Tokens
     color: str
 
 
-Cell = str | int | Size | Timestamp | Share | Guess | Styled | None
+#: What a state of a block is coloured by: what leaves it alone, what shows it in part, what took it out for good.
+STATE_COLORS = {"pinned": "cyan", "masked": "yellow", "blocked": "yellow", "deleted": "red"}
+
+
+Cell = str | int | Size | Timestamp | Share | Tokens | Guess | Styled | None
 
 
 class Column(NamedTuple):
-    """A column. One with a `least` width is narrowed down to it if the terminal has no room."""
+    """A column. One with a `least` width is narrowed down to it if the terminal has no room.
+
+    One with a `rank` is then left out, that of the highest rank first.
+    """
 
     name: str
     right: bool = False
     least: int = 0
+    rank: int = 0
 
 
 class Table(NamedTuple):
@@ -83,18 +98,22 @@ class Table(NamedTuple):
 class Output:
     """The streams of a command: data goes to stdout, everything else to stderr."""
 
-    def __init__(self, *, json: bool, color: str, pager: bool, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, json: bool, color: str, pager: bool, env: Mapping[str, str],
+        preferred_color: str = "auto", preferred_pager: str = "",
+    ) -> None:  # fmt: skip
         self.json = json
         self.terminal = sys.stdout.isatty()
-        self.colors = _colors(color, env, terminal=self.terminal)
+        self.colors = _colors(color, env, preferred_color, terminal=self.terminal)
         self._env = env
+        self._preferred_pager = preferred_pager
         self._pager = pager and self.terminal
         self._now = time.time()
 
     @property
     def width(self) -> int:
         """Characters a line of the terminal holds."""
-        return shutil.get_terminal_size((100, 24)).columns
+        return terminal_width()
 
     def style(self, text: str, **style: bool | str) -> str:
         """`text`, styled if colours are on."""
@@ -105,16 +124,31 @@ class Output:
         sys.stdout.write(encode(value) + "\n")
 
     def say(self, text: str) -> None:
-        """Prints a line at once, not through the pager."""
-        click.echo(text)
+        """Prints a sentence at once, not through the pager."""
+        click.echo("\n".join(self.wrapped(text)))
+
+    def wrapped(self, text: str) -> Iterator[str]:
+        """The lines of a sentence: on a terminal, as many as it takes; in a pipe, one."""
+        if not self.terminal or len(text) <= self.width:
+            yield text
+            return
+        from ctxvc.cli.table import breadth, wrapped
+
+        for line in text.split("\n"):
+            bare = click.unstyle(line)
+            yield from iter([line]) if breadth(bare) <= self.width else wrapped(bare, self.width)
 
     def lines(self, lines: Iterable[str]) -> None:
         """Prints lines, through the pager on a terminal."""
-        command = _pager(self._env) if self._pager else ""
+        command = _pager(self._env, self._preferred_pager) if self._pager else ""
         if command:
             _page(command, lines, self._env)
         else:
             sys.stdout.writelines(f"{line}\n" for line in lines)
+
+    def prose(self, lines: Iterable[str]) -> None:
+        """Prints lines as `lines` does; on a terminal those that are too long for it are broken at spaces."""
+        self.lines(piece for line in lines for piece in self.wrapped(line))
 
     def raw(self, data: bytes) -> None:
         """Writes exactly these bytes."""
@@ -125,7 +159,7 @@ class Output:
     def note(self, text: str) -> None:
         """Prints a remark to stderr, after everything printed so far."""
         sys.stdout.flush()
-        click.echo(text, err=True)
+        to_stderr(text)
 
     def table(self, table: Table) -> None:
         self.lines(self.table_lines(table))
@@ -143,19 +177,41 @@ class Output:
         """The lines of names and values, one pair a line."""
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
-            text = self.style(self.cell(value), fg=value.color) if isinstance(value, Styled) else self.cell(value)
-            yield f"{self.style(f'{name:<{width}}', dim=True)}  {text}" if self.terminal else f"{name}\t{text}"
+            if not self.terminal:
+                text = self.cell(value)
+                yield f"{name}\t{self.style(text, fg=value.color) if isinstance(value, Styled) else text}"
+                continue
+            title = f"{name:<{width}}"
+            for line in self.value_lines(self.cell(value), width + 2):
+                text = self.style(line, fg=value.color) if isinstance(value, Styled) else line
+                yield f"{self.style(title, dim=True)}  {text}".rstrip()
+                title = " " * width
+
+    def value_lines(self, text: str, margin: int) -> Iterator[str]:
+        """The lines of a value that begins at the column `margin`."""
+        room = max(self.width - margin, 20)
+        if len(text) * 2 <= room:  # whatever its characters, it fits
+            return iter([text])
+        from ctxvc.cli.table import breadth, wrapped
+
+        return iter([text]) if breadth(text) <= room else wrapped(text, room)
 
     def cell(self, cell: Cell) -> str:
         """The text of a cell, for a terminal or a pipe."""
         return _for_people(cell, self._now) if self.terminal else plain(cell)
 
+    def tokens(self, number: int) -> str:
+        """A number of tokens in a sentence: `2.3k` on a terminal, exact in a pipe."""
+        return display.human_tokens(number) if self.terminal else f"{number:,}"
+
     def _aligned(self, table: Table) -> Iterator[str]:
-        from ctxvc.cli.table import aligned
+        from ctxvc.cli.table import HEADER, REMARK, aligned
 
         def style(row: int, column: int, text: str) -> str:
-            if row < 0:
+            if row == HEADER:
                 return self.style(text, bold=True)
+            if row == REMARK:
+                return self.style(text, dim=True)
             cell = table.rows[row][column]
             if isinstance(cell, Styled):
                 return self.style(text, fg=cell.color)
@@ -167,8 +223,24 @@ class Output:
             width=self.width,
             right=[column.right for column in table.columns],
             least=[column.least for column in table.columns],
+            rank=[column.rank for column in table.columns],
             style=style,
         )
+
+
+def to_stderr(text: str) -> None:
+    """Prints to stderr, in lines that fit where it is a terminal."""
+    if sys.stderr.isatty():
+        from ctxvc.cli.table import wrapped
+
+        width = terminal_width()
+        text = "\n".join(piece for line in text.split("\n") for piece in wrapped(line, width))
+    click.echo(text, err=True)
+
+
+def terminal_width() -> int:
+    """Characters a line of the terminal holds."""
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def encode(value: msgspec.Struct) -> str:
@@ -239,7 +311,9 @@ def plain(cell: Cell) -> str:
         case Size():
             return str(cell.bytes)
         case Share():
-            return f"{cell.fraction:.4f}"
+            return f"{cell.fraction * 100:.1f} %"
+        case Tokens():
+            return f"{cell.number:+}" if cell.signed and cell.number else str(cell.number)
         case Guess():
             return f"~{cell.number}"
         case Styled():
@@ -266,12 +340,26 @@ def _for_people(cell: Cell, now: float) -> str:
         case Size():
             return display.human_bytes(cell.bytes)
         case Share():
-            return f"{cell.fraction * 100:.1f} %"
+            return _percent(cell.fraction)
+        case Tokens():
+            return _change(cell.number) if cell.signed else display.human_tokens(cell.number)
         case Guess():
-            return f"~{cell.number:,}"
+            return f"~{display.human_tokens(cell.number)}"
+        case Styled():
+            return _for_people(cell.text, now)
         case int():
             return f"{cell:,}"
     return plain(cell)
+
+
+def _percent(fraction: float) -> str:
+    """`65 %`; what is less than one, but something, as that."""
+    return "<1 %" if 0 < fraction < 0.005 else f"{fraction * 100:.0f} %"
+
+
+def _change(number: int) -> str:
+    """`+2.3k`, `−98k`, `0`"""
+    return f"{'−' if number < 0 else '+'}{display.human_tokens(abs(number))}" if number else "0"
 
 
 def ago(moment: str, now: float) -> str:
@@ -286,22 +374,25 @@ def ago(moment: str, now: float) -> str:
     return f"{age} s ago"
 
 
-def _colors(choice: str, env: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether to colour: the option decides, then the environment, then the terminal."""
-    if choice != "auto":
+def _colors(choice: str, env: Mapping[str, str], preferred: str, *, terminal: bool) -> bool:
+    """Whether to colour: the option decides, then the environment, then what the person set, then the terminal."""
+    if choice in ("always", "never"):
         return choice == "always"
     if env.get("NO_COLOR"):
         return False
     if any(env.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
         return True
+    if preferred != "auto" and not choice:
+        return preferred == "always"
     return terminal and env.get("TERM") != "dumb"
 
 
-def _pager(env: Mapping[str, str]) -> str:
-    """The pager's command; empty for none."""
-    for name in ("CTXVC_PAGER", "GIT_PAGER", "PAGER"):
-        if name in env:
-            return "" if env[name].strip() == "cat" else env[name].strip()
+def _pager(env: Mapping[str, str], preferred: str) -> str:
+    """The pager's command; empty for none. What the person set comes before PAGER, which is for any program."""
+    candidates = (env.get("CTXVC_PAGER"), env.get("GIT_PAGER"), preferred or None, env.get("PAGER"))
+    for command in candidates:
+        if command is not None:
+            return "" if command.strip() == "cat" else command.strip()
     return "less" if shutil.which("less") else ""
 
 

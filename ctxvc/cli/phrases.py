@@ -97,7 +97,8 @@ COMMAND_LINE: dict[str, str] = {
     "purge-search": "`ctxvc grep` searches what is recorded",
     "purge-block": "give an address such as B17, or --text",
     "purge-name": "a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)",
-    "purge-secrets": "`ctxvc purge --secrets` erases them; docs/secrets.md says how to allow what is none",
+    "purge-secrets": "`ctxvc purge --secrets` erases them; `ctxvc help secrets` says how to allow what is none",
+    "purge-looked-for": "`ctxvc help secrets` says what is looked for",
     "purge-none": "`ctxvc purge --help`",
     "purge-begun": "`ctxvc purge --finish --yes`",
     "purge-waits": (

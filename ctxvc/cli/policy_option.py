@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ctxvc.cli import standard_input
 from ctxvc.cli.app import App
-from ctxvc.errors import BadInput
+from ctxvc.cli.output import safe
+from ctxvc.cli.settings import Setting
+from ctxvc.errors import BadInput, BadSettings
 
 if TYPE_CHECKING:
     from ctxvc.agent.model import Model, Scripted
@@ -30,7 +33,7 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     model = click.option("--planner", "--model", "model", metavar="MODEL", default="",
                          help="Ask this model for a plan or a summary; it is recorded (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
-                          help="Play the model's answers from a JSON file; no model is asked.")  # fmt: skip
+                          help="Play the model's answers from a JSON file (-: stdin); no model is asked.")  # fmt: skip
     return model(script(command))
 
 
@@ -104,7 +107,7 @@ def _scripted(app: App, script: Path) -> Scripted:
     from ctxvc.agent.model import Scripted
 
     try:
-        return Scripted.read(app.path(script).read_bytes())
+        return Scripted.read(standard_input.content_of(script, app.path))
     except OSError as error:
         raise BadInput(
             f"cannot read {script}: {error.strerror or error}",
@@ -121,6 +124,33 @@ def parsed(spec: str, folder: Path) -> Policy:
     from ctxvc.policies import parse
 
     return parse(spec, load=lambda path, name: _loaded(folder / path, name))
+
+
+def usual(app: App, session_policy: str = "") -> Policy:
+    """The policy where no option names one: the session's own, else what is set, else `default`.
+
+    The files that are set to be protected are, as far as the policy protects any. Raises: BadInput.
+    """
+    setting = app.setting("policy")
+    try:
+        policy = parsed(session_policy or (setting.value if setting else "default"), app.folder)
+    except BadInput as error:
+        if session_policy or setting is None:
+            raise
+        raise BadSettings(f"{setting.origin}: policy: {error}", hint=error.advice) from error
+    files = app.setting("protect")
+    return protected(app, policy, files) if files and not session_policy else policy
+
+
+def protected(app: App, policy: Policy, files: Setting) -> Policy:
+    """The policy with the files protected that are set to be, or as it is if it protects none."""
+    from ctxvc.policies import protecting
+
+    try:
+        return protecting(policy, files.value)
+    except BadInput as error:
+        app.output.note(f"{error}: `protect` of {safe(files.origin)} does nothing here")
+        return policy
 
 
 def _loaded(path: Path, name: str) -> type[Policy]:

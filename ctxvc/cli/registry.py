@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import keyword
 from importlib import import_module
 
 import click
+
+from ctxvc.core.suggestion import meant
 
 #: Title → command → the first sentence of its help, which is written nowhere else.
 SECTIONS: dict[str, dict[str, str]] = {
@@ -71,9 +72,37 @@ SECTIONS: dict[str, dict[str, str]] = {
         "trust": "Accept the git settings of a store that came from elsewhere.",
         "doctor": "Look for what is wrong, and say what mends it.",
         "completion": "Print the script that completes commands in a shell.",
+        "help": "Explain a topic or a command, without a network.",
     },
 }
 COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
+
+#: Topic → what `ctxvc help TOPIC` is about.
+TOPICS = {
+    "revisions": "how commits, blocks and sessions are named",
+    "budgets": "windows, budgets and the thresholds below them",
+    "policies": "what leaves the prompt, and who decides",
+    "choose-a-policy": "which policy and which budget, by your own sessions",
+    "dashboard": "the columns of `status`",
+    "config": "your configuration file, and a project's",
+    "environment": "the variables that are read",
+    "exit-codes": "what each exit code means",
+    "json": "the answers of --json",
+    "secrets": "what is looked for, and what becomes of it",
+    "run-safely": "what an agent's commands may see and do",
+    "connect-over-mcp": "the configuration of an MCP client",
+    "glossary": "the words, each in one meaning",
+}
+#: The topics that are pages of the documents: their places in `docs`. In a wheel they are with the other topics.
+PAGES = {
+    "policies": "policies.md",
+    "choose-a-policy": "how-to/choose-a-policy.md",
+    "dashboard": "dashboard.md",
+    "secrets": "secrets.md",
+    "run-safely": "how-to/run-safely.md",
+    "connect-over-mcp": "how-to/connect-over-mcp.md",
+    "glossary": "glossary.md",
+}
 
 
 class LazyGroup(click.Group):
@@ -95,15 +124,15 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=3)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"there is no command {name[:40]!r}{meant}", ctx)
+            raise click.UsageError(f"there is no command {name[:40]!r}{meant(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
+        with formatter.section("Topics (ctxvc help TOPIC)"):
+            formatter.write_dl(list(TOPICS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem

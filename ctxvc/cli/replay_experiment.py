@@ -11,6 +11,7 @@ import click
 from ctxvc.cli.app import App
 from ctxvc.cli.judge_model import asker
 from ctxvc.cli.output import safe
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound
 
 EXPERIMENT = "experiment"
@@ -36,7 +37,9 @@ def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: P
         return
     name, *files = arguments
     if name not in EXPERIMENTS:
-        raise BadInput(f"no experiment {name[:40]!r}", hint=f"there are: {', '.join(EXPERIMENTS)}")
+        raise BadInput(
+            f"no experiment {name[:40]!r}{meant(name, EXPERIMENTS)}", hint=f"there are: {', '.join(EXPERIMENTS)}"
+        )
     own = EXPERIMENTS[name]
     options: dict[str, Any] = {"model": model, "out": out}
     if wrong := [f"--{option}" for option, value in options.items() if value and option not in own.options]:

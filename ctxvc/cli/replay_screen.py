@@ -26,7 +26,7 @@ breaks: of the cached prefix, in 100 calls; unsent: calls without a prompt that 
 
 
 def show(output: Output, answer: Replay) -> None:
-    output.lines(chain(_lines(output, answer), judged_lines(output, answer.judged) if answer.judged else ()))
+    output.prose(chain(_lines(output, answer), judged_lines(output, answer.judged) if answer.judged else ()))
     if output.terminal and answer.items:
         output.note(f"\n{_LEGEND}")
     stand_ins = sorted({item.stand_in for item in answer.items if item.stand_in})
@@ -117,10 +117,10 @@ def _table(output: Output, items: Sequence[ReplayItem]) -> Table:
             Column("budget", right=True),
             Column("NT seen"),
             Column("AR seen"),
-            Column("of oracle"),
-            Column("routed", right=True),
+            Column("of oracle", rank=1),
+            Column("routed", right=True, rank=3),
             Column("cost", right=True),
-            Column("breaks", right=True),
+            Column("breaks", right=True, rank=2),
             Column("unsent", right=True),
         ],
         rows=[

@@ -11,6 +11,7 @@ from ctxvc.cli.output import Output, counted, iso
 from ctxvc.cli.table import breadth, cut
 from ctxvc.core import display
 from ctxvc.core.display import human_tokens
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 from ctxvc.inspection.story import BOOKKEEPING, Moment, Turn
 from ctxvc.store.revision import Snapshot
@@ -105,7 +106,9 @@ def formatted(template: str, moment: Moment) -> str:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise BadInput(f"--format has no field {match[0]}", hint=f"there are: {', '.join(FIELDS)}")
+            raise BadInput(
+                f"--format has no field {match[0]}{meant(match[1], FIELDS)}", hint=f"there are: {', '.join(FIELDS)}"
+            )
         return display.one_line(values[match[1]], _LONGEST)
 
     return _FIELD.sub(value, template.replace("\\t", "\t").replace("\\n", "\n"))

@@ -12,7 +12,7 @@ import click
 from ctxvc.cli import answers
 from ctxvc.cli.answers import ActedGroup, Answer, BlockId, Item, LeftOut, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, json_option
-from ctxvc.cli.output import Column, Output, Size, Table, safe
+from ctxvc.cli.output import Column, Output, Size, Table, Tokens, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
@@ -30,10 +30,10 @@ _ID = re.compile(r"[BG][1-9][0-9]*")
 _COLUMNS = (
     Column("ID"),
     Column("state"),
-    Column("level", right=True),
+    Column("level", right=True, rank=3),
     Column("~tokens", right=True),
-    Column("bytes", right=True),
-    Column("sha256"),
+    Column("bytes", right=True, rank=1),
+    Column("sha256", rank=2),
     Column("path", least=12),
 )
 
@@ -137,14 +137,14 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
             yield safe(group.stub)
     if answer.items:
         rows: list[list[Any]] = [
-            [item.id, item.state, item.level, item.tokens, Size(item.bytes), item.sha256[:12], item.path]
+            [item.id, item.state, item.level, Tokens(item.tokens), Size(item.bytes), item.sha256[:12], item.path]
             for item in answer.items
         ]
         yield from output.table_lines(Table(_COLUMNS, rows))
     if answer.items or answer.groups:
         freed = answer.tokens_before - answer.tokens_after
-        word = "freed" if freed >= 0 else "added"
-        yield f"{abs(freed):,} tokens {word}; the prompt is {answer.tokens_after:,} tokens now"
+        word, after = "freed" if freed >= 0 else "added", output.tokens(answer.tokens_after)
+        yield f"{output.tokens(abs(freed))} tokens {word}; the prompt is {after} tokens now"
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, BadName, Phrase
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
 def importer(format: str) -> Importer:
     """The importer of a format. Raises: BadName for an unknown one."""
     if format not in FORMATS:
-        raise BadName(f"unknown format {format[:40]!r}", hint=f"one of: auto, {', '.join(FORMATS)}")
+        raise BadName(
+            f"unknown format {format[:40]!r}{meant(format, FORMATS)}", hint=f"one of: auto, {', '.join(FORMATS)}"
+        )
     return cast("Importer", import_module(f"ctxvc.importers.{format.replace('-', '_')}"))
 
 

@@ -8,19 +8,24 @@ import msgspec
 
 from ctxvc.core import display as text
 from ctxvc.core.patterns import Match, Pattern, Slow, SlowLine
-from ctxvc.core.prompt.recover import around
+from ctxvc.core.prompt.recover import SHOWN, around
 from ctxvc.inspection.bodies import Place, StoredBody, searchable
 
 
 class Hit(msgspec.Struct, frozen=True):
     """A line that matches. `places` are all where the body stands; `text` is recorded, and bounded.
 
-    `line` counts from 1 in the body's text; in a JSON body, in the string that matches.
+    `line` counts from 1 in the body's text; in a JSON body, in the string that matches. `start` and `stop` are where
+    the match is in `text`; `before` and `after` are the lines around it, as many as were asked for.
     """
 
     places: list[Place]
     line: int
     text: str
+    start: int = 0
+    stop: int = 0
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 class Search:
@@ -31,11 +36,12 @@ class Search:
     they were.
     """
 
-    def __init__(self, bodies: Iterable[tuple[StoredBody, bytes]], pattern: Pattern) -> None:
+    def __init__(self, bodies: Iterable[tuple[StoredBody, bytes]], pattern: Pattern, context: int = 0) -> None:
         self.searched = self.skipped = 0
         self.slow: Slow | None = None
         self._bodies = bodies
         self._pattern = pattern
+        self._context = context
 
     @property
     def over(self) -> bool:
@@ -47,7 +53,7 @@ class Search:
             for stored, body in self._bodies:
                 self._pattern.patience()
                 try:
-                    yield from _hits(stored, body, self._pattern, needle)
+                    yield from _hits(stored, body, self._pattern, needle, self._context)
                     self.searched += 1
                 except SlowLine as error:
                     self.skipped += 1
@@ -56,12 +62,42 @@ class Search:
             self.slow = error
 
 
-def _hits(stored: StoredBody, body: bytes, pattern: Pattern, needle: bytes) -> Iterator[Hit]:
+def _hits(stored: StoredBody, body: bytes, pattern: Pattern, needle: bytes, context: int) -> Iterator[Hit]:
     """The lines of a body that match. Raises: Slow where the pattern takes too long."""
     if needle and needle not in body and b"\\" not in body:
         return  # no string of JSON differs from its bytes without a backslash
     for string, match in _first_matching(stored, body, pattern):
-        yield Hit(stored.places, match.line, around(string, match))
+        excerpt, start = around(string, match), match.start - match.begin
+        if match.end - match.begin > len(excerpt):  # a part of a long line
+            start = excerpt.find(string[match.start : match.stop])
+        stop = min(start + match.stop - match.start, len(excerpt))
+        before, after = _before(string, match.begin, context), _after(string, match.end, context)
+        yield Hit(stored.places, match.line, excerpt, max(start, 0), max(stop, 0), before, after)
+
+
+def _before(string: str, begin: int, count: int) -> tuple[str, ...]:
+    """The `count` lines before the one that begins there, each bounded."""
+    lines: list[str] = []
+    while begin > 0 and len(lines) < count:
+        end = begin - 1
+        begin = string.rfind("\n", 0, end) + 1
+        lines.append(_bounded(string, begin, end))
+    return tuple(reversed(lines))
+
+
+def _after(string: str, end: int, count: int) -> tuple[str, ...]:
+    """The `count` lines after the one that ends there, each bounded."""
+    lines: list[str] = []
+    while end < len(string) - 1 and len(lines) < count:
+        begin = end + 1
+        end = string.find("\n", begin)
+        end = len(string) if end < 0 else end
+        lines.append(_bounded(string, begin, end))
+    return tuple(lines)
+
+
+def _bounded(string: str, begin: int, end: int) -> str:
+    return string[begin:end] if end - begin <= SHOWN else f"{string[begin : begin + SHOWN]}…"
 
 
 def _first_matching(stored: StoredBody, body: bytes, pattern: Pattern) -> Iterator[tuple[str, Match]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from ctxvc.core.policy import Ask, Policy
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, Phrase
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
 from ctxvc.policies.composed import Composed, after, joined
@@ -128,7 +129,9 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         name, _, values = spec.partition(":")
         by_name = {shipped.name: shipped for shipped in POLICIES}
         if name not in by_name:
-            wrong = f"no policy {name[:40]!r}" if name else f"a policy without a name: {spec[:40]!r}"
+            wrong = (
+                f"no policy {name[:40]!r}{meant(name, by_name)}" if name else f"a policy without a name: {spec[:40]!r}"
+            )
             raise BadInput(wrong, hint=f"there are: {', '.join(by_name)}")
         kind = by_name[name]
     given_knobs = _given_values(kind, values)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import NODEFAULT
 
 from ctxvc.core.policy import Policy
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 
 #: More tokens, bytes, steps, calls or seconds than a session has.
@@ -81,7 +82,9 @@ def _given_values(kind: type[Policy], spec: str) -> dict[str, Any]:
             )
             more = f"; several words of one are separated by |, as in {several}=a|b" if several and not sign else ""
             raise BadInput(
-                f"{kind.name} has no knob {knob[:40]!r}" if sign else f"{word[:40]!r} is no KNOB=VALUE",
+                f"{kind.name} has no knob {knob[:40]!r}{meant(knob, usual)}"
+                if sign
+                else f"{word[:40]!r} is no KNOB=VALUE",
                 hint=f"it has: {', '.join(usual) or 'none'}{more}",
             )
         values[knob] = _unpacked(value, usual[knob])

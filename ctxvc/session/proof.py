@@ -42,8 +42,11 @@ def parse(trailer: str) -> Sent | None:
     return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
 
 
-def check_prompts(store: Store) -> tuple[int, list[Finding]]:
-    """Renders every prompt whose hash is recorded; gives their number, and a finding for each that differs."""
+def check_prompts(store: Store, progress: Callable[[int], None] = lambda _: None) -> tuple[int, list[Finding]]:
+    """Renders every prompt whose hash is recorded; gives their number, and a finding for each that differs.
+
+    `progress` is told how many are done.
+    """
     count = 0
     findings: list[Finding] = []
     seen: set[str] = set()
@@ -56,6 +59,7 @@ def check_prompts(store: Store) -> tuple[int, list[Finding]]:
                 seen.add(entry.commit)
                 if TRAILER in entry.trailers:
                     count += 1
+                    progress(count)
                     if fault := _fault(store, entry, newer):
                         findings.append(damage(fault, Where(session=session, scope=scope, commit=entry.commit)))
                 newer.append(entry.commit)

@@ -18,6 +18,7 @@ import pygit2
 from ctxvc.core.ledger import block as actions
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub as stubs
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
@@ -99,7 +100,8 @@ def checkout(
     scope = scope or store.current_scope(session)
     tip = store.tips(session).get(scope)
     if tip is None:
-        raise NotFound(f"no scope {session}/{scope}", hint=f"its scopes: {', '.join(sorted(store.tips(session)))}")
+        scopes = sorted(store.tips(session))
+        raise NotFound(f"no scope {session}/{scope}{meant(scope, scopes)}", hint=f"its scopes: {', '.join(scopes)}")
     folder = (folder or place(store, session, scope)).absolute()
     if _is_checkout(store, folder):
         if changes := person_changes(store, folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -74,7 +75,11 @@ def sizes(store: Store) -> Sizes:
     return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
 
 
-def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
+#: Told what is done now.
+Report = Callable[[str], None]
+
+
+def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: None) -> GcReport:
     """Packs everything into one pack; unreachable objects older than `grace` are deleted.
 
     Flushes complete steps first. Writers go on while it compresses, and wait only while packs are exchanged. Killed at
@@ -83,17 +88,21 @@ def gc(store: Store, *, grace: timedelta = GRACE) -> GcReport:
     """
     start = time.perf_counter()
     before = sizes(store)
+    report("committing complete steps")
     unreadable = flush(store)
     if _packs(store) != _marked(store):
+        report("packing")
         # Under the shared lock no other process mistakes our temporary files for a killed writer's.
         with locked(store._store_lock, shared=True) as lock:
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
+        report("exchanging packs")
         removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts the reachable objects now, copies them from the pack above, and only then deletes the other packs.
         _git(store, lock, *_REPACK, *repack_options, "-d")
+        report("removing what nothing reaches")
         _git(store, lock, "prune", f"--expire={expiry}")
         _git(store, lock, "pack-refs", "--all")
         contained.make_folder(store.path, "ctxvc/cache")

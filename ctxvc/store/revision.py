@@ -12,6 +12,7 @@ import pygit2
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
@@ -187,10 +188,16 @@ def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
     raise NotFound(f"no step {step} in {stored.name}/{stored.scope}")
 
 
+def _names(store: Store, stored: StoredSession) -> Iterator[str]:
+    """What a revision can be called, but for commits."""
+    yield from ("HEAD", *stored.scopes())
+    yield from (f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes)
+
+
 def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
     hint = Phrase("commits-and-scopes", session=stored.name, scopes=", ".join(stored.scopes()[:8]))
     if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
-        raise NotFound(f"no revision {prefix[:80]!r}", hint=hint)
+        raise NotFound(f"no revision {prefix[:80]!r}{meant(prefix, _names(store, stored))}", hint=hint)
     try:
         commit = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
     except KeyError:

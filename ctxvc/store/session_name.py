@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
+from ctxvc.core.suggestion import meant, similar
 from ctxvc.errors import NotFound, Phrase
 from ctxvc.store.store import Store
 
@@ -49,5 +49,5 @@ def resolve(store: Store, text: str) -> str:
         return fitting[0]
     if fitting:
         raise Ambiguous(text, [name for name in by_recency(store) if name in fitting])
-    near = ", ".join(difflib.get_close_matches(text, names, n=3) or names[:_MOST_NAMED]) or "none yet"
-    raise NotFound(f"no session {text[:60]!r} in {store.path}", hint=f"there are: {near}")
+    near = ", ".join(similar(text, names) or names[:_MOST_NAMED]) or "none yet"
+    raise NotFound(f"no session {text[:60]!r} in {store.path}{meant(text, names)}", hint=f"there are: {near}")

@@ -281,6 +281,10 @@ def _is_count(digest: object, count: object) -> bool:
     return isinstance(digest, bytes) and type(count) is int and 0 <= count < 1 << 40
 
 
+#: Told an amount, and of how many in all.
+Progress = Callable[[int, int], None]
+
+
 class Tokens:
     """The counts of a store's bodies and of the texts around them: each is counted once.
 
@@ -290,8 +294,10 @@ class Tokens:
     _AT_ONCE = 500  # bodies that are counted before their counts are kept
     _SHORT = 2_000  # characters of a text that is remembered whole; of a longer one, its digest
 
-    def __init__(self, tokenizer: Tokenizer, cache: Path | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, cache: Path | None = None, progress: Progress | None = None) -> None:
+        """`progress` is told how many of the bodies without a known count are counted."""
         self.tokenizer = tokenizer
+        self._progress = progress or (lambda _done, _total: None)
         self._cache = CountCache(cache) if cache else None
         self._known: dict[str, dict[bytes, int]] = {}
         self._unsaved: dict[str, dict[bytes, int]] = {}
@@ -336,11 +342,12 @@ class Tokens:
             counts.update(self._cache.get_many(name, unknown))
             unknown = [digest for digest in unknown if digest not in counts]
         unsaved = self._unsaved.setdefault(name, {})
-        for digest in unknown:
+        for number, digest in enumerate(unknown, 1):
             counts[digest] = unsaved[digest] = measure(loaders[digest]())
             if len(unsaved) >= self._AT_ONCE:
                 self.save()
                 unsaved = self._unsaved.setdefault(name, {})
+            self._progress(number, len(unknown))
         if not fresh:
             self.save()
         return {digest: counts[digest] for digest in loaders}

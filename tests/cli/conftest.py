@@ -71,13 +71,13 @@ def run() -> Run:
 
 @pytest.fixture
 def on_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `ctxvc` in this process; on a terminal of 120 columns, as far as it knows. No pager."""
+    """Runs `ctxvc` in this process; on a terminal of 120 columns, or `width`, as far as it knows. No pager."""
 
-    def on_screen(*words: str | Path, folder: Path | None = None) -> Result:
+    def on_screen(*words: str | Path, folder: Path | None = None, width: int = 120) -> Result:
         with monkeypatch.context() as patch:
             patch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
             patch.setenv("TERM", "xterm-256color")
-            patch.setenv("COLUMNS", "120")
+            patch.setenv("COLUMNS", str(width))
             patch.setenv("CTXVC_PAGER", "cat")
             return run(*words, folder=folder)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.cli.table import _ONE_CELL_EACH, _graphemes, aligned, breadth, cut
+from ctxvc.cli.table import _ONE_CELL_EACH, _graphemes, aligned, breadth, cut, wrapped
 
 HEADER = ["ID", "tokens", "reads", "label"]
 ROWS = [["B1", "12", "0", "a short one"], ["B200", "1,234", "0", "a label that is quite long, and longer still"]]
@@ -36,6 +36,52 @@ def test_a_column_of_zeros_makes_room_first() -> None:
 def test_then_what_may_be_cut_is_cut() -> None:
     assert drawn(34)[2] == "B200   1,234  a label that is qui…"
     assert drawn(5)[2] == "B200   1,234  a label…"
+
+
+def test_the_least_important_columns_are_left_out_and_named() -> None:
+    rows = [["B1", "12", "3", "a label that is quite long, and longer still"]]
+
+    def drawn(width: int) -> list[str]:
+        return list(
+            aligned(HEADER, rows, width=width, right=[False, True, True, False], least=[0, 0, 0, 20], rank=[0, 1, 2, 0])
+        )
+
+    assert drawn(39)[0] == "ID  tokens  reads  label"
+    assert drawn(38)[0] == "ID  tokens  label"
+    assert drawn(38)[-1] == "(no room for: reads)"
+    assert drawn(30)[0] == "ID  label"
+    assert drawn(30)[-1] == "(no room for: tokens, reads)"
+    assert drawn(80)[-1].endswith("still"), "where there is room, nothing is left out"
+
+
+def test_where_not_even_the_least_has_room_every_text_is_narrowed() -> None:
+    rows = [["a-long-identifier", "12", "3", "a label that is quite long"]]
+    lines = list(aligned(HEADER, rows, width=40, right=[False, True, True, False], least=[0, 0, 0, 24]))
+
+    assert max(map(breadth, lines)) <= 40
+    assert lines[1].split()[1:3] == ["12", "3"], "numbers stay whole"
+
+
+def test_of_a_long_text_both_ends_are_shown() -> None:
+    assert cut("Bash go test ./internal && go vet -v", 30) == "Bash go test ./internal && go…"
+    assert cut("a sentence of words, and the last of them", 30) == "a sentence of words,…t of them"
+    assert cut("20-02395c1048-0-and-more", 12) == "20-02395…ore"
+    assert cut("a sentence whose end is missing alread…", 30) == "a sentence whose end is missi…"
+
+
+def test_a_sentence_is_broken_at_spaces_and_a_path_is_not() -> None:
+    assert list(wrapped("one two three", 8)) == ["one two", "three"]
+    assert list(wrapped("  one two three", 9)) == ["  one two", "  three"]
+    assert list(wrapped("see /a/path/that/is/long now", 10)) == ["see", "/a/path/that/is/long", "now"]
+    assert list(wrapped("日本 日本", 5)) == ["日本", "日本"]
+
+
+@given(st.text("ab日 /", max_size=40), st.integers(4, 20))
+def test_no_word_is_lost_where_a_sentence_is_broken(text: str, width: int) -> None:
+    lines = list(wrapped(text, width))
+
+    assert " ".join(lines).split() == text.split()
+    assert all(breadth(line) <= width or len(line.split()) == 1 for line in lines)
 
 
 def test_no_rows_leave_the_header() -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
+from ctxvc.cli.table import breadth
 from tests.cli.conftest import COLOUR, STEERING, Run
 from tests.making.project import HOSTILE
 
@@ -77,13 +78,14 @@ def _width(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
     told, code = on_terminal("--color", "never", "status", folder=built, COLUMNS="80")
 
-    header, *rows = told[told.index("ID ") :].splitlines()
+    header, *rows, remark = told[told.index("ID ") :].splitlines()
     assert code == 0
     assert len(rows) == 14
     assert max(map(len, rows)) <= 80
     assert {row.find("r ", 6) for row in rows} == {header.index("age") + 2}
-    assert rows[5].endswith("Read …est_app.py"), "the end of a path is never cut"
+    assert rows[5].endswith("Read tests/test_app.py"), "the end of a path is never cut"
     assert "reads" not in header  # nothing was read: the column makes room
+    assert remark == "(no room for: level, parent)"
 
 
 def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:
@@ -283,7 +285,116 @@ def test_a_bar_is_drawn_only_for_work_that_takes_a_second(built: Path, monkeypat
     assert drawn[-1] == "\r\x1b[K"
 
 
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is drawn on a terminal of 80 columns, of work that is shown at once."""
+    drawn: list[str] = []
+    monkeypatch.setattr("ctxvc.cli.progress._AFTER", -1.0)
+    monkeypatch.setattr("ctxvc.cli.progress._EVERY", -1.0)
+    monkeypatch.setattr("ctxvc.cli.progress.Progress._tick", lambda _: None)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    monkeypatch.setattr("ctxvc.cli.progress.Progress._draw", lambda bar, now: drawn.append(bar._line(now)))
+    return drawn
+
+
+def test_a_bar_says_how_fast_it_goes_and_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ctxvc.cli.progress import Progress
+
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    bar = Progress("importing", 1_000_000)
+    bar._done = 200_000
+
+    assert bar._line(104.0) == "importing [████░░░░░░░░░░░░░░░░] 200.0 kB, 50.0 kB/s, 16 s left"
+    assert bar._line(101.0) == "importing [████░░░░░░░░░░░░░░░░] 200.0 kB, 200.0 kB/s", "too early to say"
+    bar._done = 1_000
+    assert bar._line(104.0).endswith("1 h 6 min left")
+    assert Progress("packing")._line(107.0) == "packing 7 s", "where nobody knows the total"
+
+
+def test_what_may_take_a_while_shows_how_far_it_is(bars: list[str], run: Run, project: Path) -> None:
+    run("import", "--final", str(ROOT / "tests" / "data" / "codex" / "current.jsonl"), folder=project)
+    titles: dict[str, str] = {}
+    for words in (["status"], ["gc"], ["purge", "--secrets"], ["grep", "the"]):
+        bars.clear()
+        run(*words, folder=project)
+        titles[" ".join(words)] = " ".join(bars)
+
+    assert "counting tokens [" in titles["status"]
+    assert "exchanging packs" in titles["gc"] and "committing complete steps" in titles["gc"]
+    assert "searching [" in titles["purge --secrets"] and "blocks" not in titles["purge --secrets"]
+    assert "searching [" in titles["grep the"]
+    bars.clear()
+    assert run("status", folder=project).exit_code == 0
+    assert not bars, "what is counted is not counted again"
+
+
 def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) -> None:
     told, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
 
     assert json.loads(told) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
+
+
+# --- grep
+
+
+def test_what_matches_is_marked_and_stands_below_its_block(built: Path, on_screen: Run) -> None:
+    told = on_screen("grep", "add.3[12], 1.*=", folder=built, width=80).stdout
+
+    assert "\x1b[31m\x1b[1madd(31, 1) ==\x1b[0m 32" in told
+    assert COLOUR.sub("", told).splitlines() == [
+        "demo/main:B6  tool_result, archived, step 1",
+        "  32  31: assert add(31, 1) == 32",
+        "  33  32: assert add(32, 1) == 33",
+    ]
+
+
+def test_lines_around_a_match_are_shown_once_and_a_gap_is_marked(built: Path, on_screen: Run, run: Run) -> None:
+    words = ["grep", "-C", "1", "-F", "-n", "0", "add(3"]
+    told = COLOUR.sub("", on_screen("grep", "-C", "1", "add.(12|13|31),", folder=built, width=80).stdout)
+    numbers = [line.split()[0] for line in told.splitlines()[1:]]
+    assert numbers == ["12", "13", "14", "15", "⋮", "31", "32", "33"]
+
+    piped = run("grep", "-C", "1", "add.(12|31),", folder=built).stdout.splitlines()
+    assert piped == [
+        "demo/main:B6-12-11: assert add(11, 1) == 12",
+        "demo/main:B6:13:12: assert add(12, 1) == 13",
+        "demo/main:B6-14-13: assert add(13, 1) == 14",
+        "--",
+        "demo/main:B6-31-30: assert add(30, 1) == 31",
+        "demo/main:B6:32:31: assert add(31, 1) == 32",
+        "demo/main:B6-33-32: assert add(32, 1) == 33",
+    ]
+    assert run(*words, folder=built).exit_code == 0
+
+
+def test_of_a_long_line_the_match_is_what_is_shown(on_screen: Run, run: Run, tmp_path: Path) -> None:
+    line = "x" * 3000 + " the needle " + "日本" * 1500
+    (tmp_path / "chat.json").write_text(json.dumps({"messages": [{"role": "user", "content": line}]}))
+    run("import", "--final", str(tmp_path / "chat.json"), folder=tmp_path)
+
+    told = on_screen("grep", "needle", folder=tmp_path, width=80).stdout
+    assert "\x1b[31m\x1b[1mneedle\x1b[0m" in told
+    assert max(map(breadth, COLOUR.sub("", told).splitlines())) <= 80
+
+
+def test_a_folder_is_named_before_grep_and_context_after_it(run: Run, built: Path) -> None:
+    done = run("grep", "-C", str(built), "assert", folder=built)
+
+    assert done.exit_code == 2
+    assert "not a valid integer" in done.stderr
+
+
+# --- colours by what is meant
+
+
+def test_states_changes_and_the_current_session_have_colours_of_their_own(
+    project: Path, run: Run, on_screen: Run
+) -> None:
+    run("pin", "B11", folder=project)
+    run("delete", "B12", "-m", "no need", folder=project)
+    status, ops, sessions = (on_screen(word, folder=project).stdout for word in ("status", "ops", "sessions"))
+
+    assert re.search(r"\x1b\[36mpinned +\x1b\[0m", status)
+    assert re.search(r"\x1b\[31mdeleted by user +\x1b\[0m", status)
+    assert re.search(r"\x1b\[32m *−[0-9.k]+\x1b\[0m", ops), "what made room is green"
+    assert re.search(r"\x1b\[32m\*\x1b\[0m +\x1b\[32mdemo +\x1b\[0m", sessions), "the session that commands take"

@@ -105,6 +105,7 @@ MODEL: dict[str, str] = {
     "purge-block": "",
     "purge-name": "",
     "purge-secrets": "",
+    "purge-looked-for": "",
     "purge-none": "",
     "purge-begun": "",
     "purge-waits": "a person has to finish or discard it",

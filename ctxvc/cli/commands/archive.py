@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import click
 
 from ctxvc.cli.app import command
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argument
 
 
 @command("archive", "ctxvc archive B6-B9 -m 'the four failing runs'")
 @blocks_argument
-@click.option("-m", "index", metavar="TEXT", default="", help="Index text: what the stub says of it.")
+@click.option("-m", "index", metavar="TEXT", default="", callback=or_text,
+              help="Index text: what the stub says of it; - reads stdin.")  # fmt: skip
 @allow_user
 @acting_options
 @click.pass_context

@@ -13,7 +13,9 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import NotFound
 
 #: Replies that a question may take.
@@ -22,7 +24,7 @@ STEPS = 30
 
 @command("ask", "ctxvc ask claude-7744721d 'why was the retry removed?'")
 @click.argument("name", metavar="SESSION")
-@click.argument("question", metavar="QUESTION")
+@click.argument("question", metavar="QUESTION", callback=or_text)
 @click.option("--model", metavar="MODEL", default=DEFAULT_MODEL, help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
     "--budget", metavar="TOKENS", type=TokenAmount(4_000), default="60k", show_default=True,
@@ -31,7 +33,7 @@ STEPS = 30
 @click.option("--max-steps", metavar="N", type=click.IntRange(min=1), default=STEPS, show_default=True,
               help="Replies of the model, at most.")  # fmt: skip
 @click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
-              help="Play the replies in a JSON file; no model is asked.")  # fmt: skip
+              help="Play the replies in a JSON file, or - for stdin; no model is asked.")  # fmt: skip
 @json_option
 @click.pass_context
 def ask(
@@ -57,7 +59,7 @@ def ask(
     with Store(path) as store, stopping() as event:
         sessions = store.sessions()
         if name not in sessions:
-            raise NotFound(f"no session {name[:60]!r}", hint="`ctxvc sessions` lists them")
+            raise NotFound(f"no session {name[:60]!r}{meant(name, sessions)}", hint="`ctxvc sessions` lists them")
         window = min(budget, provider_window(chosen, model) or models.window(model) or budget)
         mine = next(free for number in range(1, len(sessions) + 2) if (free := f"ask-{number}") not in sessions)
         recorded = Session(StoredSession.open(store, name))
@@ -91,7 +93,7 @@ def ask(
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer))
+        app.output.prose(_lines(app.output, answer))
     if answer.why == "stopped":
         ctx.exit(130)
     if not answer.items or any(item.why for item in answer.items):
@@ -105,7 +107,13 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
         yield "it cites nothing"
         return
     rows = [[item.handle, _verdict(item), item.scope, item.step or "", item.label] for item in answer.items]
-    columns = (Column("cited"), Column("holds"), Column("scope"), Column("step", right=True), Column("label", least=16))
+    columns = (
+        Column("cited"),
+        Column("holds"),
+        Column("scope", rank=1),
+        Column("step", right=True),
+        Column("label", least=24),
+    )
     yield from output.table_lines(Table(columns, rows))
 
 

@@ -15,7 +15,7 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, stored_of
-from ctxvc.cli.output import Column, Output, Styled, Table, counted
+from ctxvc.cli.output import Column, Output, Styled, Table, Tokens, counted
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core import display
@@ -230,14 +230,15 @@ def _turns_table(items: Sequence[Turned]) -> Table:
     marks = {"entered": ("+", "green"), "left": ("-", "red"), "bad": ("bad", "red"), "good": ("good", "green")}
     return Table(
         columns=[
-            Column("move"), Column("block"), Column("type"), Column("tokens", right=True), *COMMIT_COLUMNS
+            Column("move"), Column("block"), Column("type", rank=2), Column("tokens", right=True, rank=1),
+            *COMMIT_COLUMNS,
         ],
         rows=[
             [
                 Styled(*marks.get(item.move, (item.move, "yellow"))),
                 item.block,
                 item.type,
-                item.tokens,
+                None if item.tokens is None else Tokens(item.tokens),
                 *commit_cells(item.commit),
             ]
             for item in items

@@ -11,7 +11,7 @@ from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, des
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.cli.dashboard import label_of
-from ctxvc.cli.output import Cell, Column, Output, Table, counted
+from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, counted
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
@@ -109,9 +109,12 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
         ("type", f"{answer.type}, origin {answer.origin}" if answer.origin else answer.type),
         ("model", answer.model),
         ("label", answer.label),
-        ("tokens", answer.tokens),
+        ("tokens", Tokens(answer.tokens)),
         ("read", counted(answer.reads, "time") if answer.reads else ""),
-        ("sent", f"{output.cell(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}"),
+        (
+            "sent",
+            f"{output.tokens(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}",
+        ),
     ]
     yield from output.facts([(name, value) for name, value in facts if value != ""])
     yield ""
@@ -129,7 +132,8 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
         Table(
             columns=[Column("state"), Column("steps"), *(Column(name, right=True) for name in names)],
             rows=[
-                [stay.state, f"{stay.first}-{stay.last}", stay.calls, stay.tokens, stay.sent] for stay in answer.stays
+                [stay.state, f"{stay.first}-{stay.last}", stay.calls, Tokens(stay.tokens), Tokens(stay.sent)]
+                for stay in answer.stays
             ],
         )
     )

@@ -56,7 +56,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     policy = parsed(spec, app.folder) if spec else usual
     if dry_run:
         with app.reading() as stored:
-            session = Session(stored, actor="user", policy=policy)
+            session = Session(stored, actor="user", policy=policy, meter=app.meter(stored.store, stored.ledger()))
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=True)
     else:
@@ -69,7 +69,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer, dry_run=dry_run))
+        app.output.prose(_lines(app.output, answer, dry_run=dry_run))
 
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:
@@ -134,11 +134,11 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
     yield from output.table_lines(Table((Column("what"), Column("blocks", right=True), Column("ids", least=12)), rows))
     for group in answer.groups:
         yield safe(group.stub.partition("\n")[0])
-    freed = answer.tokens_before - answer.tokens_after
+    freed, after = map(output.tokens, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
     if dry_run:
-        yield f"{freed:,} tokens would be freed, and the prompt be {answer.tokens_after:,} tokens; nothing was changed"
+        yield f"{freed} tokens would be freed, and the prompt be {after} tokens; nothing was changed"
     else:
-        yield f"{freed:,} tokens freed; the prompt is {answer.tokens_after:,} tokens now"
+        yield f"{freed} tokens freed; the prompt is {after} tokens now"
 
 
 def _row(item: CompactedPart) -> list[Cell]:

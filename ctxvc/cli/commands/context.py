@@ -11,7 +11,7 @@ import msgspec
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.dashboard import dashboard_of, window_facts
-from ctxvc.cli.output import Cell, Column, Output, Share, Table
+from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.display import decode
 from ctxvc.core.ledger.ledger import Source
@@ -40,7 +40,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
     by = by or "kind"
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
-        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
+        meter = app.meter(stored.store, snapshot.ledger)
         if episodes:
             _episodes(app.output, snapshot, meter)
             return
@@ -90,11 +90,11 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
         return
     names = ("tokens", "in the prompt", "blocks")
     columns = (
-        Column("type"), Column("episode", least=12), Column("state"), Column("level"),
-        *(Column(name, right=True) for name in names), Column("depends on", least=10), Column("made"),
+        Column("type"), Column("episode", least=12), Column("state"), Column("level", rank=1),
+        *(Column(name, right=True) for name in names), Column("depends on", least=10, rank=2), Column("made", rank=3),
     )  # fmt: skip
     rows: list[list[Cell]] = [
-        [line.type, line.name, line.state, line.level, line.tokens, line.shown, line.blocks,
+        [line.type, line.name, line.state, line.level, Tokens(line.tokens), Tokens(line.shown), line.blocks,
          ", ".join(line.dependencies), line.made]
         for line in lines
     ]  # fmt: skip
@@ -121,14 +121,16 @@ def _context_lines(output: Output, window: Occupancy, source: Source | None, ans
                 Column("~tokens", right=True),
                 Column("share", right=True),
             ],
-            rows=[[item.name, item.blocks, item.tokens, Share(item.share)] for item in answer.items],
+            rows=[[item.name, item.blocks, Tokens(item.tokens), Share(item.share)] for item in answer.items],
         )
     )
 
 
-def _ahead(output: Output, threshold: Threshold) -> str:
-    tokens = output.cell(abs(threshold.ahead))
-    return f"{tokens} tokens ahead" if threshold.ahead >= 0 else f"passed by {tokens} tokens"
+def _ahead(output: Output, threshold: Threshold) -> Cell:
+    tokens = output.tokens(abs(threshold.ahead))
+    if threshold.ahead >= 0:
+        return f"{tokens} tokens ahead"
+    return Styled(f"passed by {tokens} tokens", "yellow" if threshold.percent < 85 else "red")
 
 
 class Category(Item, frozen=True, kw_only=True):

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import click
 
 from ctxvc.cli.app import command
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argument
 
 
 @command("delete", "ctxvc delete B12 -m 'a password was in it'")
 @blocks_argument
-@click.option("-m", "reason", metavar="TEXT", required=True, help="Why nobody will need it again.")
+@click.option("-m", "reason", metavar="TEXT", required=True, callback=or_text,
+              help="Why nobody will need it again; - reads stdin.")  # fmt: skip
 @allow_user
 @acting_options
 @click.pass_context

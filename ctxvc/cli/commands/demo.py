@@ -141,7 +141,7 @@ def _growth(store: Store, stored: StoredSession, meter: Meter, say: Say) -> None
         last = snapshot.ledger.last()
         label = last.label if last else ""
         line = (
-            f"   step {snapshot.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(label, 50)}"
+            f"   step {snapshot.ledger.meta.counters.step:>2} {view.bar} {view.used:>6,}  {display.one_line(label, 36)}"
         )
         say(line)
         if live:

@@ -10,12 +10,11 @@ import click
 from ctxvc.cli.answers import Answer, Change, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import SHORT, change_table, changes
-from ctxvc.cli.output import Output, safe
+from ctxvc.cli.output import Output, Tokens, safe
 from ctxvc.cli.prompt_text import sections, unified
 from ctxvc.errors import Refused
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
-from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
 _COLORS = {"-": "red", "+": "green", "@": "cyan"}
@@ -40,8 +39,8 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
                 hint="compare revisions of one session",
             )
         answer = Diff(
-            before=_side(stored.store, old),
-            after=_side(stored.store, new),
+            before=_side(app.meter(stored.store, old.ledger), old),
+            after=_side(app.meter(stored.store, new.ledger), new),
             request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
             items=changes(stored.store, old, new),
             prompt=[*unified([*sections(old)], [*sections(new)])] if texts else [],
@@ -52,8 +51,7 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
         app.output.lines((_prompt_lines if texts else _diff_lines)(app.output, answer))
 
 
-def _side(store: Store, snapshot: Snapshot) -> Side:
-    meter = Meter(store, snapshot.ledger.meta.tokenizer)
+def _side(meter: Meter, snapshot: Snapshot) -> Side:
     tokens = sum(cost.shown for cost in meter.costs(snapshot).values())
     return Side(
         commit=snapshot.commit,
@@ -69,8 +67,8 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
     growth = answer.after.tokens - answer.before.tokens
     yield from output.facts(
         [
-            *((name, f"{_title(side)}  {output.cell(side.tokens)} tokens") for name, side in sides),
-            ("change", f"{'+' if growth >= 0 else '-'}{output.cell(abs(growth))} tokens"),
+            *((name, f"{_title(side)}  {output.cell(Tokens(side.tokens))} tokens") for name, side in sides),
+            ("change", f"{output.cell(Tokens(growth, signed=True))} tokens"),
             *([("differs too", " and ".join(answer.request))] if answer.request else []),
         ]
     )

@@ -18,10 +18,11 @@ import click
 
 from ctxvc.claude_code import installed, requests
 from ctxvc.claude_code.installed import Transcript
-from ctxvc.cli import phrases
+from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Output, Styled, Table, counted
+from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
+from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
 from ctxvc.importers.claude_code import FORMAT
@@ -31,6 +32,7 @@ from ctxvc.store import (
     gc,
     links_inbox,
     pending_plans,
+    project_trust,
     purge_apply,
     redaction,
     secret_scanner,
@@ -78,10 +80,12 @@ def doctor(ctx: click.Context, repair: bool) -> None:
     the store may still have it.
     """
     app = ctx.ensure_object(App)
+    app.surveying = True
     items = [
         _ok("python", sys.version.split()[0]),
         *_guarded("git", "install git", _git),
         *_guarded("tokenizer", "install ctxvc anew", _tokenizer),
+        *_guarded("config", "`ctxvc help config`", lambda: _settings(app)),
         *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
         *_guarded("git hooks", "", lambda: _project_hook(app)),
@@ -96,11 +100,39 @@ def doctor(ctx: click.Context, repair: bool) -> None:
 
 
 def _print(output: Output, items: list[DoctorItem]) -> None:
-    columns = [Column("level"), Column("check"), Column("found", least=12), Column("mend")]
-    rows: list[list[Cell]] = [
-        [Styled(item.level, _COLORS[item.level]), item.check, item.found, item.mend] for item in items
-    ]
+    if output.terminal:
+        output.lines(_screen_lines(output, items))
+        return
+    columns = [Column("level"), Column("check"), Column("found"), Column("mend")]
+    rows: list[list[Cell]] = [[item.level, item.check, item.found, item.mend] for item in items]
     output.table(Table(columns, rows))
+
+
+def _screen_lines(output: Output, items: list[DoctorItem]) -> Iterator[str]:
+    """Each finding, whole, with what to do about it on lines of its own."""
+    level, check = max(len(item.level) for item in items), max(len(item.check) for item in items)
+    margin = level + check + 4
+    for item in items:
+        head = f"{output.style(item.level.ljust(level), fg=_COLORS[item.level])}  {item.check.ljust(check)}  "
+        for text in filter(None, (item.found, item.mend and f"→ {item.mend}")):
+            for line in output.value_lines(plain(text), margin):
+                yield f"{head}{line}"
+                head = " " * margin
+
+
+def _settings(app: App) -> Iterator[DoctorItem]:
+    """The files of settings, and each value with where it comes from."""
+    path = settings.person_path(app.env)
+    yield _ok("config", str(app.person.path or (f"none: there is no {path}" if path else "none")))
+    data = settings.project_content(app.project_file.parent)
+    if data is not None and not project_trust.is_accepted(app.project_file, data):
+        found = f"{app.project_file} is not obeyed"
+        yield DoctorItem(check="config", level="note", found=found, mend="`ctxvc trust` shows and accepts it")
+    for name in settings.NAMES:
+        if setting := app.setting(name):
+            yield _ok(name, f"{settings.written(setting.value)}, from {setting.origin}")
+    for name, expansion in app.person.aliases.items():
+        yield _ok("alias", f"{name} = {shlex.join(expansion)}")
 
 
 def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) -> Iterator[DoctorItem]:
@@ -199,7 +231,8 @@ def _size(store: Store) -> Iterator[DoctorItem]:
 
 def _checked(store: Store) -> Iterator[DoctorItem]:
     """The findings of a quick check: permissions, leftovers, journals, refs, and current bodies."""
-    report = check.verify(store, deep=False)
+    with Progress("checking", format=lambda count: f"{count:,}") as progress:
+        report = check.verify(store, progress.reach, deep=False)
     for finding in report.findings[:_MOST]:
         item = _problem if finding.level == "damage" else _note
         yield item(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))

@@ -10,6 +10,7 @@ import click
 from ctxvc.cli.answers import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Output, counted
+from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.store import gc as upkeep
 
@@ -22,8 +23,8 @@ def gc(app: App) -> None:
     All that a scope reaches becomes one well-packed file, complete steps become commits, and what killed writers left
     is removed. No block is lost by it. Others may go on writing meanwhile.
     """
-    with app.store() as store:
-        report = upkeep.gc(store)
+    with app.store() as store, Progress("packing") as progress:
+        report = upkeep.gc(store, report=progress.task)
     answer = Packed(
         bytes_before=report.before_bytes,
         bytes_after=report.after_bytes,
@@ -35,7 +36,7 @@ def gc(app: App) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_packed_lines(app.output, answer))
+        app.output.prose(_packed_lines(app.output, answer))
     raise_unreadable(report.unreadable)
 
 

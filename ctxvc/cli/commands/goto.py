@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from ctxvc.cli.app import App, command, complete_scopes
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.switch import end_step, interrupt_option, print_move
 from ctxvc.cli.verb import Actor, acting_options
 
 
 @command("goto", "ctxvc goto main -m 'it was the clock'")
 @click.argument("name", metavar="NAME", shell_complete=complete_scopes)
-@click.option("-m", "text", metavar="TEXT", required=True, help="What is brought along: the arrival note.")
+@click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
+              help="What is brought along: the arrival note; - reads stdin.")  # fmt: skip
 @interrupt_option
 @acting_options
 @click.pass_obj

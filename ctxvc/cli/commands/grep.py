@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Annotated, get_args
+from typing import Annotated, NamedTuple, get_args
 
 import click
 
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable, timeout_option
-from ctxvc.cli.output import Column, Table, counted
+from ctxvc.cli.output import Column, Output, Table, counted, safe
 from ctxvc.cli.progress import Progress
+from ctxvc.cli.table import breadth, cut, first_columns
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
@@ -37,12 +38,14 @@ LISTED = 1000
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Take PATTERN as a text, not a regular expression.")
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=LISTED,
               help=f"List at most N lines ({LISTED:,}); 0 for all.")  # fmt: skip
+@click.option("-C", "--context", "context", metavar="N", type=click.IntRange(0, 1000), default=0,
+              help="Show N lines before and after each; -C DIR stands before `grep`.")  # fmt: skip
 @timeout_option
 @json_option
 @click.pass_context
 def grep(
     ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, archived: bool,
-    live: bool, ignore_case: bool, fixed: bool, limit: int, timeout: float,
+    live: bool, ignore_case: bool, fixed: bool, limit: int, context: int, timeout: float,
 ) -> None:  # fmt: skip
     """
     Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
@@ -64,7 +67,7 @@ def grep(
     with app.reading() as stored:
         stored_bodies = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), matches, whole=True)
         with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
-            search = searching.Search(_with_progress(read(stored.store, stored_bodies), progress), pattern)
+            search = searching.Search(_with_progress(read(stored.store, stored_bodies), progress), pattern, context)
             hits = iter(search)
             hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
             more = sum(1 for _ in hits) if limit else 0
@@ -78,6 +81,10 @@ def grep(
     )
     if app.output.json:
         app.output.value(answer)
+    elif hits_listed and app.output.terminal:
+        app.output.lines(_screen_lines(app.output, answer.items))
+    elif hits_listed and context:
+        app.output.lines(_context_lines(answer.items))
     elif hits_listed:
         app.output.table(_hits_table(answer.items))
     if more:
@@ -142,6 +149,10 @@ def _hit(hit: searching.Hit) -> Hit:
         step=first.row.step,
         line=hit.line,
         text=hit.text,
+        start=hit.start,
+        stop=hit.stop,
+        before=list(hit.before),
+        after=list(hit.after),
         also=[Standing(address=place.address, state=place.row.state) for place in others],
     )
 
@@ -152,9 +163,9 @@ def _hits_table(items: Sequence[Hit]) -> Table:
             Column("block"),
             Column("state"),
             Column("step", right=True),
-            Column("line", right=True),
-            Column("text", least=20),
-            Column("also in", least=8),
+            Column("line", right=True, rank=1),
+            Column("text", least=32),
+            Column("also in", least=8, rank=2),
         ],
         rows=[
             [
@@ -168,6 +179,109 @@ def _hits_table(items: Sequence[Hit]) -> Table:
             for item in items
         ],
     )
+
+
+class _Line(NamedTuple):
+    """A line that is shown; with a match, what of it matches."""
+
+    number: int
+    text: str
+    start: int = 0
+    stop: int = 0
+
+    @property
+    def matches(self) -> bool:
+        return self.stop > 0
+
+
+class _Passage(NamedTuple):
+    """Lines of a block that follow each other, with the first hit in them."""
+
+    hit: Hit
+    lines: list[_Line]
+
+
+def _passages(items: Sequence[Hit]) -> Iterator[_Passage]:
+    """The hits with the lines around them; where these meet, they are one passage."""
+    passage: _Passage | None = None
+    for item in items:
+        first = item.line - len(item.before)
+        lines = [_Line(first + at, text) for at, text in enumerate(item.before)]
+        lines.append(_Line(item.line, item.text, item.start, max(item.stop, 1)))
+        lines += [_Line(item.line + at, text) for at, text in enumerate(item.after, 1)]
+        if passage is not None and _meet(passage, item, first):
+            by_number = {line.number: line for line in passage.lines}
+            by_number.update((line.number, line) for line in lines if line.matches or line.number not in by_number)
+            passage.lines[:] = [by_number[number] for number in sorted(by_number)]
+            continue
+        if passage is not None:
+            yield passage
+        passage = _Passage(item, lines)
+    if passage is not None:
+        yield passage
+
+
+def _meet(passage: _Passage, item: Hit, first: int) -> bool:
+    """Whether the lines around a hit go on where the passage ends, in the same text of the same block."""
+    newest = max(line.number for line in passage.lines if line.matches)
+    return item.address == passage.hit.address and newest < item.line and first <= passage.lines[-1].number + 1
+
+
+def _context_lines(items: Sequence[Hit]) -> Iterator[str]:
+    """As `grep` writes them: `B17:3:` before a line that matches, `B17-2-` before another, `--` between passages."""
+    for number, passage in enumerate(_passages(items)):
+        if number:
+            yield "--"
+        for line in passage.lines:
+            sign = ":" if line.matches else "-"
+            yield f"{passage.hit.address}{sign}{line.number}{sign}{_clean(line.text)}"
+
+
+def _screen_lines(output: Output, items: Sequence[Hit]) -> Iterator[str]:
+    """Each block with its lines below it, what matches marked, and as much of a long line as there is room for."""
+    digits = max(len(str(item.line + len(item.after))) for item in items)
+    address = ""
+    for passage in _passages(items):
+        hit = passage.hit
+        if hit.address != address:
+            if address:
+                yield ""
+            address = hit.address
+            also = ", ".join(f"{place.address} {place.state}" for place in hit.also)
+            facts = f"  {hit.type}, {hit.state}, step {hit.step}" + (f"; also in {also}" if also else "")
+            facts = cut(facts, max(output.width - breadth(address), 10))
+            yield output.style(safe(address), bold=True) + output.style(facts, dim=True)
+        elif hit.before or hit.after:
+            yield output.style(f"{'⋮':>{digits + 2}}", dim=True)
+        for line in passage.lines:
+            number = f"  {line.number:>{digits}}"
+            number = output.style(number, fg="green") if line.matches else output.style(number, dim=True)
+            yield f"{number}  {_marked(output, line, output.width - digits - 4)}".rstrip()
+
+
+def _marked(output: Output, line: _Line, room: int) -> str:
+    """The part of a line around its match that has room, the match in colour."""
+    before, match, after = (
+        _clean(part) for part in (line.text[: line.start], line.text[line.start : line.stop], line.text[line.stop :])
+    )
+    if breadth(before + match + after) > room:
+        lead = min(breadth(before), max(room // 4, room - breadth(match + after)))
+        if lead < breadth(before):
+            before = "…" + _last_columns(before, lead - 1)
+        match = first_columns(match, room - breadth(before))
+        after = first_columns(after, room - breadth(before + match))
+    return before + (output.style(match, fg="red", bold=True) if match and line.matches else match) + after
+
+
+def _last_columns(text: str, width: int) -> str:
+    while text and breadth(text) > width:
+        text = text[max(1, (breadth(text) - width) // 2) :]
+    return text
+
+
+def _clean(text: str) -> str:
+    """A line, safe to print and without tabs, which have no width of their own."""
+    return safe(text.rstrip("\r").replace("\t", "    "))
 
 
 def _bodies_words(number: int) -> str:
@@ -193,6 +307,10 @@ class Hit(Item, frozen=True, kw_only=True):
     step: Annotated[int, described("that it came in with")]
     line: Annotated[int, described("of the block's text, from 1; of a block that is JSON, of the string that matches")]
     text: Annotated[str, described("the line; of a long one, what stands around the match")]
+    start: Annotated[int, described("where in `text` the match begins, in characters")]
+    stop: Annotated[int, described("where it ends")]
+    before: Annotated[list[str], described("with -C, the lines before it")]
+    after: Annotated[list[str], described("with -C, the lines after it")]
     also: list[Standing]
 
 

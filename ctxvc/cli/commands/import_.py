@@ -14,6 +14,7 @@ from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
 from ctxvc.cli.progress import Progress
+from ctxvc.cli.standard_input import DASH, as_file
 from ctxvc.core.ledger import names
 from ctxvc.errors import NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
@@ -27,8 +28,8 @@ _MOST_WARNINGS = 5
 
 @command("import", "ctxvc import")
 @click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto",
-              help="What the files are (auto).")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
+              help=f"What the files are: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--name", metavar="NAME", default="", help="Name of the new session, as --session.")
 @click.option("--final", is_flag=True, help="The recording goes on no more: take its open step as it is.")
 @click.option("--as-new", is_flag=True, help="Take a recording that is in the store already as another session.")
@@ -38,9 +39,9 @@ _MOST_WARNINGS = 5
 def import_(
     ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
 ) -> None:
-    """PATHS are transcripts or folders of them. Without PATHS: this project's sessions, from where Claude Code, Codex
-    and pi keep them. What was imported before is taken further, never twice. A file that cannot be read does not stop
-    the others. Where the project has no store yet, one is made. Secrets become marks such as
+    """PATHS are transcripts or folders of them, - one on stdin. Without PATHS: this project's sessions, from where
+    Claude Code, Codex and pi keep them. What was imported before is taken further, never twice. A file that cannot be
+    read does not stop the others. Where the project has no store yet, one is made. Secrets become marks such as
     [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
     """
     app = ctx.ensure_object(App)
@@ -49,6 +50,10 @@ def import_(
         names.check(name, "session")
     folders: list[Path] = []
     chosen = [app.path(path) for path in paths]
+    copy = None
+    if DASH in paths:
+        copy = ctx.with_resource(as_file())
+        chosen = [copy if path == DASH else app.path(path) for path in paths]
     if not paths:
         chosen, folders = _of_project(app)
     store, created = _store(app)
@@ -76,9 +81,8 @@ def import_(
             f"no transcript of a known format in {', '.join(map(str, chosen))}",
             hint="name the file itself, with --format",
         )
-    answer = Imported(
-        store=str(store.path), created=created, looked=list(map(str, folders)), items=list(map(_item, outcomes))
-    )
+    items = [_item(outcome, copy) for outcome in outcomes]
+    answer = Imported(store=str(store.path), created=created, looked=list(map(str, folders)), items=items)
     if app.output.json:
         app.output.value(answer)
     else:
@@ -127,9 +131,10 @@ def _length(path: Path) -> int:
         return 0
 
 
-def _item(outcome: Outcome) -> ImportedFile:
+def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
+    """What became of a file; `copy` is that of stdin."""
     return ImportedFile(
-        path=str(outcome.path),
+        path="-" if outcome.path == copy else str(outcome.path),
         format=outcome.format,
         session=outcome.session,
         created=outcome.created,
@@ -161,12 +166,12 @@ def _print(output: Output, answer: Imported) -> None:
 def _table(items: Sequence[ImportedFile]) -> Table:
     return Table(
         columns=[
-            Column("session"),
+            Column("session", least=12),
             Column("done"),
             Column("commits", right=True),
             Column("blocks", right=True),
-            Column("waiting", right=True),
-            Column("format"),
+            Column("waiting", right=True, rank=1),
+            Column("format", rank=2),
             Column("file", least=12),
         ],
         rows=[
@@ -179,7 +184,9 @@ def _table(items: Sequence[ImportedFile]) -> Table:
 def _outcome(item: ImportedFile) -> Cell:
     if item.error:
         return Styled("failed", "red")
-    return "new" if item.created else "taken further" if item.units else "nothing new"
+    if item.created:
+        return Styled("new", "green")
+    return Styled("taken further", "green") if item.units else "nothing new"
 
 
 class FileWarning(Item, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
+        app.output.prose(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
 
 
 def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:

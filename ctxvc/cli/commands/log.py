@@ -14,7 +14,7 @@ from ctxvc.cli import answers, story
 from ctxvc.cli.answers import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import SHORT, log_item, log_item_of
-from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, counted, encode, iso, safe
+from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
@@ -86,7 +86,7 @@ def log(
         if usage:
             newest = reversed([*revisions.trace(stored.store, tips)])
             answer = _used(snapshot, "" if every else snapshot.scope, islice(_calls(stored.store, newest), number))
-            app.output.value(answer) if app.output.json else app.output.lines(_usage_lines(app.output, answer))
+            app.output.value(answer) if app.output.json else app.output.prose(_usage_lines(app.output, answer))
             return
         if jsonl:
             trace = deque(revisions.trace(stored.store, tips), maxlen=number)
@@ -184,27 +184,28 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
     rows: list[list[Cell]] = [
         [
             item.commit[:SHORT], item.scope, item.by, item.model,
-            item.fresh, item.written, item.read, item.reply, _money(item.dollars),
+            *map(Tokens, (item.fresh, item.written, item.read, item.reply)), _money(item.dollars),
         ]
         for item in answer.items
     ]  # fmt: skip
     names = ("fresh", "cache written", "cache read", "reply", "cost")
     columns = (
         Column("commit"),
-        Column("scope", least=8),
-        Column("for"),
-        Column("model", least=12),
+        Column("scope", least=8, rank=2),
+        Column("for", rank=2),
+        Column("model", least=12, rank=1),
         *(Column(name, right=True) for name in names),
     )
     yield from output.table_lines(Table(columns, rows))
     prompt = answer.fresh + answer.written + answer.read
     share = f", {answer.read / prompt:.0%} of them from the cache" if prompt else ""
-    yield f"{counted(answer.calls, 'call')}: {prompt:,} tokens of prompts{share}; {answer.reply:,} of replies"
+    sent, replied = output.tokens(prompt), output.tokens(answer.reply)
+    yield f"{counted(answer.calls, 'call')}: {sent} tokens of prompts{share}; {replied} of replies"
     if questions := [item for item in answer.items if item.by == "planner"]:
-        tokens = sum(item.fresh + item.written + item.read for item in questions)
+        question_tokens = output.tokens(sum(item.fresh + item.written + item.read for item in questions))
         yield (
-            f"{counted(len(questions), 'call')} of them for plans and summaries: {tokens:,} tokens of prompts, "
-            f"{sum(item.reply for item in questions):,} of replies, {_money(answer.planner_dollars)}"
+            f"{counted(len(questions), 'call')} of them for plans and summaries: {question_tokens} tokens of prompts, "
+            f"{output.tokens(sum(item.reply for item in questions))} of replies, {_money(answer.planner_dollars)}"
         )
     left_out = f"; {counted(answer.unpriced, 'call')} of models without a price" if answer.unpriced else ""
     yield f"{_money(answer.dollars)} by the prices of {answer.prices}{left_out}"

@@ -16,7 +16,7 @@ _EXTRA = frozenset({"mcp", "pydantic"})
 def mcp(app: App) -> None:
     """
     It offers notes, search and reading of what was recorded, also of what left a host's prompt; it changes nothing of
-    the host's own context. An MCP client starts it by itself: docs/how-to/connect-over-mcp.md has the configuration for
+    the host's own context. An MCP client starts it by itself: `ctxvc help connect-over-mcp` has the configuration for
     several. Needs the extra `mcp`.
     """
     try:

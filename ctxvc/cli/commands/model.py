@@ -10,6 +10,7 @@ import click
 from ctxvc.cli.answers import Answer, LeftOut, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, safe
+from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.errors import Refused
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @command("model", "ctxvc model claude-haiku-4-5 --dry-run")
 @click.argument("name", metavar="[MODEL]", default="")
-@click.option("--window", metavar="TOKENS", type=click.IntRange(min=1_000),
+@click.option("--window", metavar="TOKENS", type=TokenAmount(1_000),
               help="Tokens that the model takes, where the table of models does not know.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
 @json_option
@@ -44,7 +45,7 @@ def model(app: App, name: str, window: int | None, dry_run: bool) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer, changed=bool(fields) and not dry_run))
+        app.output.prose(_lines(app.output, answer, changed=bool(fields) and not dry_run))
 
 
 def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> ModelAnswer:
@@ -102,12 +103,14 @@ def _lines(output: Output, answer: ModelAnswer, *, changed: bool) -> Iterator[st
         yield output.style(safe(answer.model or "no model is recorded"), bold=True)
     guess = "" if answer.window_recorded else ", a guess: give --window"
     share = 100 * answer.tokens // max(1, answer.budget)
-    yield f"prompt    {answer.tokens:,} of {answer.budget:,} tokens ({share} %), window {answer.window:,}{guess}"
-    yield f"offload   a result above {answer.offload:,} tokens comes in as a preview"
-    yield f"clear     old results leave from {answer.clear:,}, summaries from {answer.summarise:,}"
-    yield f"guard     nothing above {answer.guard:,} is sent"
+    tokens = output.tokens
+    size = f"{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
+    yield f"prompt    {size}, window {tokens(answer.window)}{guess}"
+    yield f"offload   a result above {tokens(answer.offload)} tokens comes in as a preview"
+    yield f"clear     old results leave from {tokens(answer.clear)}, summaries from {tokens(answer.summarise)}"
+    yield f"guard     nothing above {tokens(answer.guard)} is sent"
     if answer.leaving:
-        amounts = f"{answer.tokens:,} → {answer.tokens_after:,} tokens"
+        amounts = f"{tokens(answer.tokens)} → {tokens(answer.tokens_after)} tokens"
         yield f"At the next call {answer.leaving} blocks or groups leave: {amounts}"
         yield safe(answer.reason)
     elif answer.former != answer.model or changed:

@@ -8,11 +8,13 @@ import click
 
 from ctxvc.cli.answers import Answer, BlockId, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.verb import Actor, acting_options
 
 
 @command("note", "ctxvc note -m 'the cache key lacks the tenant'")
-@click.option("-m", "text", metavar="TEXT", required=True, help="What was learned.")
+@click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
+              help="What was learned; - reads stdin.")  # fmt: skip
 @click.option("--fold", is_flag=True, help="Archive what led to it: everything since the last note or human message.")
 @acting_options
 @click.pass_obj
@@ -29,7 +31,11 @@ def note(app: App, text: str, fold: bool, actor: Actor) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        folded = f"; archived {len(result.archived)} blocks, {result.freed:,} tokens freed" if result.archived else ""
+        folded = (
+            f"; archived {len(result.archived)} blocks, {app.output.tokens(result.freed)} tokens freed"
+            if result.archived
+            else ""
+        )
         app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
 
 

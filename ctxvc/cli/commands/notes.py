@@ -28,7 +28,7 @@ def notes(app: App, name: str) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_note_lines(app.output, scope_notes))
+        app.output.prose(_note_lines(app.output, scope_notes))
 
 
 def _note_lines(output: Output, notes: list[Note]) -> Iterator[str]:

@@ -8,9 +8,8 @@ import click
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, complete_scopes, json_option
-from ctxvc.cli.output import Cell, Column, Table, Timestamp, iso
+from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
-from ctxvc.tokens.meter import Meter
 
 #: Operations that are listed where nobody says how many.
 _MOST = 20
@@ -29,7 +28,7 @@ def ops(app: App, scope: str, number: int) -> None:
     with app.reading() as stored:
         scope = scope or stored.scope
         stored.ledger(scope)
-        meter = Meter(stored.store, stored.ledger(scope).meta.tokenizer)
+        meter = app.meter(stored.store, stored.ledger(scope))
         answer = Operations(
             session=stored.name,
             scope=scope,
@@ -56,19 +55,27 @@ def _item(logged: operation_log.LoggedOperation) -> OperationItem:
     )
 
 
+def _change(tokens: int | None) -> Cell:
+    """What a change did to the prompt's size; what made room is green."""
+    if tokens is None:
+        return None
+    return Styled(Tokens(tokens, signed=True), "green") if tokens < 0 else Tokens(tokens, signed=True)
+
+
 def _table(answer: Operations) -> Table:
     rows: list[list[Cell]] = [
         [
-            item.name, Timestamp(item.time), item.actor,
-            "" if item.change is None else f"{item.change:+,}" if item.change else "0", item.tokens, item.state,
+            Styled(item.name, "yellow"), Timestamp(item.time), item.actor,
+            _change(item.change), Tokens(item.tokens), item.state,
             item.subject,
         ]
         for item in answer.items
     ]  # fmt: skip
     undone = frozenset(at for at, item in enumerate(answer.items) if item.state == "undone")
     columns = (
-        Column("OP"), Column("time"), Column("actor"), Column("change", right=True), Column("~tokens", right=True),
-        Column("state"), Column("subject", least=20),
+        Column("OP"), Column("time"), Column("actor", least=8), Column("change", right=True),
+        Column("~tokens", right=True),
+        Column("state", rank=1), Column("subject", least=24),
     )  # fmt: skip
     return Table(columns, rows, undone)
 

@@ -13,8 +13,8 @@ import msgspec
 from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, BlockId, CommitId, Item, LeftOut, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Output, Table, safe
-from ctxvc.cli.policy_option import model_options, parsed, unasked, with_model
+from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, safe
+from ctxvc.cli.policy_option import model_options, parsed, unasked, usual, with_model
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
@@ -59,7 +59,6 @@ def plan(
         raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.core.view.budget import Budget, check
-    from ctxvc.policies import parse
     from ctxvc.policies.run import ask_plan
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
@@ -68,8 +67,11 @@ def plan(
         if drop or pending:
             _print_pending(app, Session(stored, actor="user"), drop)
             return
-        policy = parsed(spec, app.folder) if spec else parse(stored.ledger().meta.policy or "default")
-        session = Session(stored, actor="user", policy=policy)
+        meta = stored.ledger().meta
+        policy = parsed(spec, app.folder) if spec else usual(app, meta.policy)
+        if not budget and not meta.budget and (setting := app.setting("budget")):
+            budget = setting.value
+        session = Session(stored, actor="user", policy=policy, meter=app.meter(store, stored.ledger()))
         policy = with_model(app, session, policy, model, script)
         view = unasked(session.view())
         if budget:
@@ -84,7 +86,7 @@ def plan(
     if app.output.json:
         app.output.value(answer)
         return
-    app.output.lines(_lines(app.output, answer))
+    app.output.prose(_lines(app.output, answer))
     for line in left_out("remove", answer.problems):
         app.output.note(safe(line))
 
@@ -168,7 +170,7 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
 def _lines(output: Output, answer: Planned) -> Iterator[str]:
     from ctxvc.core.plan import selection
 
-    share = f"{answer.tokens_before:,} tokens of {answer.window:,}"
+    share = f"{output.tokens(answer.tokens_before)} tokens of {output.tokens(answer.window)}"
     yield output.style(f"{safe(answer.policy)}: {share}", bold=True)
     if answer.reason:
         yield safe(f"why: {answer.reason}")
@@ -179,20 +181,29 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
     for action in answer.items[:_MOST_ACTIONS]:
         ranges = selection.ranges(action.targets)
         more = f" and {len(ranges) - _MOST_NAMED:,} more" if len(ranges) > _MOST_NAMED else ""
-        rows.append([action.verb, ", ".join(ranges[:_MOST_NAMED]) + more, action.freed, action.cache, action.index])
+        rows.append(
+            [
+                action.verb,
+                ", ".join(ranges[:_MOST_NAMED]) + more,
+                Tokens(action.freed),
+                Tokens(action.cache),
+                action.index,
+            ]
+        )
     columns = (
         Column("what"),
-        Column("blocks"),
+        Column("blocks", least=16),
         Column("~tokens freed", right=True),
-        Column("~cache cost", right=True),
-        Column("why", least=12),
+        Column("~cache cost", right=True, rank=1),
+        Column("why", least=16),
     )
     yield from output.table_lines(Table(columns, rows))
     if len(answer.items) > _MOST_ACTIONS:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
     remain = "are" if answer.committed else "would be"
-    cut = f" ({answer.tokens_cut:,} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
-    yield f"{answer.tokens_before - answer.tokens_after:,} tokens freed{cut}; {answer.tokens_after:,} {remain} left"
+    cut = f" ({output.tokens(answer.tokens_cut)} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
+    freed = output.tokens(answer.tokens_before - answer.tokens_after)
+    yield f"{freed} tokens freed{cut}; {output.tokens(answer.tokens_after)} {remain} left"
     if answer.moment:
         yield safe(f"the cache: {answer.moment}; {'commit now' if answer.now else 'better wait'}")
     if answer.committed:

@@ -12,6 +12,7 @@ from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Table, safe
 from ctxvc.cli.policy_option import parsed
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,21 +37,22 @@ def policies(app: App, name: str) -> None:
     answer = Policies(items=[_item(kind) for kind in own or POLICIES if own or name in ("", kind.name)])
     if name and not answer.items:
         names = ", ".join(kind.name for kind in POLICIES)
-        raise BadInput(f"there is no policy {name[:40]!r}", hint=f"there are: {names}")
+        near = meant(name, [kind.name for kind in POLICIES])
+        raise BadInput(f"there is no policy {name[:40]!r}{near}", hint=f"there are: {names}")
     if app.output.json:
         app.output.value(answer)
     elif name:
-        app.output.lines(_policy_lines(app.output, answer.items[0]))
+        app.output.prose(_policy_lines(app.output, answer.items[0]))
     else:
         app.output.table(
             Table(
                 (
                     Column("policy"),
                     Column("decides"),
-                    Column("the model sees", least=14),
+                    Column("the model sees", least=20),
                     Column("recoverable", least=11),
-                    Column("knobs", least=16),
-                    Column("from", least=16),
+                    Column("knobs", least=24, rank=2),
+                    Column("from", least=16, rank=1),
                 ),
                 [
                     [item.name, item.decides, item.sees, item.recovers, _knobs(item.knobs), item.source]

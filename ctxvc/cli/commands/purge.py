@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,8 @@ from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.cli.progress import Progress
+from ctxvc.cli.standard_input import or_text
 from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.recording.files import files_of_sessions
 from ctxvc.store import purge_apply
@@ -29,8 +30,9 @@ _MOST = 12
 
 @command("purge", "ctxvc purge B17 --yes")
 @click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
-@click.option("--text", "texts", metavar="TEXT", multiple=True, help="This text, wherever it stands; - reads stdin.")
-@click.option("--secrets", is_flag=True, help="Everything that looks like a secret (docs/secrets.md).")
+@click.option("--text", "texts", metavar="TEXT", multiple=True, callback=or_text,
+              help="This text, wherever it stands; - reads stdin.")  # fmt: skip
+@click.option("--secrets", is_flag=True, help="Everything that looks like a secret (ctxvc help secrets).")
 @click.option("--finish", is_flag=True, help="Finish a purge that was decided and killed, whoever decided it.")
 @click.option("--discard", is_flag=True, help="Drop such a purge: what it was to erase stays.")
 @click.option("--yes", is_flag=True, help="Do it. Without it, only what would be done is told.")
@@ -64,16 +66,17 @@ def purge(
         request = PurgeRequest(
             session=app.session_name(store) or (store.current_session() if blocks else ""),
             blocks=blocks,
-            texts=tuple(sys.stdin.read().removesuffix("\n") if text == "-" else text for text in texts),
+            texts=texts,
             secrets=secrets,
         )
         files = files_of_sessions(app.projects(), Path.home(), app.env)
-        report = erase(store, request, files) if yes else survey(store, request, files)
+        with Progress("searching", format=lambda number: f"{number:,}") as progress:
+            report = (erase if yes else survey)(store, request, files, progress.task)
     answer = _answer(report)
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer))
+        app.output.prose(_lines(app.output, answer))
     if not answer.done:
         app.output.note("nothing was done: --yes does it")
         ctx.exit(1)
@@ -103,7 +106,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_pending_lines(app.output, answer))
+        app.output.prose(_pending_lines(app.output, answer))
     if not yes:
         app.output.note("nothing was done: --yes does it")
         ctx.exit(1)
@@ -211,7 +214,12 @@ def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
 
 def _table(answer: Purged) -> Table:
     return Table(
-        columns=[Column("session"), Column("scope"), Column("in the prompts of steps"), Column("blocks", least=12)],
+        columns=[
+            Column("session", least=12),
+            Column("scope", least=12),
+            Column("in the prompts of steps", least=16),
+            Column("blocks", least=12),
+        ],
         rows=[[item.session, item.scope, _ranges(item.steps) or "-", _listed(item.blocks)] for item in answer.items],
     )
 

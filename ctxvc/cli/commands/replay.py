@@ -44,8 +44,8 @@ _CANDIDATES = ("default", "layered", "window")
 @command("replay", "ctxvc replay session.jsonl --policy default,window --budget 32k,80k")
 @click.argument("names", metavar="[FILE|DIR|SESSION]...", nargs=-1)
 @click.option("--mine", is_flag=True, help="This project's recorded sessions: which policy, and which budget?")
-@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto",
-              help="What the files are (auto).")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
+              help=f"What the files are: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--policy", "specs", metavar="POLICY,…", multiple=True,
               help=f"Policies, or `all`; repeatable ({','.join(_POLICIES)}).")  # fmt: skip
 @click.option("--budget", "budgets", metavar="TOKENS,…", multiple=True,
@@ -76,7 +76,7 @@ def replay(
 ) -> None:  # fmt: skip
     """Each recorded step goes through the engine as it would in a session of yours, the policy acts, and what a reply
     used again is looked for in its prompt. FILE and DIR are what `ctxvc import` reads, SESSION is one of the store. A
-    policy of one's own is `path.py:Class:knob=value`. What the figures mean: docs/how-to/choose-a-policy.md.
+    policy of one's own is `path.py:Class:knob=value`. What the figures mean: `ctxvc help choose-a-policy`.
 
     `ctxvc replay experiment NAME FILE…` repeats an experiment of a paper, and shows the paper's figures beside.
     """

@@ -18,8 +18,10 @@ from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core.display import one_line
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 
 
 @command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60k')
-@click.argument("task", metavar="[TASK]", default="")
+@click.argument("task", metavar="[TASK]", default="", callback=or_text)
 @click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
 @click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
@@ -110,7 +112,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "names",
     metavar="NAME",
     multiple=True,
-    help="A variable that commands get besides the short list (docs/how-to/run-safely.md); repeatable.",
+    help="A variable that commands get besides the short list (ctxvc help run-safely); repeatable.",
 )
 @click.option("--sandbox", "boxed", is_flag=True, help="Run commands in a sandbox (bubblewrap, on Linux).")
 @click.option(
@@ -126,7 +128,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "--script",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Play the replies in a JSON file; no model is asked.",
+    help="Play the replies in a JSON file, or - for stdin; no model is asked.",
 )
 @json_option
 @click.pass_obj
@@ -213,6 +215,12 @@ def _check_planner(session: Session, planner: str, chosen: Model, limits: Limits
         )
 
 
+def _usual_budget(app: App, limit: int) -> int:
+    """The budget that is set, as far as the model takes so much; 0 for none."""
+    setting = app.setting("budget")
+    return min(filter(None, (setting.value, limit))) if setting else 0
+
+
 @contextmanager
 def _opened(
     app: App,
@@ -231,7 +239,7 @@ def _opened(
     Its own budget is only set by a person: the model's window can change with the model.
     """
     from ctxvc.agent import start
-    from ctxvc.cli.policy_option import parsed
+    from ctxvc.cli.policy_option import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
     from ctxvc.session.session import Session
@@ -242,15 +250,18 @@ def _opened(
     if not chosen.scripted:
         limits.check(model)
     provider_limit = provider_window(chosen, model)
-    own_budget = budget or previous.budget
     limit = provider_limit or models.window(model)
+    own_budget = budget or previous.budget or (0 if resume else _usual_budget(app, limit or 0))
     if limit and limit < own_budget:
         raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"give --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
-    policy = parsed(spec or "default", app.folder)
-    policy = protecting(policy, files) if files else policy
+    policy = parsed(spec, app.folder) if spec else parsed("default", app.folder) if resume else usual(app)
+    if files:
+        policy = protecting(policy, files)
+    elif spec and not resume and (setting := app.setting("protect")):
+        policy = protected(app, policy, setting)
     is_new = not (path / "HEAD").exists()
     name = resume or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
@@ -301,6 +312,9 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
                 start.check_begun(stored)
                 meta = stored.ledger().meta
                 return path, _Previous(meta.model, meta.budget, meta.window)
+            raise NotFound(
+                f"no session {resume[:60]!r}{meant(resume, store.sessions())}", hint="`ctxvc sessions` lists them"
+            )
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 

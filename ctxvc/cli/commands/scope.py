@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from ctxvc.cli.app import App, command, complete_revisions
+from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.switch import end_step, interrupt_option, print_move
 from ctxvc.cli.verb import Actor, acting_options
 
 
 @command("scope", "ctxvc scope fix-auth -m 'the login fails; looking into the tokens'")
 @click.argument("name", metavar="NAME")
-@click.option("-m", "text", metavar="TEXT", required=True, help="Why: the departure note.")
+@click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
+              help="Why: the departure note; - reads stdin.")  # fmt: skip
 @click.option("--from", "revision", metavar="REV", default="", help="Begin as it was then: rewind and branch.",
               shell_complete=complete_revisions)  # fmt: skip
 @click.option("--with-messages", is_flag=True, help="Take everything along, not only what is pinned and the notes.")

@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Column, Output, Table
+from ctxvc.cli.output import Cell, Column, Output, Styled, Table
 from ctxvc.store.log.stored_session import StoredSession
 
 
@@ -42,15 +42,23 @@ def _item(stored: StoredSession, name: str, current: str) -> ScopeItem:
 def _scope_lines(output: Output, answer: Scopes) -> Iterator[str]:
     columns = (
         Column(""),
-        Column("scope"),
-        Column("from"),
+        Column("scope", least=16),
+        Column("from", least=12),
         Column("steps", right=True),
         Column("blocks", right=True),
         Column("notes", right=True),
         Column("commit"),
     )
-    rows = [
-        ["*" if item.current else "", item.name, item.parent, item.steps, item.blocks, item.notes, item.commit[:12]]
+    rows: list[list[Cell]] = [
+        [
+            Styled("*", "green") if item.current else "",
+            item.name,
+            item.parent,
+            item.steps,
+            item.blocks,
+            item.notes,
+            item.commit[:12],
+        ]
         for item in answer.items
     ]
     yield from output.table_lines(Table(columns, rows))

@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.output import Cell, Column, Guess, Table, Timestamp, iso
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
@@ -59,22 +59,30 @@ def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
 def _table(items: list[SessionItem], current: str) -> Table:
     rows: list[list[Cell]] = []
     for item in items:
-        rows.append(["*" if item.name == current else "", item.name, *_figures(item.title or item.prompt, item)])
+        rows.append([*_name(item, current), *_figures(item.title or item.prompt, item)])
         rows += [["", f"└ {agent.name}", *_figures(agent.prompt, agent)] for agent in item.agents]
     return Table(
         columns=[
             Column("*"),
-            Column("session"),
-            Column("title", least=16),
+            Column("session", least=12),
+            Column("title", least=24),
             Column("updated"),
-            *(Column(name, right=True) for name in ("turns", "tokens", "cost", "files")),
+            Column("turns", right=True, rank=1),
+            Column("tokens", right=True),
+            Column("cost", right=True, rank=2),
+            Column("files", right=True, rank=3),
         ],
         rows=rows,
     )
 
 
+def _name(item: SessionItem, current: str) -> list[Cell]:
+    """The star and the name; both are green for the session that commands take."""
+    return [Styled("*", "green"), Styled(item.name, "green")] if item.name == current else ["", item.name]
+
+
 def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
-    tokens = Guess(item.tokens) if item.estimated else item.tokens
+    tokens = Guess(item.tokens) if item.estimated else Tokens(item.tokens)
     cost = "" if item.cost is None else f"${item.cost:.2f}"
     return [title, Timestamp(item.updated), item.turns, tokens, cost, item.files]
 

@@ -12,7 +12,8 @@ from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, d
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import change_table, changes, log_item
 from ctxvc.cli.dashboard import label_of
-from ctxvc.cli.output import Cell, Output, Size, Timestamp, counted, safe, words_of
+from ctxvc.cli.output import Cell, Output, Size, Timestamp, Tokens, counted, safe, words_of
+from ctxvc.cli.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
@@ -110,8 +111,8 @@ def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[
         ("tool", f"{row.tool}  {row.call}" if row.tool or row.call else ""),
         ("state", " ".join(filter(None, [row.state, row.group and f"in {row.group}", _by(row)]))),
         ("parent", row.parent),
-        ("tokens", tokens),
-        ("in the prompt", None if in_prompt == tokens else in_prompt),
+        ("tokens", Tokens(tokens)),
+        ("in the prompt", None if in_prompt == tokens else Tokens(in_prompt)),
         ("bytes", row.bytes),
         ("shown", f"{row.id}-{resolved.file}" if resolved.file else ""),
         ("files", ", ".join(f"{row.id}-{suffix}" for suffix in row.files)),
@@ -160,7 +161,8 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
         ("stub", group.stub),
     ]
     lines = [*output.facts([(name, value) for name, value in facts if value != ""]), ""]
-    output.lines([*lines, *(f"{member}  {_label(resolved.snapshot, member)}" for member in group.members)])
+    members = (f"{member}  {_label(resolved.snapshot, member)}" for member in group.members)
+    output.lines([*lines, *(cut(member, output.width) if output.terminal else member for member in members)])
 
 
 def _blocks(ledger: Ledger, group: Group) -> Iterator[str]:

@@ -14,7 +14,7 @@ from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.occupancy import Occupancy, occupancy
 from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
-from ctxvc.tokens.meter import Meter, budget_of
+from ctxvc.tokens.meter import budget_of
 
 
 @command("status", "ctxvc status")
@@ -26,13 +26,13 @@ from ctxvc.tokens.meter import Meter, budget_of
 def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     """One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
     neighbours share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a
-    step, a commit; by default what stands now. docs/dashboard.md explains every column.
+    step, a commit; by default what stands now. `ctxvc help dashboard` explains every column.
     """
     if as_text and (every or app.json):
         raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
-        meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
+        meter = app.meter(stored.store, snapshot.ledger)
         costs = meter.costs(snapshot)
         window = occupancy(stored.store, snapshot, meter, costs)
         page = page_of(snapshot, meter, costs, window.calibration)

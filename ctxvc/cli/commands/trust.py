@@ -1,22 +1,25 @@
-"""`trust`: settings of a store beyond those that every store may have, and whether the person accepts them."""
+"""`trust`: what a store or a project sets beyond what any may, and whether the person accepts it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import click
 
-from ctxvc.cli import answers
+from ctxvc.cli import answers, settings
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
+from ctxvc.errors import NotFound
+from ctxvc.store import project_trust
 from ctxvc.store import trust as decisions
 from ctxvc.store.trust import Setting
 
 
 @command("trust", "ctxvc trust")
-@click.option("--list", "listed", is_flag=True, help="List the stores of which you accepted something.")
-@click.option("--revoke", is_flag=True, help="Accept nothing of this store any more.")
+@click.option("--list", "listed", is_flag=True, help="List the stores and projects of which you accepted something.")
+@click.option("--revoke", is_flag=True, help="Accept nothing of this store and project any more.")
 @click.option("--yes", is_flag=True, help="Accept without being asked.")
 @json_option
 @click.pass_context
@@ -25,8 +28,11 @@ def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
     A store is only data: where it sets what could run a program or lead git to another place, it is refused. This shows
     those settings, and accepts them if you say so. That is remembered on this machine, for this store and these files
     as they are: where one of them changes it is forgotten. Where something is still to accept it exits with 1.
+
+    It does the same for a project's own `ctxvc.toml`, which may set a policy that ships, a budget and protected files.
     """
     app = ctx.ensure_object(App)
+    app.surveying = True
     if listed + revoke + yes > 1:
         raise click.UsageError("--list, --revoke and --yes do not go together", ctx)
     if listed:
@@ -40,47 +46,88 @@ def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
 
 def _list(app: App) -> None:
     stores = decisions.accepted()
+    projects = project_trust.accepted()
     if app.output.json:
         items = [
             answers.TrustedStore(store=store.path, time=store.time, made=store.made, items=_items(store.settings))
             for store in stores
         ]
-        app.output.value(answers.Trusted(items=items))
+        files = [answers.TrustedFile(file=record.path, time=record.time) for record in projects]
+        app.output.value(answers.Trusted(items=items, projects=files))
         return
     for store in stores:
         app.output.lines([f"{safe(store.path)}  {store.time}", *(f"  {line}" for line in _lines(store.settings))])
+    app.output.lines(f"{safe(record.path)}  {record.time}" for record in projects)
 
 
 def _revoke(app: App) -> None:
-    path = app.store_path()
-    changed = decisions.revoke(path)
+    path, file = _store(app), app.project_file
+    changed = [place for place, revoked in _revoked(path, file) if revoked]
     if app.output.json:
-        app.output.value(answers.Trust(store=str(path), accepted=False, changed=changed, items=[]))
+        store = str(path or "")
+        app.output.value(answers.Trust(store=store, accepted=False, changed=bool(changed), items=[]))
     else:
         what = "nothing is accepted any more" if changed else "nothing was accepted"
-        app.output.say(f"{what}: {safe(str(path))}")
+        app.output.say(f"{what}: {safe(', '.join(map(str, changed)) or str(path or file))}")
+
+
+def _revoked(path: Path | None, file: Path) -> Iterator[tuple[Path, bool]]:
+    if path is not None:
+        yield path, decisions.revoke(path)
+    yield file, project_trust.revoke(file)
+
+
+def _store(app: App) -> Path | None:
+    """The store; None if there is none and the project has settings of its own. Raises: NotFound."""
+    try:
+        return app.store_path()
+    except NotFound:
+        if not app.project_file.is_file():
+            raise
+        return None
 
 
 def _accept(app: App, *, yes: bool) -> bool:
-    """Accepts the settings if the person agrees. True if nothing is left to accept."""
-    path = app.store_path()
-    survey = decisions.look(path)
-    accepted = not survey.settings or decisions.is_accepted(path, survey)
+    """Accepts what the store and the project set if the person agrees. True if nothing is left to accept."""
+    path = _store(app)
+    survey = decisions.look(path) if path else decisions.Survey((), "")
+    data = settings.project_content(app.project_file.parent)
+    projects = _project_settings(app.project_file, data)
+    store_accepted = path is None or not survey.settings or decisions.is_accepted(path, survey)
+    project_accepted = data is None or project_trust.is_accepted(app.project_file, data)
     if not app.output.json:
-        summary = "accepted" if accepted and survey.settings else "sets what could run a program or lead git elsewhere"
-        summary = summary if survey.settings else "sets nothing but what every store may"
-        app.output.say(f"{safe(str(path))} {summary}")
-        app.output.lines(_lines(survey.settings))
+        if path is not None:
+            summary = "accepted" if store_accepted else "sets what could run a program or lead git elsewhere"
+            summary = summary if survey.settings else "sets nothing but what every store may"
+            app.output.say(f"{safe(str(path))} {summary}")
+            app.output.lines(_lines(survey.settings))
+        if data is not None:
+            summary = "accepted" if project_accepted else "is not obeyed yet"
+            app.output.say(f"{safe(str(app.project_file))} {summary}")
+            app.output.lines(_lines(projects))
+    accepted = store_accepted and project_accepted
     now = False
     if not accepted and (yes or _agreed(app)):
-        decisions.accept(path, survey)
+        if path is not None and not store_accepted:
+            decisions.accept(path, survey)
+        if data is not None and not project_accepted:
+            project_trust.accept(app.project_file, data)
         now = True
     if app.output.json:
-        items = _items(survey.settings)
-        app.output.value(answers.Trust(store=str(path), accepted=accepted or now, changed=now, items=items))
+        items = _items([*survey.settings, *projects])
+        store = str(path or "")
+        app.output.value(answers.Trust(store=store, accepted=accepted or now, changed=now, items=items))
     elif now:
         app.output.say("accepted, until one of these files changes")
     return accepted or now
+
+
+def _project_settings(file: Path, data: bytes | None) -> list[Setting]:
+    """What a project's file sets, as a store's settings are shown. Raises: BadSettings."""
+    if data is None:
+        return []
+    values = settings.project(file, data)
+    return [Setting(settings.PROJECT_FILE, name, settings.written(value)) for name, value in values.items()]
 
 
 def _agreed(app: App) -> bool:

@@ -33,16 +33,16 @@ def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
     """
     app = ctx.ensure_object(App)
     rendered = None
-    with app.store() as store, Progress("checking", format=lambda commits: f"{commits:,} commits") as progress:
+    with app.store() as store, Progress("checking", format=lambda count: f"{count:,}") as progress:
         report = check.verify(store, progress.reach, deep=not quick)
         if prompts:
-            rendered, findings = proof.check_prompts(store)
+            rendered, findings = proof.check_prompts(store, lambda count: progress.task("rendering", count))
             report = msgspec.structs.replace(report, findings=(*report.findings, *findings))
     answer = _verified(report, rendered)
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_verified_lines(app.output, answer))
+        app.output.prose(_verified_lines(app.output, answer))
     if report.damaged:
         ctx.exit(DAMAGED)
 

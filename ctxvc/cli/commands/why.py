@@ -92,13 +92,13 @@ def why(app: App, target: str) -> None:
             if app.output.json:
                 app.output.value(blame)
             else:
-                app.output.lines(_blame_lines(app.output, blame))
+                app.output.prose(_blame_lines(app.output, blame))
             return
         answer = _answer(app.folder, store, code, target)
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_lines(app.output, answer))
+        app.output.prose(_lines(app.output, answer))
 
 
 # --- a file
@@ -180,7 +180,7 @@ def _blame_lines(output: Output, answer: WhyFile) -> Iterator[str]:
         )
     columns = [
         Column("lines", right=True), Column("share", right=True), Column("conversation", least=12),
-        Column("step", right=True), Column("when"), Column("where", least=12), Column("asked", least=12),
+        Column("step", right=True), Column("when"), Column("where", least=12, rank=1), Column("asked", least=20),
     ]  # fmt: skip
     yield from output.table_lines(Table(columns, rows))
 

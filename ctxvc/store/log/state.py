@@ -11,6 +11,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Outline
@@ -150,7 +151,7 @@ class SessionState:
             return self.scopes[name]
         except KeyError:
             raise NotFound(
-                f"no scope {name[:80]!r} in session {self.name!r}",
+                f"no scope {name[:80]!r} in session {self.name!r}{meant(name, self.scopes)}",
                 hint=f"its scopes: {', '.join(self.names()[:8]) or 'none'}",
             ) from None
 

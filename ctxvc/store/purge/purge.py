@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -60,6 +60,10 @@ class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
     secrets: bool = False
 
 
+#: Told what is done now, and how far it is: an amount, and of how many in all, 0 if unknown.
+Progress = Callable[[str, int, int], None]
+
+
 class _Prepared(msgspec.Struct):
     """A scrub and its sources. `rows` are those that have some of the content, by id and checksum."""
 
@@ -69,7 +73,9 @@ class _Prepared(msgspec.Struct):
     tips: dict[str, str]
 
 
-def survey(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()) -> Report:
+def survey(
+    store: Store, request: PurgeRequest, transcripts: Sequence[Path] = (), progress: Progress = lambda *_: None
+) -> Report:
     """What a purge would do. Changes nothing, except that complete steps are flushed.
 
     `transcripts` are files outside the store that may have the content too; reading them takes at most
@@ -78,12 +84,14 @@ def survey(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()
     """
     gc.flush(store)
     with _alone(store):
-        prepared = _prepare(store, request)
-        report = _report(store, prepared, _rewriter(store, prepared, dry=True), done=False)
+        prepared = _prepare(store, request, progress)
+        report = _report(store, prepared, _rewriter(store, prepared, progress, dry=True), done=False)
     return _with_copies(report, prepared, transcripts)
 
 
-def purge(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ()) -> Report:
+def purge(
+    store: Store, request: PurgeRequest, transcripts: Sequence[Path] = (), progress: Progress = lambda *_: None
+) -> Report:
     """Erases the content and proves it by searching every object and file. The store must be opened anew afterwards.
 
     Raises: as `survey`; Refused, before any change, if some of the content could not be removed; CtxvcError if some of
@@ -91,12 +99,14 @@ def purge(store: Store, request: PurgeRequest, transcripts: Sequence[Path] = ())
     """
     gc.flush(store)
     with _alone(store) as lock:
-        prepared = _prepare(store, request)
+        prepared = _prepare(store, request, progress)
         _clear_the_way(store.path / "objects")
-        rewriter = _rewriter(store, prepared)
+        rewriter = _rewriter(store, prepared, progress)
         report = _report(store, prepared, rewriter, done=True)
+        progress("packing", 0, 0)
         searched = _stage(store, prepared, rewriter, report, lock)
         report = msgspec.structs.replace(report, remaining=purge_apply.apply(store.path, lock))
+        progress("searching all again", 0, 0)
         remaining = list(search.remaining(store.path, prepared.scrub, searched))
     if remaining:
         raise CtxvcError(f"something of it is still there: {', '.join(remaining[:8])}", hint="run the purge again")
@@ -126,7 +136,7 @@ def _alone(store: Store) -> Iterator[int]:
         yield lock
 
 
-def _prepare(store: Store, request: PurgeRequest) -> _Prepared:
+def _prepare(store: Store, request: PurgeRequest, progress: Progress) -> _Prepared:
     raw = Raw(store.repository)
     tips = _tips(store)
     roots = _roots(raw, tips.values())
@@ -157,19 +167,20 @@ def _prepare(store: Store, request: PurgeRequest) -> _Prepared:
                     emptied[display.encode(first)] = whole[row.sha256]
     bodies = [*files(raw, roots), *_waiting(store)]
     if request.secrets:
-        for path, blob in bodies:
+        for number, (path, blob) in enumerate(bodies):
+            progress("searching", number, len(bodies))
             for kind, secret in _secrets(store, path, _bytes(raw, blob)):
                 add(kind, secret)
         for note in _messages(store, tips.values()):
             for kind, secret in secrets.secrets(note, "txt", store.redaction.criteria):
                 add(kind, secret)
     if not emptied and not whole:
-        raise NotFound("nothing in the store looks like a secret", hint="docs/secrets.md says what is looked for")
+        raise NotFound("nothing in the store looks like a secret", hint=Phrase("purge-looked-for"))
     search.check_files(store.path, emptied)
     redactor = secrets.Redactor(mac, store.redaction.criteria) if request.secrets else None
     scrub = Scrub(marks=emptied, redactor=redactor, whole=frozenset(whole))
     rows = _rows(raw, bodies)
-    scrub = _with_labels(_with_bodies(raw, bodies, rows, scrub, whole), rows)
+    scrub = _with_labels(_with_bodies(raw, bodies, rows, scrub, whole, progress), rows)
     hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
     return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
 
@@ -202,7 +213,12 @@ def _rows(raw: Raw, bodies: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
 
 
 def _with_bodies(
-    raw: Raw, files: Sequence[tuple[str, bytes | _Data]], rows: Sequence[Row], scrub: Scrub, whole: Mapping[str, bytes]
+    raw: Raw,
+    files: Sequence[tuple[str, bytes | _Data]],
+    rows: Sequence[Row],
+    scrub: Scrub,
+    whole: Mapping[str, bytes],
+    progress: Progress,
 ) -> Scrub:
     """The scrub with all bodies that change."""
     dashboards = {row.sha256 for row in rows if row.kind == "dashboard"}
@@ -210,7 +226,8 @@ def _with_bodies(
     bodies: dict[bytes, bytes] = {}
     sums: dict[str, bytes] = {}
     listing: list[tuple[bytes, bytes]] = []
-    for path, blob in files:
+    for number, (path, blob) in enumerate(files):
+        progress("comparing", number, len(files))
         if not path.startswith(("blocks/", "archive/")):
             continue
         data, ext = _bytes(raw, blob), path.rpartition(".")[2]
@@ -326,7 +343,7 @@ def _clear_the_way(objects: Path) -> None:
             file.unlink()
 
 
-def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewriter:
+def _rewriter(store: Store, prepared: _Prepared, progress: Progress, *, dry: bool = False) -> Rewriter:
     """All of history, rewritten: the new objects are beside the old ones, and no ref points to them yet."""
     # These objects are not synced one by one: the pack made of them will be.
     pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, False)
@@ -337,7 +354,7 @@ def _rewriter(store: Store, prepared: _Prepared, *, dry: bool = False) -> Rewrit
         scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
         first = commits_of(store.path, scopes) if scopes else []
         own = set(first)
-        rewriter.all(first)
+        rewriter.all(first, lambda count: progress("rewriting commits", count, len(first)))
         rewriter.all(
             [commit for commit in commits_of(store.path, plans.values()) if commit not in own] if plans else []
         )

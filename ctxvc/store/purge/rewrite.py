@@ -102,11 +102,12 @@ class Rewriter:
         self.commits: dict[bytes, bytes] = {}
         self.roots: dict[bytes, bytes] = {}  # commit → its new tree, if that differs
 
-    def all(self, ids: list[bytes]) -> None:
-        """Rewrites commits, parents before children."""
+    def all(self, ids: list[bytes], progress: Callable[[int], None] = lambda _: None) -> None:
+        """Rewrites commits, parents before children; `progress` is told how many are done."""
         raw_commits = {commit: self._raw.read(commit) for commit in ids}
         children: dict[bytes, list[bytes]] = {}
-        for commit in ids:
+        for number, commit in enumerate(ids):
+            progress(number)
             tree, parents = links(raw_commits[commit])
             if (new := self.tree(tree, "")) != tree:
                 self.roots[commit] = new

@@ -1,0 +1,134 @@
+"""What a terminal shows of recordings of three hosts: to the letter, and in its width.
+
+`--update-golden` writes the screens anew.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ctxvc.cli.main import cli
+from ctxvc.cli.table import breadth
+from tests.cli.conftest import COLOUR, Run
+
+DATA = Path(__file__).parents[1] / "data" / "recorded"
+GOLDEN = Path(__file__).parent / "golden" / "screens"
+HOSTS = ("claude-code", "codex", "pi")
+LARGEST = 100_000
+
+#: 2026-09-01, some months after the newest of them.
+NOW = 1_788_220_800.0
+LOOKS = ("status", "log", "sessions", "diff HEAD~2", "ops", "context", "context --by tool")
+
+#: Every command that lists something, with arguments that make sense on each of the recordings.
+LISTING = (
+    *("sessions", "status", "status --all", "status step:1", "context", "context --by tool", "context --by turn"),
+    *("context --by file", "context --episodes", "policies", "policies layered", "log", "log --oneline", "log --steps"),
+    *("log --graph", "log --usage", "log --tool Read", "ops", "diff HEAD~2", "diff step:1 HEAD", "grep the -n 20"),
+    *("grep -C 2 -F -n 10 import", "bisect the", "bisect --tokens 3k", "blame B2", "blame B7", "scopes", "notes"),
+    *("plan", "plan --policy layered --budget 8k", "plan --policy oldest_turn --budget 4k", "compact --dry-run"),
+    *("model", "verify", "gc", "doctor", "use", "purge --text never-said", "purge B3", "trust", "trust --list"),
+    *("import nowhere", "install git-project --dry-run", "status nowhere", "show B9999", "plan --policy defalut"),
+    *("show", "show step:1", "replay SESSION --policy keep,window --budget 8k --no-store", "demo", "help"),
+)
+#: What changes the prompt, in this order.
+CHANGING = (
+    *("archive B2-B5 -m 'the first look at it'", "undo", "redo", "pin B6", "unpin B6", "delete B7 -m 'no need'"),
+    *(
+        "archive B9999",
+        "restore B7",
+        "note -m 'a note of so many words that it is too long for eighty columns, by far'",
+    ),
+    *("scope fix -m 'why it fails'", "scopes", "goto main -m found", "status", "notes", "ops", "log", "diff HEAD~1"),
+    *("compact --budget 6k", "status", "ops", "plan --wait --policy oldest_turn --budget 4k", "plan --pending"),
+)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the three recordings in its store."""
+    folder = tmp_path_factory.mktemp("imported")
+    for host in HOSTS:
+        words = ["-C", str(folder), "import", "--final", "--name", host, str(DATA / f"{host}.jsonl")]
+        assert CliRunner().invoke(cli, words).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def utc() -> Iterator[None]:
+    """Times of the day are those of UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_the_recordings_are_small_and_of_known_origin() -> None:
+    said = (DATA.parent / "PROVENANCE.md").read_text()
+    for path in DATA.iterdir():
+        assert path.stat().st_size <= LARGEST
+        assert f"`recorded/{path.name}`" in said
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("host", HOSTS)
+def test_what_a_terminal_shows(
+    host: str, width: int, imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config,
+    utc: None,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("ctxvc.cli.output.time.time", lambda: NOW)
+    parts = []
+    for look in LOOKS:
+        done = on_screen("--session", host, *look.split(), folder=imported, width=width)
+        parts.append(f"$ ctxvc {look}\n{COLOUR.sub('', done.output)}--- exit {done.exit_code}\n\n")
+    told = _without_ids("".join(parts).replace(str(imported), "PROJECT"))
+    golden = GOLDEN / f"{host}-{width}.txt"
+    if pytestconfig.getoption("--update-golden", default=False):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(told)
+
+    assert told == golden.read_text()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_listing_is_wider_than_the_terminal(host: str, width: int, imported: Path, on_screen: Run) -> None:
+    for words in LISTING:
+        _check_width(on_screen, host, words, imported, width)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_no_change_is_told_in_lines_wider_than_the_terminal(
+    host: str, tmp_path: Path, run: Run, on_screen: Run
+) -> None:
+    run("import", "--final", "--name", host, str(DATA / f"{host}.jsonl"), folder=tmp_path)
+    for words in CHANGING:
+        _check_width(on_screen, host, words, tmp_path, 80)
+
+
+def _check_width(on_screen: Run, host: str, words: str, folder: Path, width: int) -> None:
+    done = on_screen("--session", host, *shlex.split(words.replace("SESSION", host)), folder=folder, width=width)
+    assert done.exception is None or isinstance(done.exception, SystemExit), words
+    assert "this is a bug" not in done.output, done.output
+    # A word that is longer than a line, such as a path to copy, stays whole on a line of its own.
+    lines = [line for line in COLOUR.sub("", done.output).splitlines() if len(line.split()) > 1]
+    assert not [line for line in lines if breadth(line) > width], words
+
+
+def _without_ids(told: str) -> str:
+    """Each id of a commit by the order in which it comes, as long as it was: columns stay where they are."""
+    names: dict[str, str] = {}
+
+    def name(match: re.Match[str]) -> str:
+        digits = names.setdefault(match.group()[:7], f"{len(names) + 1:06}")
+        return f"#{digits}".ljust(len(match.group()), "-")
+
+    return re.sub(r"\b(?=[0-9a-f]*[0-9])(?:[0-9a-f]{40}|[0-9a-f]{12}|[0-9a-f]{7})\b", name, told)

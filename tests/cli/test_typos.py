@@ -1,0 +1,45 @@
+"""A mistyped name is answered with what may have been meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ctxvc.core.suggestion import meant
+from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        (["statsu"], "did you mean status"),
+        (["log", "--onelin"], "--oneline"),
+        (["--sesion", "demo", "log"], "--session"),
+        (["--session", "dmeo", "log"], "did you mean demo?"),
+        (["diff", "mian"], "did you mean main?"),
+        (["diff", "brnached/main"], "did you mean branched/main"),
+        (["ops", "mian"], "did you mean main?"),
+        (["--session", "branched", "goto", "rewnid-1", "-m", "x"], "did you mean rewind-1?"),
+        (["plan", "--policy", "defalut"], "did you mean default?"),
+        (["plan", "--policy", "layered:kep=3"], "did you mean keep?"),
+        (["policies", "layerd"], "did you mean layered"),
+        (["log", "--format", "{shrot}"], "did you mean short?"),
+    ],
+    ids=" ".join,
+)
+def test_what_may_have_been_meant_is_named(words: list[str], suggested: str, run: Run, project: Path) -> None:
+    done = run(*words, folder=None if words[0] == "statsu" else project)
+
+    assert done.exit_code in (1, 2)
+    assert suggested in done.stderr
+
+
+def test_a_name_like_no_other_gets_no_suggestion() -> None:
+    assert meant("zzz", ["main", "fix"]) == ""
+    assert meant("", ["main"]) == ""
+
+
+def test_several_are_listed_in_the_order_of_likeness() -> None:
+    assert meant("fix-auht", ["main", "fix-auth", "fix-author"]) == "; did you mean fix-auth or fix-author?"
+    assert meant("MIAN", ["main"]) == "; did you mean main?", "in whatever case"
