@@ -25,18 +25,18 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 @command("context", "ctxvc context --by tool")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to add up by (kind).")
-@click.option("--episodes", is_flag=True, help="The episodes instead: type, state, level, tokens, dependencies.")
+@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="Group the tokens by this (kind).")
+@click.option("--episodes", is_flag=True, help="Show episodes instead: type, state, level, tokens, dependencies.")
 @json_option
 @click.pass_obj
 def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
     """
-    Only what is in the prompt counts, by default now. Above the table stand how full the window is, as `status` says
-    it, and the thresholds at which a policy acts, with how far each is. Episodes are
-    those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
+    Only blocks in the prompt count, by default the present prompt. Above the table are the use of the window, as in
+    `status`, and the thresholds at which a policy acts, with the distance to each. Episodes are those that the model
+    marked with `delimiter`; if it marked none, they are derived from its calls and marked as derived.
     """
     if by and episodes:
-        raise click.UsageError("--by or --episodes, not both")
+        raise click.UsageError("give either --by or --episodes")
     by = by or "kind"
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
@@ -128,25 +128,25 @@ def _context_lines(output: Output, window: Occupancy, source: Source | None, ans
 
 def _ahead(output: Output, threshold: Threshold) -> str:
     tokens = output.cell(abs(threshold.ahead))
-    return f"{tokens} tokens ahead" if threshold.ahead >= 0 else f"passed by {tokens} tokens"
+    return f"{tokens} tokens to go" if threshold.ahead >= 0 else f"exceeded by {tokens} tokens"
 
 
 class Category(Item, frozen=True, kw_only=True):
-    """A part of the context."""
+    """A category of the context."""
 
     name: str
     blocks: int
     tokens: Annotated[int, described("in the prompt now")]
-    share: Annotated[float, described("of all that is in the prompt, 0 to 1")]
+    share: Annotated[float, described("of everything in the prompt, 0 to 1")]
 
 
 class Threshold(Item, frozen=True, kw_only=True):
-    """A point on the way to the window's end at which a policy acts."""
+    """A fill level of the window at which a policy acts."""
 
     name: str
     percent: Annotated[int, described("of `limit`")]
     tokens: TokenCount
-    ahead: Annotated[int, described("tokens until there; negative where it is passed")]
+    ahead: Annotated[int, described("tokens until it is reached; negative if exceeded")]
 
 
 class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
@@ -155,8 +155,8 @@ class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
     session: SessionName
     scope: ScopeName
     by: Annotated[str, described("`kind`, `tool`, `turn` or `file`")]
-    limit: Annotated[int, described("tokens that a prompt of ours may have: the window without the reply's reserve")]
-    estimated: Annotated[bool, described("whether tokens are a guess")]
+    limit: Annotated[int, described("tokens allowed for a prompt: the window without the reply's reserve")]
+    estimated: Annotated[bool, described("whether tokens are estimates")]
     thresholds: list[Threshold]
     items: list[Category]
 
@@ -166,13 +166,13 @@ class EpisodeItem(Item, frozen=True, kw_only=True):
 
     type: Annotated[str, described("`expl` or `act`")]
     name: str
-    state: Annotated[str, described("whether it is open, closed, or evicted in part or whole")]
-    level: Annotated[str, described("how far it is evicted")]
+    state: Annotated[str, described("whether it is open, closed, or evicted in part or in full")]
+    level: Annotated[str, described("degree of eviction")]
     tokens: Annotated[int, described("of its bodies")]
     shown: Annotated[int, described("in the prompt now")]
     blocks: int
     dependencies: list[str]
-    made: Annotated[str, described("who made it: the model's marks, or derived from its calls")]
+    made: Annotated[str, described("its origin: the model's marks, or derived from its calls")]
 
 
 class EpisodeList(Answer, frozen=True, kw_only=True, tag="ctxvc.episodes/1"):

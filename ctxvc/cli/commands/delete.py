@@ -12,12 +12,13 @@ from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argume
 
 @command("delete", "ctxvc delete B12 -m 'a password was in it'")
 @blocks_argument
-@click.option("-m", "reason", metavar="TEXT", required=True, help="Why nobody will need it again.")
+@click.option("-m", "reason", metavar="TEXT", required=True, help="Why it will not be needed again.")
 @allow_user
 @acting_options
 @click.pass_context
 def delete(ctx: click.Context, blocks: Sequence[str], reason: str, allow_user: bool, actor: Actor) -> None:
     """
-    An agent cannot get them back; a person can, with `ctxvc restore`. The bytes stay in history: only a purge erases.
+    An agent cannot get them back; a person can, with `ctxvc restore`. The bytes stay in history: only `ctxvc purge`
+    erases.
     """
     act(ctx, "delete", blocks, reason, actor, allow_user)
