@@ -80,7 +80,7 @@ def recorded(session: Session) -> list[Turn]:
                 messages.append({"origin": row.origin, "message": {"role": "user", "content": text}})
     close()
     if not turns:
-        raise NotFound(f"session {session.name} has no reply to play", hint=Phrase("other-sessions"))
+        raise NotFound(f"session {session.name} has no reply to replay", hint=Phrase("other-sessions"))
     return turns
 
 

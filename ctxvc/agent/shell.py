@@ -137,9 +137,7 @@ class _Supervisor:
                 )
         except OSError as error:
             self._socket.close()
-            raise CtxvcError(
-                f"commands cannot be run: {error}", hint="look at whether this program is there"
-            ) from error
+            raise CtxvcError(f"cannot run commands: {error}", hint="check that this program is installed") from error
         self._finalizer = weakref.finalize(self, _let_go, self._socket, self._process)
 
     def works(self) -> bool:
@@ -191,7 +189,7 @@ class _Supervisor:
                 socket.send_fds(self._socket, [letter], [there.fileno(), *more])
         except OSError as error:
             here.close()
-            raise CtxvcError("the supervisor of the commands was ended", hint="look at what ended it") from error
+            raise CtxvcError("the supervisor of the commands was stopped", hint="find out what stopped it") from error
         return _Call(here, self)
 
 
@@ -223,7 +221,7 @@ class _Call:
             except ConnectionError:  # it was ended before it had read all that was asked
                 data = b""
             if not data:
-                raise CtxvcError("the supervisor of the commands was ended, and the command with it")
+                raise CtxvcError("the supervisor of the commands was stopped, and the command with it")
             self._heard += data
         return msgspec.json.decode(self._heard)
 
@@ -301,7 +299,7 @@ def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
         except TimeoutError:
             if os.fstat(output.fileno()).st_size > WRITTEN:
                 call.stop()
-                return f"[stopped: it wrote more than {WRITTEN:,} bytes]"
+                return f"[stopped: its output exceeded {WRITTEN:,} bytes]"
             if time.monotonic() >= end:
                 call.stop()
                 return f"[stopped after {seconds} seconds]"

@@ -49,8 +49,8 @@ class Deadline:
         remaining = self._end - self._clock()
         if remaining <= 0:
             raise Slow(
-                f"the search was ended after {self._seconds:g} s",
-                hint="make the pattern simpler, or search less",
+                f"the search was stopped after {self._seconds:g} s",
+                hint="simplify the pattern, or search less",
             )
         return remaining
 
@@ -137,7 +137,7 @@ class Pattern:
                 self.patience()
                 raise SlowLine(
                     f"the pattern {self.source[:80]!r} takes too long",
-                    hint="make it simpler: no repeats within repeats, or search for a fixed text",
+                    hint="simplify it (no nested repeats), or search for a fixed string",
                 ) from None
             if match:
                 first, last = match.span()
@@ -151,11 +151,13 @@ def compiled(source: str, *, fixed: bool = False, ignore_case: bool = False) -> 
     Each look at a line is bounded; all of them together are with `until`.
     """
     if not source:
-        raise BadInput("the pattern is empty: every line would match", hint="say what to look for")
+        raise BadInput("the pattern is empty: every line would match", hint="give something to search for")
     if len(source) > LONGEST:
-        raise BadInput(f"the pattern has {len(source):,} characters; {LONGEST} are allowed", hint="look for a part")
+        raise BadInput(
+            f"the pattern has {len(source):,} characters; at most {LONGEST} are allowed", hint="search for a part of it"
+        )
     if "\n" in source:
-        raise BadInput("the pattern has a line break, and lines are searched one by one", hint="look for one line")
+        raise BadInput("the pattern has a line break, but lines are searched one by one", hint="search for one line")
     if fixed and not ignore_case:
         return Pattern(source, fixed, ignore_case, None)
     if not fixed and not ignore_case and re.fullmatch(r"[\w /:=,;<>@#%&'\"`~!-]+", source):
@@ -171,7 +173,7 @@ def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
         pattern: _Regex = regex.compile(regex.escape(source) if fixed else source, flags, cache_pattern=False)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
-            f"{source[:80]!r} is no regular expression: {str(error)[:100]}", hint=Phrase("fixed-text")
+            f"{source[:80]!r} is not a regular expression: {str(error)[:100]}", hint=Phrase("fixed-text")
         ) from None
     return pattern
 

@@ -80,7 +80,7 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     """The fault in the prompt that a commit records; empty if it renders the sent prompt byte for byte."""
     sent = parse(entry.trailers[TRAILER])
     if sent is None:
-        return "the hash of its prompt cannot be read"
+        return "the hash of its prompt is unreadable"
     try:
         commit = _rendering(store, entry.commit, sent.later, newer)
         if not commit:
@@ -91,7 +91,7 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
         rendered = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"
-    return "" if rendered.digest == sent.digest else "its prompt is not what was sent"
+    return "" if rendered.digest == sent.digest else "its prompt differs from the one sent"
 
 
 def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> str:

@@ -159,8 +159,8 @@ def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     data = files_of_hooks.by_address(context.stored.store.path, address)
     if data is None:
         raise NotFound(
-            f"{address[:80]!r} is no address, and no recorded call has this id",
-            hint="as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
+            f"{address[:80]!r} is not an address or the id of a recorded call",
+            hint="write B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
         )
     row = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
     return _measured(row, data), data

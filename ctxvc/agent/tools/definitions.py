@@ -219,7 +219,7 @@ def parsed(arguments: object, kind: type[_Given]) -> _Given:
     try:
         return msgspec.convert(arguments, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        wrong = "an argument is no text" if isinstance(error, UnicodeEncodeError) else str(error)
+        wrong = "an argument is not text" if isinstance(error, UnicodeEncodeError) else str(error)
         raise BadInput(wrong, hint=f"it takes {_takes(kind)}") from error
 
 

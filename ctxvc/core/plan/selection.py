@@ -73,11 +73,11 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
             missing.append(f"{letter}{first}-{letter}{last}")
     problems = [
         *_problem("unknown", selectors.bad, "not an id: ", "; write B3, B5-B9 or G2"),
-        *_problem("unknown", missing, "not here, or not all of it: ", ""),
-        *_problem("stale", other, "another checksum now: ", ""),
+        *_problem("unknown", missing, "not here, or not completely: ", ""),
+        *_problem("stale", other, "checksum has changed: ", ""),
     ]
     if not (selectors.single or selectors.ranges or selectors.bad):
-        problems.append(Problem(target="", why="unknown", text="no id is given; write B3, B5-B9 or G2"))
+        problems.append(Problem(target="", why="unknown", text="no id given; write B3, B5-B9 or G2"))
     names -= {name.partition("@")[0] for name in other}
     order = sorted(names, key=lambda name: (name[0], int(name[1:])))
     return tuple(order), tuple(problems)

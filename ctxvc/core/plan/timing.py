@@ -115,16 +115,16 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     come save more than the broken cache and the planning cost.
     """
     if not rehearsal:
-        return CommitDecision(False, "nothing of the plan is left to do")
+        return CommitDecision(False, "nothing in the plan is left to do")
     reckoned = reckon(view, rehearsal, timing)
     leaves = f"{reckoned.share:.0%} of the prompt leaves"
     if rehearsal.plan.pressure:
-        return reckoned.moment(f"the hard budget is at stake; {leaves}")
+        return reckoned.moment(f"the hard budget would be exceeded; {leaves}")
     if reckoned.share > timing.share:
         return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
     if reckoned.cold:
         idle = f"the last call was {view.idle:,.0f} s ago"
-        return reckoned.moment(f"{idle}, the cache of {timing.lifetime:,.0f} s is gone")
+        return reckoned.moment(f"{idle}, so the cache ({timing.lifetime:,.0f} s) has expired")
     sign = "more" if reckoned.benefit > 0 else "no more"
     return reckoned.moment(f"{leaves}, {sign} than it costs", now=reckoned.benefit > 0)
 

@@ -81,7 +81,7 @@ def span(value: str) -> Range:
     """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput."""
     match = _RANGE.fullmatch(value)
     if not match or not (match[1] or match[3]):
-        raise BadInput(f"{value[:40]!r} is no range", hint="as in 41:80, 41: or :80, counted from 1")
+        raise BadInput(f"{value[:40]!r} is not a range", hint="as in 41:80, 41: or :80, counted from 1")
     first = int(match[1] or 1)
     last = int(match[3]) if match[3] else None if match[2] else first
     return _checked((first, last), value)
@@ -125,10 +125,10 @@ def recovered(
     reader = _Reader(row.handle, called, value, remarks, most, count)
     if grep is not None:
         if chars:
-            raise BadInput("a pattern is searched for in lines, not in characters", hint=Phrase("grep-lines"))
+            raise BadInput("a pattern can be combined with lines, not with characters", hint=Phrase("grep-lines"))
         return reader.matches(until(patterns.compiled(grep)), lines)
     if lines and chars:
-        raise BadInput("lines and characters cannot be asked for together", hint=Phrase("lines-or-chars"))
+        raise BadInput("lines and characters cannot be combined", hint=Phrase("lines-or-chars"))
     return reader.characters(chars) if chars else reader.lines(lines)
 
 
@@ -325,7 +325,7 @@ def _checked(requested: Range, source: str = "") -> Range:
     first, last = requested
     if first < 1 or (last is not None and last < first):
         quoted = source or f"{first}:{'' if last is None else last}"
-        raise BadInput(f"{quoted} is no range: counted from 1, and not backwards", hint="as in 41:80, 41: or :80")
+        raise BadInput(f"{quoted} is not a range: it must count from 1 and upwards", hint="as in 41:80, 41: or :80")
     return requested
 
 
@@ -335,7 +335,7 @@ def _within(requested: Range | None, total: int, unit: str, handle: str) -> tupl
         return 1, total
     first, last = _checked(requested)
     if first > max(total, 1):
-        raise BadInput(f"{handle} has no {unit} {first}: it has {total}", hint=f"ask for 1:{total}, or for all of it")
+        raise BadInput(f"{handle} has no {unit} {first}: it has {total}", hint=f"ask for 1:{total}, or for the whole")
     return first, total if last is None else min(last, total)
 
 
