@@ -34,7 +34,7 @@ def detect(recording: Recording) -> str:
         if importer(name).sniff(head):
             return name
     raise BadInput(
-        f"{recording.path}: no transcript of a known format" if head else f"{recording.path}: the file is empty",
+        f"{recording.path}: not a transcript in a known format" if head else f"{recording.path}: the file is empty",
         hint=Phrase("name-format", formats=", ".join(FORMATS)),
     )
 

@@ -185,7 +185,7 @@ class _Reader:
                     usage=_usage(response.get("usage")),
                     time=_time(response.get("created")),
                     missing=("what was sent",),
-                    left_out=f"{len(alternatives)} more choices of the response" if alternatives else "",
+                    left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
                 )
         if not is_exchange:
             # One message a line: only the first can still be the system prompt.

@@ -72,4 +72,4 @@ def _searched(
         if scrub.has(behind + piece):
             return "has", ""
         behind = (behind + piece)[-_OVERLAP:]
-    return "unknown", "the time for searching was over"
+    return "unknown", "the search ran out of time"

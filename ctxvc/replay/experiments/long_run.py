@@ -163,11 +163,11 @@ class _Lines:
         data = path.read_bytes() if path and path.exists() else b""
         complete, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
         if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
-            raise BadInput(f"the last line of {path} is no long run", hint="write to another file")
+            raise BadInput(f"the last line of {path} is not a long run", hint="write to another file")
         try:
             lines = [msgspec.json.decode(line, type=_Line) for line in complete.splitlines()]
         except msgspec.MsgspecError as error:
-            raise BadInput(f"{path} has other lines than long runs: {error}", hint="write to another file") from error
+            raise BadInput(f"{path} has lines that are not long runs: {error}", hint="write to another file") from error
         if path and torn:
             files.replace(path, complete)  # a kill left a part of a line
         self._runs = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}

@@ -80,7 +80,7 @@ class StoredSession:
         name = name or store.current_session()
         if names.problem(name) or name not in store.sessions():
             near = ", ".join(store.sessions()[:8]) or "none yet"
-            raise NotFound(f"no session {name!r} in {store.path}", hint=f"there are: {near}")
+            raise NotFound(f"no session {name!r} in {store.path}", hint=f"available: {near}")
         return StoredSession(store, name, scope)
 
     def __enter__(self) -> StoredSession:
@@ -471,7 +471,7 @@ class StoredSession:
         """Raises: CtxvcError where the switch cannot be asked for."""
         if self._pending_switch:
             raise Refused(
-                f"a switch to {self._pending_switch.name!r} is asked for already: it is made when this step ends",
+                f"a switch to {self._pending_switch.name!r} is already pending; it happens when this step ends",
                 hint="ask again after that",
             )
         check(self._state, self.scope, requested)
@@ -486,8 +486,8 @@ class StoredSession:
         except CtxvcError as error:
             self._pending_switch = None
             raise Conflict(
-                f"the switch to {pending.name!r} cannot be made any more: {error}; nothing was added",
-                hint="add it again without the switch, and say so in the result of the call that asked for it",
+                f"the switch to {pending.name!r} is no longer possible: {error}; nothing was added",
+                hint="add it again without the switch, and report that in the result of the call that requested it",
             ) from error
         self._make(transaction, pending)
         return True
@@ -513,7 +513,7 @@ class StoredSession:
         if moved:
             raise Conflict(
                 f"another writer has changed {', '.join(moved[:8])} meanwhile; nothing was done",
-                hint="look again, and repeat it if it is still wanted",
+                hint="check the new state, and repeat the command if it is still wanted",
             )
 
     # --- the journal
