@@ -150,7 +150,7 @@ def _worktree_files(path: Path) -> Iterator[str]:
         raise unreadable(folder, error) from error
     if len(names) > _MOST_WORKTREES:
         raise Refused(
-            f"{folder} lists {len(names):,} checkouts", hint=f"no more than {_MOST_WORKTREES:,} are checked"
+            f"{folder} lists {len(names):,} checkouts", hint=f"at most {_MOST_WORKTREES:,} are checked"
         )
     for name in names:
         if (folder / name).is_symlink():

@@ -121,11 +121,11 @@ def test_models_from_5_1_on_bind_their_thinking(adapter: Adapter, model: str) ->
 
 def test_the_prompt_is_the_sessions_alone(adapter: Adapter, place: Path) -> None:
     for name in ("messages", "system", "tools"):
-        with pytest.raises(BadInput, match=f"{name}: the session has it already"):
+        with pytest.raises(BadInput, match=f"{name}: the session already has it"):
             adapter.request(**{name: []})
     with Session.open(place, "nameless") as session:
         session.append({"role": "user", "content": "hi"})
-        with pytest.raises(BadInput, match="no model is named"):
+        with pytest.raises(BadInput, match="no model given"):
             Adapter(session).request()
 
 

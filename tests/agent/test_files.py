@@ -249,7 +249,7 @@ def test_of_a_project_with_many_folders_a_second_look_is_cheap(tmp_path: Path) -
 def test_where_there_are_too_many_folders_it_is_told_once(space: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footholds, "FOLDERS", 1)
     outcome = space.run("bash", {"command": "true"})
-    assert outcome.alarm == "of more than 1 folders the deepest are not watched for what runs code later"
+    assert outcome.alarm == "beyond 1 folders the deepest are not watched for files that run code later"
     assert space.run("bash", {"command": "true"}).alarm == ""
     (space.root / ".claude").mkdir()
     (space.root / ".claude" / "settings.json").write_text("{}")

@@ -144,7 +144,7 @@ def test_a_stream_that_ends_in_its_middle_is_no_reply(tmp_path: Path, how: str) 
         assert run.go(asked(session), setup(tmp_path, model, eyes)).text == "Whole."
         assert kept(session) == ["Whole."]
         assert not (tmp_path / "project" / "log").exists()
-    lost = "".join(eyes.words).removesuffix("Whole.").split("\n[broke off, asking again]\n")
+    lost = "".join(eyes.words).removesuffix("Whole.").split("\n[connection lost, retrying]\n")
     assert len(lost) == 3
     assert lost[0] == lost[1] != ""
     assert lost[2] == ""

@@ -206,7 +206,7 @@ def test_instructions_that_are_too_long_are_cut_and_both_are_told(tmp_path: Path
         (words,) = [words for row in session.ledger().rows() if (words := session.body(row.id).decode())[:3] == "AGE"]
     cut = "of the 140,000 bytes of AGENTS.md these are the first 65,534"
     assert words.endswith(f"Use tabs, é.\n[{cut}]")
-    assert notes == [f"the model is told a part: {cut}"]
+    assert notes == [f"the model gets only part of it: {cut}"]
 
 
 def test_of_an_output_with_progress_the_end_is_shown_and_all_is_kept(tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_nothing_that_only_the_command_line_takes_is_told(talk: Talk) -> None:
     ]
     assert not [words for words in said if re.search(r"(^|[ `])--?[a-zA-Z]|ctxvc|log", words)], said
     assert said[2].endswith("use grep with lines")
-    assert "scopes lists the others" in said[6]
+    assert "scopes lists them" in said[6]
     assert "scopes of demo: main" in said[8]
 
 
@@ -323,7 +323,7 @@ def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None
     talk.told("archive", blocks=first)
     lines = talk.told("search", pattern="QUICK", ignore_case=True).splitlines()
     assert lines[0].startswith(f"{talk.session.ledger()[first].handle} tool_result, archived, line 1: toolu_")
-    assert "(and 56 further lines of it)" in lines[4]
+    assert "(and 56 more lines in it)" in lines[4]
     assert len(lines) < 30
     assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
     assert talk.told("search", pattern="no such thing").startswith("No line matches in ")

@@ -238,7 +238,7 @@ def test_a_run_ends_when_its_prompts_and_replies_took_what_they_may_and_goes_on_
 
 
 def test_a_limit_of_tokens_is_a_number() -> None:
-    with pytest.raises(BadInput, match="-1 is no number of tokens"):
+    with pytest.raises(BadInput, match="-1 is not a number of tokens"):
         Limits(tokens=-1)
 
 

@@ -106,7 +106,7 @@ def test_a_command_that_writes_without_end_is_stopped(space: Workspace, monkeypa
     outcome = space.run("bash", {"command": "yes"})
     assert outcome.error
     assert len(outcome.output) < shell.KEPT + 500
-    assert "[stopped: it wrote more than 1,048,576 bytes]" in (outcome.shown or "")
+    assert "[stopped: its output exceeded 1,048,576 bytes]" in (outcome.shown or "")
 
 
 def test_files_are_read_with_line_numbers_and_in_parts(space: Workspace) -> None:
@@ -119,7 +119,7 @@ def test_of_a_giant_file_the_beginning_is_read_and_that_is_said(
     space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace, "KEPT", 8)
-    assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n[6 bytes behind are not read]"
+    assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n[6 more bytes are not read]"
 
 
 def test_what_is_no_file_is_not_read(space: Workspace) -> None:
@@ -308,7 +308,7 @@ def test_the_repository_of_the_folder_is_meant_whatever_the_environment_says(
 def test_a_folder_that_is_not_there_is_an_error(space: Workspace, tool: str) -> None:
     done = space.run(tool, {"path": "nowhere", **({"pattern": "x"} if tool == "search_files" else {})})
     assert done.error
-    assert said(done) == "there is no nowhere in the working folder"
+    assert said(done) == "no nowhere in the working folder"
 
 
 def test_of_a_file_or_a_list_all_is_shown_not_its_end(space: Workspace) -> None:

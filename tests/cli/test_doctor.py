@@ -257,7 +257,7 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
 
     for answer in (listed, searched, packed):
         assert answer.exit_code == 3
-        assert "journal demo: the head cannot be read" in answer.stderr and "doctor --repair" in answer.stderr
+        assert "journal demo: the header is unreadable" in answer.stderr and "doctor --repair" in answer.stderr
     assert "other" in [item["name"] for item in json.loads(listed.stdout)["items"]]
     assert [item["session"] for item in json.loads(searched.stdout)["items"]] == ["other"]
     assert json.loads(packed.stdout)["packs_after"] == 1

@@ -40,5 +40,5 @@ def test_a_model_that_the_prompt_cannot_fit_is_refused_and_nothing_changes(long:
 
 
 def test_a_window_that_nobody_knows_is_called_a_guess(long: Path, run: Run) -> None:
-    assert "200,000, a guess: give --window" in run("model", "nobody-knows-1", folder=long).stdout
+    assert "200,000, a guess: set --window" in run("model", "nobody-knows-1", folder=long).stdout
     assert "a guess" not in run("model", "gpt-4o", folder=long).stdout

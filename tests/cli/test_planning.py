@@ -54,7 +54,7 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
     assert states(run, project) == before
 
     shown = run("plan", "--policy", OLD, "--budget", "20000", folder=project)
-    assert "nothing was changed: --commit makes it true" in shown.stdout
+    assert "nothing was changed: --commit applies the plan" in shown.stdout
 
 
 def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_policy_that_asks_no_model_is_given_none(run: Run, project: Path, comm
     done = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
 
     assert done.exit_code == 1
-    assert "mask+keep asks no model" in done.stderr
+    assert "mask+keep does not use a model" in done.stderr
     assert "planned, layered and summary" in done.stderr
 
 

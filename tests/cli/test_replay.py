@@ -113,23 +113,23 @@ def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["nowhere.jsonl"], 1, "there is no file, folder or session 'nowhere.jsonl'"),
+        (["nowhere.jsonl"], 1, "no such file, folder or session: 'nowhere.jsonl'"),
         (["notes.jsonl"], 1, "no transcript of a known format"),
         (["blank.jsonl"], 1, "the file is empty"),
-        (["empty"], 1, "no recording of a known format in"),
+        (["empty"], 1, "no recording in a known format in"),
         (["talk.jsonl", "--policy", "nosuch"], 1, "no policy 'nosuch'"),
         (["talk.jsonl", "--policy", "window:nosuch=1"], 1, "window has no knob 'nosuch'"),
         (["talk.jsonl", "--policy", "window,,clear"], 1, "a policy is missing"),
         (["talk.jsonl", "--policy", "nowhere.py:Mine"], 1, "there is no such Python file"),
-        (["talk.jsonl", "--budget", "0"], 2, "'0' is no number of tokens"),
-        (["talk.jsonl", "--budget", "12k,x"], 2, "'x' is no number of tokens"),
-        (["talk.jsonl", "--budget", "-5"], 2, "'-5' is no number of tokens"),
-        (["talk.jsonl", "--budget", "1e9"], 2, "'1e9' is no number of tokens"),
-        (["talk.jsonl", "--budget", "999"], 2, "'999' is no number of tokens"),
+        (["talk.jsonl", "--budget", "0"], 2, "'0' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "12k,x"], 2, "'x' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "-5"], 2, "'-5' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "1e9"], 2, "'1e9' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "999"], 2, "'999' is not a number of tokens"),
         (["talk.jsonl", "--jobs", "0"], 2, "--jobs"),
         (["talk.jsonl", "--compare", "window"], 2, "'window' is not two policies"),
         (["talk.jsonl", "--compare", "window,nosuch"], 1, "no policy 'nosuch'"),
-        (["talk.jsonl", "--format", "codex", "--policy", "window", "--jobs", "1"], 1, "no reply of a model in"),
+        (["talk.jsonl", "--format", "codex", "--policy", "window", "--jobs", "1"], 1, "no model reply in"),
         (["talk.jsonl", "--out", "notes.jsonl"], 1, "no result of a replay"),
         (["talk.jsonl", "--out", "nowhere/results.jsonl"], 1, "No such file"),
         ([], 2, "or give --mine"),
@@ -203,7 +203,7 @@ def test_of_two_that_write_to_one_file_the_second_is_refused_at_once(run: Run, t
     with alone(out):
         second = run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out)
     assert second.exit_code == 4
-    assert f"another replay writes to {out}" in second.stderr and "bug" not in second.stderr
+    assert f"another replay is writing to {out}" in second.stderr and "bug" not in second.stderr
     assert out.read_bytes() == before
 
     assert run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out).exit_code == 0
@@ -499,7 +499,7 @@ def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--policy", "window", "--model", "m"], "no policy that asks a model"),
+        (["--policy", "window", "--model", "m"], "none of these policies asks a model"),
         (["--policy", "planned", "--model", "m", "--cluster", "tcp://nowhere:1"], "no key for a model"),
     ],
 )
@@ -529,7 +529,7 @@ def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
     [
         (("nonsense",), "no experiment 'nonsense'"),
         (("split",), "split needs recordings"),
-        (("split", "nowhere.jsonl"), "there is no file or folder"),
+        (("split", "nowhere.jsonl"), "no such file or folder:"),
         (("--json",), "print tables"),
         (("layers", "here.jsonl", "--model", "m"), "layers takes no --model"),
         (("memory", "here.jsonl", "--out", "o.jsonl"), "memory takes no --out"),

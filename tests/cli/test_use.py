@@ -63,7 +63,7 @@ def test_a_name_that_begins_another_is_itself(store: Store) -> None:
 
 
 def test_a_beginning_of_several_lists_them_the_newest_first(store: Store) -> None:
-    with pytest.raises(Ambiguous, match="2 sessions begin with 'cl': claude-aa, claude-ab"):
+    with pytest.raises(Ambiguous, match="2 sessions start with 'cl': claude-aa, claude-ab"):
         resolve(store, "cl")
 
 

@@ -236,7 +236,7 @@ def test_a_session_under_it_is_gone_on_with_when_it_is_named_again(own: Path, tm
 def test_it_does_not_take_the_name_of_one_that_ships(own: Path) -> None:
     source = own.read_text().replace('name = "needs_one"', 'name = "layered"')
     own.write_text(source)
-    with pytest.raises(BadInput, match="layered is the name of a policy that is there already"):
+    with pytest.raises(BadInput, match="layered is already the name of a policy"):
         parsed("own.py:NeedsOne:one=3", own.parent)
 
 

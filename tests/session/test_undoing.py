@@ -263,7 +263,7 @@ def test_undo_to_an_operation_brings_back_what_was_undone_since(session: Session
     for place, moment in zip(places, moments, strict=True):
         session.undo(to=place[:12])
         assert forms(session) == moment
-    with pytest.raises(Refused, match="nothing of this scope changed since"):
+    with pytest.raises(Refused, match="nothing in this scope has changed since"):
         session.undo(to="HEAD")
     with pytest.raises(NotFound):
         session.undo(to="+1")

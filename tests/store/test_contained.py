@@ -451,6 +451,6 @@ def test_a_folder_that_the_store_claims_is_not_written_to_nor_advised_to_be_clea
         list(exposure.checkouts(store))
     told = [(item.found, item.mend) for item in doctor._checkouts(store)]
 
-    assert told == [("1 worktree that ctxvc did not make on this machine", "")]
+    assert told == [("1 worktree that ctxvc did not create on this machine", "")]
     assert "worktrees/out" in refused.value.hint
     assert {found: found.lstat().st_mtime_ns for found in out.rglob("*")} == before

@@ -364,7 +364,7 @@ def test_folders_that_another_machine_names_stay(foreign: Path, tmp_path: Path) 
     changed("checkouts", [str(tmp_path / "mine")])(foreign)
 
     told = run("purge", "--finish", folder=foreign.parent)
-    assert f"{tmp_path}/mine (stays: delete it yourself)" in told.stdout
+    assert f"{tmp_path}/mine (not deleted: delete it yourself)" in told.stdout
     assert run("purge", "--finish", "--yes", folder=foreign.parent).exit_code == 0
     assert (tmp_path / "mine" / "file").read_text() == "mine"
 
@@ -374,7 +374,7 @@ def test_what_came_in_meanwhile_by_plain_git_is_not_lost(own: Path) -> None:
     git_dir = f"--git-dir={own}"
     commit = subprocess.run(["git", git_dir, *made], capture_output=True, check=True, text=True).stdout.strip()
     subprocess.run(["git", git_dir, "update-ref", "refs/heads/mine", commit], check=True)
-    with pytest.raises(Refused, match="refs/heads/mine leads to what the purge does not keep"):
+    with pytest.raises(Refused, match="refs/heads/mine leads to something that the purge removes"):
         Store(own)
     assert subprocess.run(["git", git_dir, "cat-file", "-e", commit], check=False).returncode == 0
 

@@ -697,7 +697,7 @@ def test_a_search_outside_ends_in_time_and_says_so(tmp_path: Path) -> None:
     ticks = iter(range(100))
     scrub = Scrub(marks={SECRET.encode(): b"-"})
     (large, _) = copies(scrub, [tmp_path / "large"], seconds=2, clock=lambda: next(ticks))
-    assert (large.state, large.why) == ("unknown", "the time for searching was over")
+    assert (large.state, large.why) == ("unknown", "the search ran out of time")
     (large, _) = copies(scrub, [tmp_path / "large"])
     assert large.state == "has"
 

@@ -266,7 +266,7 @@ def test_hooks_go_on_and_their_log_says_why_nothing_is_recorded(tmp_path: Path) 
     finally:
         end_recorder(store)
 
-    assert "'osprey', a scanner that is not known" in log.entries(store)[0]
+    assert "'osprey', an unknown scanner" in log.entries(store)[0]
     with Store(store) as opened:
         assert opened.sessions() == []
 

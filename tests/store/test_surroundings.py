@@ -241,7 +241,7 @@ def test_what_may_not_be_read_is_named(path: Path, monkeypatch: pytest.MonkeyPat
         Store(path)
 
     assert str(told.value) == f"cannot read {path / name}: permission denied"
-    assert told.value.hint == "check who owns the store, and its permissions"
+    assert told.value.hint == "check the store's owner and permissions"
 
 
 def project(tmp_path: Path) -> Path:

@@ -781,5 +781,5 @@ def test_a_broken_record_is_as_none(foreign: Path) -> None:
 
 def test_an_error_is_one_of_ours(path: Path) -> None:
     (path / "config").write_bytes(b"[core\n")
-    with pytest.raises(CtxvcError, match="line 1 is no setting"):
+    with pytest.raises(CtxvcError, match="line 1 is not a setting"):
         Store(path)

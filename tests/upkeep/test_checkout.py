@@ -172,7 +172,7 @@ def test_a_folder_that_holds_something_else_is_refused(full: Store, tmp_path: Pa
         checkout(other, folder=tmp_path / "theirs")
 
     for folder in (tmp_path / "mine", tmp_path / "theirs", tmp_path / "mine" / "work.txt"):
-        with pytest.raises(Refused, match="is not empty and no checkout of this store"):
+        with pytest.raises(Refused, match="is not empty and not a checkout of this store"):
             checkout(full, folder=folder)
     with pytest.raises(NotFound, match="no scope demo/none"):
         checkout(full, "demo", "none", tmp_path / "out")
@@ -404,7 +404,7 @@ def test_a_move_that_came_too_late_is_refused(full: Store, folder: Path) -> None
         archive(session, "B4")
     tip = head(full)
 
-    with pytest.raises(Refused, match="B4 changed since this checkout was made: it is archived now"):
+    with pytest.raises(Refused, match="B4 has changed since this checkout was made: it is now archived"):
         take(full, folder)
     assert head(full) == tip
 

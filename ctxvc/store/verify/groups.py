@@ -110,4 +110,4 @@ class _Look:
 
 
 def _complaint(group: str, member: str, pointer: str | None) -> str:
-    return f"{group} has {member}, which is " + ("missing" if pointer is None else f"in {pointer or 'no group'}")
+    return f"{group} has {member}, which " + ("does not exist" if pointer is None else f"is in {pointer or 'no group'}")

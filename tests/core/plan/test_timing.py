@@ -92,7 +92,7 @@ def test_a_cache_that_is_gone_costs_nothing_to_break() -> None:
 
     assert not moment(dataclasses.replace(view, idle=300.0), tried).now
     judged = moment(idle, tried)
-    assert judged.now and judged.why.startswith("the last call was 301 s ago, the cache of 300 s is gone")
+    assert judged.now and judged.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
     assert judged.benefit == pytest.approx(80 * (10 * 0.1 + 1.15))
 
 

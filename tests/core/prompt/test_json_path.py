@@ -38,7 +38,7 @@ def test_a_path_gives_the_value_in_its_own_spelling(path: str, value: str) -> No
     ("text", "path", "wrong", "hint"),
     [
         (TEXT, "nil", "the text has no 'nil'", "it has 'items', 'a b', 's'"),
-        (TEXT, "items.name", "items has no 'name'", "it is no object"),
+        (TEXT, "items.name", "items has no 'name'", "not an object"),
         (TEXT, "items[2]", "items has no item 2", "it has 2, counted from 0"),
         (TEXT, "s[0]", "s is no list", "list before [ ]"),
         (TEXT, "items[", "'items[' is no path", "as in items[0].name"),
