@@ -85,7 +85,7 @@ def test_an_error_says_the_same_in_the_words_of_each_surface() -> None:
     error = CtxvcError(Phrase("sandbox-bind", path="/home"), hint=Phrase("give-text"))
     plain = CtxvcError("no room: {0}", hint="free some {space}")
 
-    assert (str(error), error.hint) == ("/home in a sandbox would show the whole home folder", "pass it as text")
+    assert (str(error), error.hint) == ("/home in a sandbox would expose the whole home folder", "pass it as text")
     assert phrases.message(error) == "--bind /home would expose the whole home folder"
     assert phrases.hint(error) == "pass it with -m"
     assert hint(error) == "pass it in the call"

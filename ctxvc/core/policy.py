@@ -115,7 +115,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     def room(self) -> str:
         """The hint for an agent that has no room for more."""
         if not self.freeing:
-            return "no tool of yours makes any: answer with what you know"
+            return "no tool of yours makes room: answer with what you know"
         return f"make room first, with {self.ways}"
 
     def nudge(self, crossed: int, unnoted: int) -> str:

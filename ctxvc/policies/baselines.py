@@ -54,7 +54,7 @@ class Keep(Policy, frozen=True, kw_only=True):
         before, effective = view.used, view.budget.effective
         reason = f"{before:,} of {effective:,} tokens: everything is kept"
         if before > effective:
-            reason += f"; that is {before - effective:,} too many, and this policy takes nothing away"
+            reason += f"; that is {before - effective:,} too many, but this policy removes nothing"
         return Plan(actions=(), actor=self.actor, reason=reason)
 
 
@@ -85,7 +85,7 @@ class Window(Policy, frozen=True, kw_only=True):
         pruned = tuple(Action(verb="prune", targets=tuple(row.id for row in step)) for step in steps(conversation))
         plan = Plan(actions=pruned, actor=self.actor, pressure=True)
         actions, after = fewest_actions(view, plan, min(guard, int(view.budget.effective * self.low_water)))
-        reason = leaving(view, before, after, f"oldest replies that leave with their results: {len(actions)}")
+        reason = leaving(view, before, after, f"oldest replies removed with their results: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
 
@@ -130,7 +130,7 @@ class Clear(Policy, frozen=True, kw_only=True):
         after = view.calibrated(total - sum(saved for _, saved in gains))
         least = int(effective * self.least)
         if not gains or before - after < least:
-            reason = leaving(view, before, before, f"clearing would free {before - after:,}, less than {least:,}")
+            reason = leaving(view, before, before, f"clearing would free only {before - after:,}, less than {least:,}")
             return Plan(actions=(), actor=self.actor, reason=reason)
         action = Action(verb="prune", targets=tuple(row.id for rows, _ in gains for row in rows))
         reason = leaving(view, before, after, f"results cleared: {len(gains)}, all but the newest {self.keep}")
@@ -223,9 +223,9 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         low = int(effective * self.low_water)
         actions, after = fewest_actions(view, plan, low)
         if after > low and before - after < int(effective * self.least):
-            reason = leaving(view, before, before, f"skeletons would free {before - after:,}, too little")
+            reason = leaving(view, before, before, f"skeletons would free only {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
-        reason = leaving(view, before, after, f"skeletons in the place of old steps: {len(actions)}")
+        reason = leaving(view, before, after, f"old steps replaced by skeletons: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason)
 
 
@@ -269,13 +269,13 @@ class Summary(Policy, frozen=True, kw_only=True):
             reason = leaving(view, before, before, f"only {freeable:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
-            reason = leaving(view, before, before, f"only {new:,} came since a model was asked")
+            reason = leaving(view, before, before, f"only {new:,} new tokens since a model was asked")
             return Plan(actions=(), actor=self.actor, reason=reason)
         summary, cost = self._summary(view, span)
         with_model = self.ask is not None
         size = view.price.text(f"{_HEADER}\n{stub.guarded(summary)}")
         if not summary.strip() or size >= span.shown:
-            reason = leaving(view, before, before, "the model gave no summary that is shorter")
+            reason = leaving(view, before, before, "the model gave no shorter summary")
             return Plan(actions=(), actor=self.actor, reason=reason, asked=with_model, cost=cost)
         reason = (
             f"{before:,} of {effective:,} tokens: {len(span.rows)} blocks of {span.shown:,} become a summary of about "

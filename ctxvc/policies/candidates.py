@@ -103,10 +103,10 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
 
 def leaving(view: View, before: int, after: int, what: str) -> str:
     """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
-    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
+    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} left{excess(view, after)}"
 
 
 def excess(view: View, after: int) -> str:
     """The end of a reason where the budget is not met: by how much; empty where it is."""
     over = after - view.budget.effective
-    return f"; that is {over:,} too many, and none of it may leave by this rule" if over > 0 else ""
+    return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""

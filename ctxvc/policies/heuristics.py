@@ -24,9 +24,9 @@ from ctxvc.policies.planned.objects import MovableObject, batches, movable, obje
 class Heuristic(Policy, frozen=True, kw_only=True):
     """What the four have in common: when they begin, where they stop, and that they take older turns first.
 
-    - `trigger`: share of the budget above which something leaves.
-    - `target`: share of the budget at which they stop.
-    - `tight`: share of the budget from which the latest turn is worked on too, but for its latest step.
+    - `trigger`: share of the budget above which content is removed.
+    - `target`: share of the budget at which removal stops.
+    - `tight`: share of the budget above which the latest turn is included, except for its latest step.
     """
 
     source: ClassVar[str] = "Self-GC: Baselines"
@@ -59,9 +59,9 @@ class Heuristic(Policy, frozen=True, kw_only=True):
         actions, after = fewest_actions(view, plan, target)
         reason = f"{used}: down to {after:,}"
         if after > target:
-            reason += f", as no more of it may leave; {target:,} were meant"
+            reason += f", since no more may leave; the target was {target:,}"
         if after > budget.effective:
-            reason += f" and {after - budget.effective:,} are over the budget"
+            reason += f", {after - budget.effective:,} over the budget"
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
@@ -90,7 +90,7 @@ class ToolPrune(Heuristic, frozen=True, kw_only=True):
 class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
     """Long results are masked, largest first; where that is not enough, results are pruned as in `tool_prune`.
 
-    - `long`: bytes above which a result counts as one of little signal, which the paper leaves open.
+    - `long`: bytes above which a result counts as low-signal; the paper does not give a value.
     """
 
     name: ClassVar[str] = "tool_mask_prune"

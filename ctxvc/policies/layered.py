@@ -90,7 +90,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             stand = self._cleared(stand, marks)
         if stand.tokens > marks.summarise:
             stand = self._summarised(stand, marks)
-        remarks = list(stand.remarks) or [f"clearing begins above {marks.clear:,}"]
+        remarks = list(stand.remarks) or [f"clearing starts above {marks.clear:,}"]
         if stand.tokens > view.budget.effective:
             remarks.append(_excess(stand))
         return Plan(
@@ -144,9 +144,9 @@ class Layered(Policy, frozen=True, kw_only=True):
         batch, after = fewest_actions(view, self._plan(old), marks.low, protect=stand.protect)
         freed = stand.tokens - after
         if not batch:
-            return replace(stand, remarks=(*stand.remarks, "no old result is left to be cleared"))
+            return replace(stand, remarks=(*stand.remarks, "no old result is left to clear"))
         if after > marks.low and freed < marks.least:
-            remark = f"clearing would free {freed:,}, and waits until that is {marks.least:,}"
+            remark = f"clearing would free only {freed:,} and waits until it frees {marks.least:,}"
             return replace(stand, waiting=batch, remarks=(*stand.remarks, remark))
         remark = f"{_count(batch, 'old result')} cleared, {after:,} left"
         return replace(stand, tokens=after, actions=(*stand.actions, *batch), remarks=(*stand.remarks, remark))
@@ -187,14 +187,14 @@ class Layered(Policy, frozen=True, kw_only=True):
         end = _end(view, costs, int(view.budget.effective * self.verbatim))
         spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
-            return replace(stand, remarks=(*stand.remarks, "nothing that may be summarised is old enough"))
+            return replace(stand, remarks=(*stand.remarks, "nothing summarisable is old enough"))
         spans = _needed(view, spans, cleared.tokens_after, marks.low)
         freed = stand.tokens - view.calibrated(cleared.tokens_after - sum(span.shown - span.room for span in spans))
         if freed < marks.least:
-            remark = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
+            remark = f"summaries would free only about {freed:,} and wait until they free {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
         if self.ask and view.ledger.meta.asked and (new := summaries.since_asked(view)) < marks.least:
-            remark = f"summaries wait: only {new:,} came since a model was asked, less than {marks.least:,}"
+            remark = f"summaries wait: only {new:,} new tokens since a model was asked, less than {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
         texts, cost = self._texts(stand.view, spans)
         stand = replace(stand, asked=self.ask is not None, cost=cost)
@@ -204,15 +204,15 @@ class Layered(Policy, frozen=True, kw_only=True):
             if span.name in texts
         ]
         if not actions:
-            return replace(stand, remarks=(*stand.remarks, "the model gave no summary in the form asked for"))
+            return replace(stand, remarks=(*stand.remarks, "the model gave no summary in the requested form"))
         summarised = {target for action in actions for target in action.targets}
         others = [action for action in (*stand.actions, *stand.waiting) if not summarised.issuperset(action.targets)]
         rehearsal = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
         count = sum(action.verb == "summarise" for action in rehearsal.done)
         after = view.calibrated(rehearsal.tokens_after)
         remark = (
-            f"without summaries {view.calibrated(cleared.tokens_after):,} would be left; "
-            f"{count:,} of {_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {after:,} left"
+            f"without summaries {view.calibrated(cleared.tokens_after):,} would remain; {count:,} of "
+            f"{_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {after:,} left"
         )
         return replace(stand, tokens=after, actions=rehearsal.done, remarks=(remark,))
 
@@ -355,7 +355,7 @@ def _excess(stand: _Stand) -> str:
     human = sum(view.price.body(row) for row in view.ledger.rows() if row.present and is_human(row.role, row.origin))
     return (
         f"{stand.tokens - view.budget.effective:,} over the budget: {view.overhead:,} are system prompt and tools, "
-        f"{human:,} people wrote, what else is left is new, or protected, or smaller than its stub"
+        f"{human:,} are human text, the rest is new, protected or smaller than its stub"
     )
 
 

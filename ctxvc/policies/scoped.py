@@ -60,10 +60,10 @@ class Scoped(Policy, frozen=True, kw_only=True):
         tasks = tuple(self._departure(view, requests.get(turn, ""), turn, rows) for turn, rows in _finished(view))
         if not tasks:
             return Plan(
-                actions=(), actor=self.actor, reason=leaving(view, before, before, "no task was finished since")
+                actions=(), actor=self.actor, reason=leaving(view, before, before, "no task has finished since")
             )
         actions, after = fewest_actions(view, Plan(actions=tasks, actor=self.actor), 0)
-        what = f"finished tasks of which notes stay: {len(actions)}" if actions else "the notes would cost more"
+        what = f"finished tasks reduced to notes: {len(actions)}" if actions else "the notes would cost more"
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
     def terms(self) -> Terms:
@@ -72,7 +72,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """A scope was left: what was said in it is gone from the next call on."""
-        return timing.reckon(view, rehearsal, self.timing).moment("the scope of a task was left", now=bool(rehearsal))
+        return timing.reckon(view, rehearsal, self.timing).moment("a task's scope was left", now=bool(rehearsal))
 
     def _departure(self, view: View, request: str, turn: int, rows: list[Row]) -> Action:
         replies = [row for row in rows if row.kind == "assistant" and row.present]

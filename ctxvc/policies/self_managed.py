@@ -26,17 +26,17 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     Source: VISTA, section "Budgeted Loop and Variants" and appendices B and D. What the harness owes the agent is in
     `terms`; `propose` is the preflight guard: above it, the largest raw tool results are archived. Knobs:
 
-    - `theta`: θ, the largest result that is admitted whole, in tokens; `batch`: the same for the results of one step
-      together; 0 is the budget's own ladder, of which θ is at most a quarter.
+    - `theta`: θ, the largest result admitted whole, in tokens; `batch`: the same for all results of a step; 0 uses the
+      budget's own ladder, with θ at most a quarter.
     - `beta`: β, the share of the budget above which the preflight guard acts; 0 is the budget's own, 0.98.
-    - `low_water`: share of the budget that the guard goes down to.
-    - `share`: share of the budget that the fixed rule goes down to, which acts in the agent's place with `agent=off`.
+    - `low_water`: share of the budget down to which the guard archives.
+    - `share`: share of the budget down to which the fixed rule archives, which replaces the agent with `agent=off`.
     - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations. A note folds only where the agent may
       archive. With `archive=off` the agent can only delete, and nothing is archived by rule; large results still come
       in as previews, and what would pass the hard budget is archived by the session's guard, as under every policy.
     - `board`: `each` is the paper's, a table of which the prompt holds only the newest; `full` leaves those sent before
       where they are; `changes` and `thresholds` name at most `candidates` in the table's place; `status` shows totals.
-    - `nudges`: whether a board says that it is time to make room; the paper's do not.
+    - `nudges`: whether a board reminds the agent to make room; the paper's boards do not.
     - `wording`: `alt` is the protocol in other words, `brief` in few.
 
     Differs from the paper: a result that does not fit makes room for itself, or comes in as a preview; in the paper's
@@ -78,7 +78,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         if before <= view.budget.guard:
             return self._none(standing(view, before, view.budget.guard, "the guard"))
         if not self.archive:
-            return self._none(leaving(view, before, before, "over the guard, and nothing may be archived"))
+            return self._none(leaving(view, before, before, "over the guard, but nothing may be archived"))
         free = removable(view)
         if self.agent:
             mark = int(effective * self.low_water)
@@ -92,7 +92,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         plan = Plan(actions=archives, actor=self.actor, pressure=True)
         actions, after = fewest_actions(view, plan, min(mark, view.budget.guard))
         what = "largest results" if self.agent else "oldest steps"
-        reason = leaving(view, before, after, f"over the guard, {what} that leave: {len(actions)}")
+        reason = leaving(view, before, after, f"over the guard, {what} archived: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
     def relief(self, view: View, target: int) -> Sequence[Action]:

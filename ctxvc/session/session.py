@@ -473,7 +473,7 @@ class Session:
     def delete(self, blocks: str | Sequence[str], reason: str) -> Rehearsal:
         """Removes blocks for good as far as the agent is concerned; a tombstone has the reason, history the bytes."""
         if not reason.strip():
-            raise BadInput("a deletion needs a reason", hint="explain why it will not be needed again")
+            raise BadInput("a deletion needs a reason", hint="explain why it is no longer needed")
         return self.verb("delete", blocks, reason)
 
     def pin(self, blocks: str | Sequence[str]) -> Rehearsal:

@@ -149,9 +149,7 @@ def _worktree_files(path: Path) -> Iterator[str]:
     except OSError as error:
         raise unreadable(folder, error) from error
     if len(names) > _MOST_WORKTREES:
-        raise Refused(
-            f"{folder} lists {len(names):,} checkouts", hint=f"at most {_MOST_WORKTREES:,} are checked"
-        )
+        raise Refused(f"{folder} lists {len(names):,} checkouts", hint=f"at most {_MOST_WORKTREES:,} are checked")
     for name in names:
         if (folder / name).is_symlink():
             raise link_refused(folder / name)

@@ -193,7 +193,7 @@ def test_what_would_run_code_later_is_not_written(space: Workspace, path: str) -
     (space.root / "link").symlink_to(".git")
 
     assert refused(space, path)
-    assert b"is not for writing" in space.run("write_file", {"path": path, "content": "x"}).output
+    assert b"must not be written" in space.run("write_file", {"path": path, "content": "x"}).output
 
 
 @pytest.mark.parametrize("path", ["HEAD", "objects/x", "gitignore", ".gitignore", "git", "claude.md", "mcp.json", "~1"])
@@ -262,4 +262,4 @@ def test_a_line_that_a_pattern_takes_too_long_for_costs_its_file_alone(space: Wo
 
     listed = space.run("search_files", {"pattern": r"needle|(?:a|a)+b(?=x)"}).output.decode()
 
-    assert "b:1: the needle" in listed and listed.endswith("no more was searched of: a]")
+    assert "b:1: the needle" in listed and listed.endswith("these were not searched further: a]")

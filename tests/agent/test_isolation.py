@@ -278,7 +278,7 @@ def test_no_file_tool_of_a_run_writes_where_code_would_run_later(folder: Path) -
     output = outputs(folder)[1:]
     assert len(output) == len(places) + 2
     assert [
-        arguments for arguments in output if "is not for writing" not in arguments and "is outside" not in arguments
+        arguments for arguments in output if "must not be written" not in arguments and "is outside" not in arguments
     ] == []
     assert not [path for path in places if (folder / path).exists() and not path.endswith("/config")]
     assert not (folder.parent / "x").exists()

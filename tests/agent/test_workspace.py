@@ -126,17 +126,15 @@ def test_what_is_no_file_is_not_read(space: Workspace) -> None:
     os.mkfifo(space.root / "pipe")
     for tool, more in (("read_file", {}), ("edit_file", {"old": "a", "new": "b"})):
         for path in ("pipe", "src"):
-            assert said(space.run(tool, {"path": path, **more})) == f"{path} is no file"
+            assert said(space.run(tool, {"path": path, **more})) == f"{path} is not a file"
 
 
 def test_files_are_written_and_edited_whole_or_not_at_all(space: Workspace) -> None:
     assert not space.run("write_file", {"path": "new/c.txt", "content": "a a b"}).error
     assert said(space.run("edit_file", {"path": "new/c.txt", "old": "a", "new": "x"})).startswith(
-        "the text stands 2 times"
+        "the text occurs 2 times"
     )
-    assert said(space.run("edit_file", {"path": "new/c.txt", "old": "zz", "new": "x"})).startswith(
-        "the text does not stand"
-    )
+    assert said(space.run("edit_file", {"path": "new/c.txt", "old": "zz", "new": "x"})).startswith("the text is not in")
     assert (space.root / "new" / "c.txt").read_text() == "a a b"
     assert not space.run("edit_file", {"path": "new/c.txt", "old": "a", "new": "x", "all": True}).error
     assert (space.root / "new" / "c.txt").read_text() == "x x b"

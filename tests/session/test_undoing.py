@@ -291,11 +291,11 @@ def test_what_an_agent_may_not_take_back(session: Session) -> None:
     Agent(session).say("Go on.")
     with opened(session.store.path) as person:
         person.note("Mind the gap.")
-    with pytest.raises(Refused, match="only a person takes it back"):
+    with pytest.raises(Refused, match="only a person can undo it"):
         session.undo()
     with opened(session.store.path) as person:
         person.undo()
-    with pytest.raises(Refused, match="only a person takes it back"):
+    with pytest.raises(Refused, match="only a person can undo it"):
         session.redo()
 
 

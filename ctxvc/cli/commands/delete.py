@@ -12,7 +12,7 @@ from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argume
 
 @command("delete", "ctxvc delete B12 -m 'a password was in it'")
 @blocks_argument
-@click.option("-m", "reason", metavar="TEXT", required=True, help="Why it will not be needed again.")
+@click.option("-m", "reason", metavar="TEXT", required=True, help="Why it is no longer needed.")
 @allow_user
 @acting_options
 @click.pass_context

@@ -76,13 +76,13 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def account(self) -> str:
         return (
-            f"{self.leaving:,.0f} tokens fewer in {self.calls:,.0f} calls to come save {self.saved:,.0f}, "
-            f"{self.rewritten:,.0f} written anew behind the first edit cost {self.broken:,.0f}, "
-            f"the planning took {self.planning:,}"
+            f"{self.leaving:,.0f} tokens fewer in the next {self.calls:,.0f} calls save {self.saved:,.0f}, "
+            f"rewriting {self.rewritten:,.0f} after the first edit costs {self.broken:,.0f}, "
+            f"planning cost {self.planning:,}"
         )
 
     def moment(self, ground: str, *, now: bool = True) -> CommitDecision:
-        """Now, or not yet, on this ground; the reckoning is told with it."""
+        """Now, or not yet, on this ground, with the calculation."""
         return CommitDecision(now, f"{ground}; {self.account}", self.benefit, self.cost)
 
 
@@ -125,8 +125,8 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     if reckoned.cold:
         idle = f"the last call was {view.idle:,.0f} s ago"
         return reckoned.moment(f"{idle}, so the cache ({timing.lifetime:,.0f} s) has expired")
-    sign = "more" if reckoned.benefit > 0 else "no more"
-    return reckoned.moment(f"{leaves}, {sign} than it costs", now=reckoned.benefit > 0)
+    saves = "saves more" if reckoned.benefit > 0 else "does not save more"
+    return reckoned.moment(f"{leaves}, which {saves} than it costs", now=reckoned.benefit > 0)
 
 
 def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:

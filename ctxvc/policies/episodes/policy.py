@@ -93,7 +93,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
-        return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was passed", now=bool(rehearsal))
+        return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was exceeded", now=bool(rehearsal))
 
     def graph(self, view: View) -> Graph:
         """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
@@ -118,8 +118,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
         if before <= view.budget.guard and before - bound > ceiling and bound < ceiling - target:
             human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
             return self._plan(
-                f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which does not bring it "
-                f"below; of what stays are {view.overhead:,} of instructions and tools, {human:,} that humans wrote"
+                f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which is not enough; "
+                f"remaining: {view.overhead:,} in instructions and tools, {human:,} in human text"
             )
         graph = self.graph(view)
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
@@ -130,7 +130,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
         used = f"{before:,} of {ceiling:,} tokens"
         if after > ceiling and before - after < ceiling - target and before <= view.budget.guard:
             could = f"{before - after:,} tokens could leave" if actions else "nothing more can leave"
-            return self._plan(f"{used}: {could}, which does not bring it below; {_staying(bench, ())}")
+            return self._plan(f"{used}: {could}, which is not enough; {_staying(bench, ())}")
         reason = f"{used}: {_leaving(bench, actions)}, which leaves about {after:,}"
         if after > ceiling:
             reason += f", above the ceiling; {_staying(bench, actions)}"
@@ -388,23 +388,23 @@ def _staying(bench: _Bench, actions: tuple[Action, ...]) -> str:
     leaving = {target for action in actions for target in action.targets}
     homes = {block: episode for episode in bench.graph.episodes for block in episode.blocks}
     leavable = {block for episode in bench.graph.episodes for block in episode.left}
-    tokens = {"of instructions and tools": bench.view.overhead}
+    tokens = {"in instructions and tools": bench.view.overhead}
     for row in bench.rows.values():
         if row.id in leaving or not row.present or is_cut(row, bench.view.ledger.meta):
             continue
         why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in leavable)
         tokens[why] = tokens.get(why, 0) + bench.cost(row)
     amounts = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
-    return f"of what stays are {', '.join(amounts)}" if amounts else "of what stays are stubs alone"
+    return f"remaining: {', '.join(amounts)}" if amounts else "remaining: stubs only"
 
 
 def _why(row: Row, episode: Episode | None, latest: bool, may_leave: bool) -> str:
     if is_human(row.role, row.origin):
-        return "that humans wrote"
+        return "in human text"
     if episode is None:
-        return "of the prologue"
+        return "in the prologue"
     if episode.state == "active":
-        return "of active episodes"
+        return "in active episodes"
     if latest:
-        return "of the latest step"
-    return "of episodes that acts depend on or that save nothing" if may_leave else "pinned or protected"
+        return "in the latest step"
+    return "in episodes that acts depend on or that save nothing" if may_leave else "pinned or protected"
