@@ -77,7 +77,7 @@ def test_what_does_not_hold_is_told_once_and_can_be_mended(recorded: Session) ->
 
     told = bodies[1]["messages"][-1]["content"][-1]["text"]
     assert "B9999@aaaaaa is not a block" in told
-    assert "B7@000000 is no block" in told
+    assert "B7@000000 is not a block" in told
     assert f"{handle(recorded, 'B8')} was not read" in told
     assert [each.holds for each in answer.citations] == [True]
 

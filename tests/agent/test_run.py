@@ -574,7 +574,7 @@ def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:
         session.set(model="claude-nobody-9")
         with pytest.raises(BadInput, match="no price") as told:
             run.go(asked(session), setup(tmp_path, real(api), dollars=1.0))
-        assert "limit of cost" in told.value.hint
+        assert "cost limit" in told.value.hint
         assert not api.calls
 
 
@@ -614,7 +614,7 @@ def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
         assert run.go(asked(session), setup(tmp_path, real(api))).text == "Done."
         one, other = sorted(results(session))
         assert one == FOLLOWS.format("aside")
-        assert "there is a helper at work in aside" in other
+        assert "a helper is already working in aside" in other
 
 
 def test_the_step_that_a_helper_left_open_is_ended_by_the_next_run(tmp_path: Path) -> None:
@@ -817,7 +817,9 @@ def test_a_planner_that_answers_garbage_is_replaced_by_rules_and_the_screen_and_
         assert run.go(asked(session), setup(tmp_path, real(api), eyes)).text == "Counted."
         session.stored.flush()
         entries = revision.history(session.store, session.stored.tip())
-    commits = [entry for entry in entries if "in the planner's place" in entry.trailers.get("Ctxvc-Reason", "")]
+    commits = [
+        entry for entry in entries if "fixed rules replaced the planner" in entry.trailers.get("Ctxvc-Reason", "")
+    ]
 
     assert len(answered) == 10
     assert "".join(eyes.words).count("fixed rules replaced the planner") >= 5

@@ -336,7 +336,7 @@ def test_scopes_and_notes(talk: Talk) -> None:
     assert "you move to look" in talk.told("scope", name="look", note="Look at it.")
     assert talk.session.scope == "look"
     assert talk.told("scopes").splitlines()[1].startswith("* look: ")
-    assert "results of this step stay in look" in talk.told("goto", name="main", note="Seen.")
+    assert "this step's results stay in look" in talk.told("goto", name="main", note="Seen.")
     assert talk.session.scope == "main"
     assert [line.partition(": ")[2] for line in talk.told("notes").splitlines()] == [
         "The parser is wrong.", "[→ look] Look at it.", "[← look] Seen.",

@@ -248,7 +248,7 @@ def test_of_several_choices_the_first_is_taken_and_the_rest_named(tmp_path: Path
     events = told_of(tmp_path, {"id": "r", "choices": choices})
 
     assert [part.body for part in parts(events)] == [b"a"]
-    assert warnings(events) == ["left out: 2 more choices in the response"]
+    assert warnings(events) == ["skipped: 2 more choices in the response"]
 
 
 def test_a_message_that_says_nothing_is_left_out_with_a_warning(tmp_path: Path):

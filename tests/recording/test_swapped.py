@@ -279,7 +279,7 @@ def test_a_link_or_a_folder_of_that_name_is_not_read(store: Store, tmp_path: Pat
 
     with StoredSession.open(store) as session:
         assert session.ledger()["B4"].files == ()
-    with pytest.raises(NotFound, match="no recorded call has this id"):
+    with pytest.raises(NotFound, match="not an address or the id of a recorded call"):
         recovered(store, "toolu_dir")
 
 

@@ -97,7 +97,7 @@ def test_elsewhere_nothing_of_it_is_done_and_the_person_is_told(foreign: Path, w
     done = run(*words, folder=foreign.parent)
 
     assert done.exit_code == 1
-    assert "which this machine did not decide" in done.stderr
+    assert "that was not decided on this machine" in done.stderr
     assert "ctxvc purge --finish" in done.stderr
     assert "--discard" in done.stderr
     assert standing(foreign.parent) == before
@@ -191,7 +191,7 @@ def test_what_is_not_as_this_machine_decided_it_is_not_done(own: Path, change: C
 def test_what_was_done_once_is_not_done_again_from_a_copy(own: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(own, tmp_path / "copy", symlinks=True)
     Store(own).close()
-    with pytest.raises(Refused, match="did not decide"):
+    with pytest.raises(Refused, match="not decided on this machine"):
         Store(Path(copy))
 
 
@@ -330,7 +330,7 @@ def test_a_checkout_that_a_moved_store_lost_sight_of_is_told(tmp_path: Path, ins
     done = run("purge", "--text", SECRET, "--yes", folder=new)
     assert done.exit_code == 0
     assert told in done.stdout
-    assert "object and file of the store: nothing" in done.stdout
+    assert "object and file of the store: none" in done.stdout
     assert "checkout/demo" not in done.stdout  # that one goes
     assert is_erased(new / ".ctxvc")
 
@@ -344,8 +344,8 @@ def test_finished_after_a_move_a_purge_tells_what_is_not_gone(tmp_path: Path, in
     project.rename(new)
 
     done = run(*words, folder=new)
-    assert f"{folder} may still have" in done.stdout + done.stderr
-    assert "checkout/demo/main may still have" not in done.stdout + done.stderr
+    assert f"{folder} may still contain" in done.stdout + done.stderr
+    assert "checkout/demo/main may still" not in done.stdout + done.stderr
     assert not purge_apply.pending(new / ".ctxvc")
     assert SECRET.encode() in b"".join(standing(new / "view" if inside else folder).values())
 
@@ -438,7 +438,7 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
     decide(tmp_path / "killed" / ".ctxvc", SECRET)
     told = run("status", folder=tmp_path / "killed")
     assert told.exit_code == 1
-    assert "can remember nothing for you" in told.stderr
+    assert "cannot store anything for you" in told.stderr
     assert run("purge", "--finish", "--yes", folder=tmp_path / "killed").exit_code == 0
     assert is_erased(tmp_path / "killed" / ".ctxvc")
 

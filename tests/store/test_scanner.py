@@ -294,7 +294,10 @@ def test_a_finding_that_stands_elsewhere_stops_the_write(
     asked: Store, monkeypatch: pytest.MonkeyPatch, found: object
 ) -> None:
     with_findings(monkeypatch, found)
-    with StoredSession.open(asked, "demo") as session, pytest.raises(CtxvcError, match="does not stand where it says"):
+    with (
+        StoredSession.open(asked, "demo") as session,
+        pytest.raises(CtxvcError, match="not at the positions it reports"),
+    ):
         session.append(human("any thing to store"))
 
     assert afresh(asked.path) == {}

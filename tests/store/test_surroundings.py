@@ -374,7 +374,7 @@ def test_the_worktree_extension_that_sparse_checkouts_set_is_read(path: Path) ->
 
 def test_a_repository_that_is_no_store_is_refused(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "other.git"], check=True)
-    with pytest.raises(Refused, match="no ctxvc store"):
+    with pytest.raises(Refused, match="not a ctxvc store"):
         Store(tmp_path / "other.git")
     with pytest.raises(NotFound):
         Store(tmp_path / "nothing")

@@ -272,7 +272,7 @@ def test_an_edited_row_is_found_with_its_block_and_commit(full: Store, field: st
     }  # fmt: skip
     commit = edit_row(full, "B3", **{field: other[field]})
 
-    damaged(full, f"the row of B3 was edited: another {field}", block="B3", commit=commit, path="ledger/00/00.jsonl")
+    damaged(full, f"the row of B3 was edited: different {field}", block="B3", commit=commit, path="ledger/00/00.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -287,9 +287,9 @@ def test_a_row_that_names_a_file_as_none_is_named_is_found(full: Store, fields: 
 def test_an_edited_row_is_found_in_the_middle_of_a_history(full: Store) -> None:
     commit = edit_row(full, "B1", depth=4, origin="client")
 
-    report = damaged(full, "another origin", block="B1", commit=commit)
+    report = damaged(full, "different origin", block="B1", commit=commit)
 
-    (finding,) = [finding for finding in report.findings if "another origin" in finding.what]
+    (finding,) = [finding for finding in report.findings if "different origin" in finding.what]
     assert (finding.where.session, finding.where.scope) == ("demo", "main")  # though `side` has that commit too
 
 
@@ -347,7 +347,7 @@ def test_what_was_received_with_a_block_cannot_be_edited_and_our_own_notes_can(f
     assert found(full) == []
 
     edit_row(full, "B3", extra={"citations": []})
-    damaged(full, "another extra", block="B3")
+    damaged(full, "different extra", block="B3")
 
 
 def test_a_swapped_body_is_found(full: Store) -> None:
@@ -411,7 +411,7 @@ def test_a_row_that_is_gone_with_its_body_is_found(full: Store) -> None:
         rows = [row for row in fmt.decode_rows(files["ledger/00/00.jsonl"], "") if row.id != "B9"]
         return {"ledger/00/00.jsonl": fmt.encode_rows(rows), "blocks/00/00/B9.txt": None}
 
-    damaged(full, "the row of B9 is gone", block="B9", commit=rewrite(full, edit))
+    damaged(full, "the row of B9 is missing", block="B9", commit=rewrite(full, edit))
 
 
 def test_a_body_that_is_gone_is_found(full: Store) -> None:
@@ -700,7 +700,7 @@ def test_an_amended_commit_is_found_though_it_keeps_our_words(full: Store) -> No
     made = git(full.path, *_as("Ann"), "commit-tree", "-p", "demo/main~1", "-m", words, "demo/main^{tree}").strip()
     git(full.path, "update-ref", "refs/heads/demo/main", made)
 
-    damaged(full, "made by something else", commit=made)
+    damaged(full, "created by another program", commit=made)
 
 
 def _as(name: str) -> list[str]:
@@ -731,7 +731,7 @@ def test_a_tree_with_more_paths_than_atoms_takes_no_time(full: Store) -> None:
 
     report = verify(full, deep=False)
 
-    assert any("more than 100 things are wrong" in finding.what for finding in report.findings)
+    assert any("more than 100 faults" in finding.what for finding in report.findings)
     assert {finding.where.commit for finding in report.findings} == {commit}
 
 
@@ -905,7 +905,7 @@ def test_damage_in_the_middle_of_a_journal_names_the_record_before_it(full: Stor
 def test_a_journal_without_a_head_is_damage(full: Store) -> None:
     _journal(full).write_bytes(b"what is this?")
 
-    damaged(full, "the head cannot be read", path="ctxvc/journal/demo")
+    damaged(full, "the header is unreadable", path="ctxvc/journal/demo")
 
 
 def test_a_record_of_nonsense_is_damage(full: Store) -> None:
@@ -921,7 +921,7 @@ def test_a_record_whose_body_is_another_is_damage(full: Store) -> None:
     fresh = msgspec.structs.replace(row, id="B77")
     change = Change("main", "step", "agent", Counters(block=77), rows=(fresh,), bodies=(("B77", "", b"another"),))
     _append(full, 1000, change)
-    damaged(full, "record 1000 has another body for B77", block="B77")
+    damaged(full, "record 1000 has a body for B77 that does not match its row", block="B77")
 
     _append(full, 1001, msgspec.structs.replace(change, rows=(msgspec.structs.replace(row, id="B78"),), bodies=()))
     damaged(full, "record 1001 has the row of B78 but no body", block="B78")

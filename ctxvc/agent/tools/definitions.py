@@ -75,7 +75,7 @@ class Archive(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
-    index: Annotated[str, _says("description of their content for the stub, with search words")] = ""
+    index: Annotated[str, _says("description of their content, with words to find them by")] = ""
 
 
 class Recover(Arguments, frozen=True, kw_only=True):
