@@ -141,7 +141,7 @@ PYTHON: dict[str, str] = {
     "list-scope-blocks": "`dashboard` lists this scope's",
     "newest-blocks": "`dashboard` lists them; the session's newest are B{block} and G{group}",
     "give-text": "pass it as text",
-    "other-scopes": "`scopes` lists them",
+    "other-scopes": "`scopes` lists all scopes",
     "goto-scope": "`goto` switches to it",
     "own-commits": "`ctxvc log` lists its commits",
     "commits-and-scopes": "`ctxvc log` lists commits; scopes of {session}: {scopes}",

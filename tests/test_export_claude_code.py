@@ -439,7 +439,7 @@ def test_without_its_transcript_it_is_written_anew(held: tuple[Path, Path], tmp_
 
     _, _, notes = run(project, "export", "--format", "claude-code", "-o", "x.jsonl")
     assert "written from scratch" in notes
-    assert "3 blocks of thinking" in notes
+    assert "3 thinking blocks" in notes
     _, _, notes = run(project, "export", "--format", "claude-code", "-o", "x.jsonl", "--recorded", str(away))
     assert "11 lines are the host's own" in notes
     code, _, notes = run(project, "export", "--format", "claude-code", "--recorded", "nowhere.jsonl")

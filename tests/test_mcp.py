@@ -220,7 +220,7 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("note", {"text": "x" * 5_000}, "4,000 are allowed"),
         ("recover", {"address": "B99"}, "no block B99"),
         ("recover", {"address": "../../etc/passwd"}, "is not an address"),
-        ("recover", {"address": "B3", "lines": "9:1"}, "is no range"),
+        ("recover", {"address": "B3", "lines": "9:1"}, "is not a range"),
         ("recover", {"address": "B3", "max_tokens": 5}, "; ask for more max_tokens"),
         ("recover", {"address": "B3", "max_tokens": MOST + 1}, "less than or equal"),
         ("search", {"pattern": "["}, "is not a regular expression"),

@@ -139,7 +139,7 @@ class App:
     def report_remaining(self, store: Store) -> None:
         """Reports the copies outside the store left by a killed purge, which opening the store has finished."""
         for folder in store.remaining:
-            self.output.note(f"an interrupted purge was finished; {folder} may still contain erased content")
+            self.output.note(f"an interrupted purge was finished; {folder} may still have erased content")
 
     def report_damage(self, stored: StoredSession) -> None:
         """Reports each unreadable part of the session's journal, once."""

@@ -52,7 +52,7 @@ COMMAND_LINE: dict[str, str] = {
     "list-scope-blocks": "`ctxvc status --all` lists this scope's",
     "newest-blocks": "`ctxvc status --all` lists them; the session's newest are B{block} and G{group}",
     "give-text": "pass it with -m",
-    "other-scopes": "`ctxvc scopes` lists them",
+    "other-scopes": "`ctxvc scopes` lists all scopes",
     "goto-scope": "`ctxvc goto {scope}` switches to it",
     "own-commits": "`ctxvc log` lists its commits",
     "commits-and-scopes": "`ctxvc log` lists commits; scopes of {session}: {scopes}",

@@ -90,9 +90,9 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
     for reason, names in islice(targets.items(), _MOST_REASONS):
         blocks = selection.ranges(names) if all(map(_ID.fullmatch, names)) else names
         more = f" and {len(blocks) - _MOST_NAMED:,} more" if len(blocks) > _MOST_NAMED else ""
-        yield f"left out {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
+        yield f"skipped {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
     if len(targets) > _MOST_REASONS:
-        yield f"left out others, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
+        yield f"skipped others, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
 
 
 def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()) -> Acted:

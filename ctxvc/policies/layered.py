@@ -187,7 +187,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         end = _end(view, costs, int(view.budget.effective * self.verbatim))
         spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
-            return replace(stand, remarks=(*stand.remarks, "nothing summarisable is old enough"))
+            return replace(stand, remarks=(*stand.remarks, "no part is old enough to summarise"))
         spans = _needed(view, spans, cleared.tokens_after, marks.low)
         freed = stand.tokens - view.calibrated(cleared.tokens_after - sum(span.shown - span.room for span in spans))
         if freed < marks.least:

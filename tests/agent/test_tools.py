@@ -295,14 +295,14 @@ def test_nothing_that_only_the_command_line_takes_is_told(talk: Talk) -> None:
     ]
     assert not [words for words in said if re.search(r"(^|[ `])--?[a-zA-Z]|ctxvc|log", words)], said
     assert said[2].endswith("use grep with lines")
-    assert "scopes lists them" in said[6]
+    assert "scopes lists all scopes" in said[6]
     assert "scopes of demo: main" in said[8]
 
 
 def test_what_is_left_out_is_told_and_where_nothing_is_left_that_is_an_error(talk: Talk) -> None:
     first = results(talk.session)[0]
     told = talk.told("archive", blocks=f"{first},B1,B9999")
-    assert "Left out: " in told
+    assert "Skipped: " in told
     assert "pinned" in told
     assert "B9999" in told
     assert "nothing was archived" in talk.wrong("archive", blocks="B1")

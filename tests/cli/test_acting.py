@@ -66,9 +66,9 @@ def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run:
     assert done.exit_code == 1
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "left out B99: not here, or not completely: B99",
-        "left out B1: a human wrote it; only a person can remove it, explicitly",
-        "left out B3: 21 tokens would replace 7",
+        "skipped B99: not here, or not completely: B99",
+        "skipped B1: a human wrote it; a person must remove it explicitly",
+        "skipped B3: 21 tokens would replace 7",
     ]
 
 
@@ -91,17 +91,17 @@ def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
     lines = list(left_out("archive", problems))
 
     assert len(lines) == 9
-    assert lines[0].startswith("left out B2, B22, ")
+    assert lines[0].startswith("skipped B2, B22, ")
     assert lines[0].endswith(" and 188 more: it is already in G2")
-    assert lines[-1] == "left out others, for 12 other reasons; --json lists them"
-    assert list(left_out("archive", problems[:1])) == ["left out B2: it is already in G2"]
+    assert lines[-1] == "skipped others, for 12 other reasons; --json lists them"
+    assert list(left_out("archive", problems[:1])) == ["skipped B2: it is already in G2"]
 
 
 def test_a_part_that_can_be_done_is_done_and_the_rest_is_said(run: Run, project: Path) -> None:
     done = run("archive", "B1-B10", "-m", "the look", folder=project)
 
     assert done.exit_code == 0
-    assert "left out B1: a human wrote it" in done.stderr
+    assert "skipped B1: a human wrote it" in done.stderr
     assert states(run, project, "B1", "B2", "B10") == ["visible", "archived", "archived"]
 
 

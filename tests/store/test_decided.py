@@ -344,8 +344,8 @@ def test_finished_after_a_move_a_purge_tells_what_is_not_gone(tmp_path: Path, in
     project.rename(new)
 
     done = run(*words, folder=new)
-    assert f"{folder} may still contain" in done.stdout + done.stderr
-    assert "checkout/demo/main may still" not in done.stdout + done.stderr
+    assert f"{folder} may still have" in done.stdout + done.stderr
+    assert "checkout/demo/main may still have" not in done.stdout + done.stderr
     assert not purge_apply.pending(new / ".ctxvc")
     assert SECRET.encode() in b"".join(standing(new / "view" if inside else folder).values())
 

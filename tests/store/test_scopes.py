@@ -363,7 +363,7 @@ def test_going_back_shows_everything_as_it_was(session: StoredSession, path: Pat
     [
         ("fix", "", BadInput, "needs a note"),
         ("fix", " \n", BadInput, "needs a note"),
-        ("main", "why", Refused, "exists already"),
+        ("main", "why", Refused, "already exists"),
         ("Side", "why", BadName, "differ by case"),
         ("../x", "why", BadName, "bad scope name"),
         ("a b", "why", BadName, "bad scope name"),
@@ -384,7 +384,7 @@ def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
         with pytest.raises(error, match=words) as failure:
             session.open_scope(name, text)
         assert failure.value.hint
-        if words == "exists already":
+        if words == "already exists":
             assert "goto" in failure.value.hint
         assert (session.scope, session.switching) == ("main", "")
         session.leave()

@@ -501,7 +501,7 @@ def test_rows_out_of_order_or_in_the_wrong_file_are_found(full: Store) -> None:
         (Group(id="G1", members=("B5", "B6", "B7", "B8")), "G1 has B8, which is in no group"),
         (Group(id="G1", members=("B5", "B6", "B7", "B99")), "G1 has B99, which does not exist"),
         (Group(id="G1", members=("B5", "B6", "B7", "G7")), "G1 has G7, which does not exist"),
-        (Group(id="G1", members=("B5", "B6", "B7", "B7")), "no members, or one twice"),
+        (Group(id="G1", members=("B5", "B6", "B7", "B7")), "no members, or a duplicate one"),
         (Group(id="G1", members=("B5", "B6", "B7"), group="G9"), "G1 is in G9, which does not exist"),
         (Group(id="G1", members=("B5", "B6", "B7"), before="B99"), "the stub of G1 needs B99"),
         (Group(id="G1", members=("B5", "B6", "B7"), summary=("x",)), "the stub of G1 needs x"),
@@ -885,7 +885,7 @@ def test_a_whole_record_that_cannot_be_read_is_damage(full: Store) -> None:
     flip(_journal(full), -5)
 
     report = damaged(
-        full, "which held B33 of scope main, B34-B35 of scope main, cannot be read", path="ctxvc/journal/demo"
+        full, "which contained B33 of scope main, B34-B35 of scope main, cannot be read", path="ctxvc/journal/demo"
     )
 
     assert "after its beginning" in report.findings[0].what

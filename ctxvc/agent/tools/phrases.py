@@ -60,7 +60,7 @@ MODEL: dict[str, str] = {
     "list-scope-blocks": "the dashboard lists this scope's",
     "newest-blocks": "the dashboard lists them; the session's newest are B{block} and G{group}",
     "give-text": "pass it in the call",
-    "other-scopes": "scopes lists them",
+    "other-scopes": "scopes lists all scopes",
     "goto-scope": "goto {scope} switches to it",
     "own-commits": "",
     "commits-and-scopes": "scopes of {session}: {scopes}",

@@ -200,7 +200,7 @@ class Tools:
         freed = f"{rehearsal.freed:,} tokens freed" if rehearsal.freed >= 0 else f"{-rehearsal.freed:,} tokens added"
         used = f"{self._session.used():,} of {self._session.budget.effective:,} tokens are used"
         summary = f"{verb.capitalize()} {listed}{grouped}: {freed}; {used}{self._by_kind()}."
-        return f"{summary} Left out: {left_out}." if left_out else summary
+        return f"{summary} Skipped: {left_out}." if left_out else summary
 
     def _group(self, group: Group) -> str:
         """`G2@5b21f0 (level 1, 9 blocks, 4.1k)`."""

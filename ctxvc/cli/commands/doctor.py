@@ -172,7 +172,7 @@ def _store(path: Path) -> Iterator[DoctorItem]:
     with Store(path) as store:
         for folder in store.remaining:
             yield _note(
-                "purged", f"an interrupted purge was finished; {folder} may still contain erased content", "delete it"
+                "purged", f"an interrupted purge was finished; {folder} may still have erased content", "delete it"
             )
         yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
         yield from _size(store)

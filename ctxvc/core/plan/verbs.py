@@ -146,7 +146,7 @@ class Rehearser:
         if actions.after(row.state, verb) is None:
             return "gone", f"it is already {row.state}"
         if is_human(row.role, row.origin) and not (person and self.plan.allow_user):
-            return "human", "a human wrote it; only a person can remove it, explicitly"
+            return "human", "a human wrote it; a person must remove it explicitly"
         if row.id in self.protect and not person:
             return "protected", "the latest step, the request and instruction files must stay"
         return None
