@@ -141,7 +141,7 @@ def test_a_line_that_takes_too_long_costs_its_block_alone(tmp_path: Path, run: R
     done = run("grep", CATASTROPHE, "--timeout", "30", *(["--json"] if as_json else []), folder=tmp_path)
 
     assert done.exit_code == 1 and "the needle" in done.stdout
-    assert "1 body given up on" in done.stderr and "--timeout" not in done.stderr
+    assert "1 body abandoned" in done.stderr and "--timeout" not in done.stderr
     if as_json:
         answer = json.loads(done.stdout)
         assert (answer["bodies"], answer["searched"], answer["skipped"]) == (3, 2, 1)

@@ -116,7 +116,7 @@ def test_a_checksum_must_be_that_of_the_block(store: Store) -> None:
     handle = find(store, "demo", "B1").row.handle
 
     assert find(store, "demo", handle).row.id == "B1"
-    with pytest.raises(NotFound, match="checksum is another") as raised:
+    with pytest.raises(NotFound, match="checksum differs") as raised:
         find(store, "demo", "B1@000000")
     assert f"demo/main:{handle}" in raised.value.hint
 

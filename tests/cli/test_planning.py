@@ -101,8 +101,8 @@ def test_a_plan_that_does_nothing_frees_nothing(run: Run, project: Path) -> None
 
 
 RECKONED = re.compile(
-    r"[\d,]+ tokens fewer in [\d,]+ calls to come save [\d,]+, "
-    r"[\d,]+ written anew behind the first edit cost ([\d,]+), the planning took 0"
+    r"[\d,]+ tokens fewer in the next [\d,]+ calls save [\d,]+, "
+    r"rewriting [\d,]+ after the first edit costs ([\d,]+), planning cost 0"
 )
 
 
@@ -183,7 +183,7 @@ def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
     }  # fmt: skip
     again = run("plan", "--drop", waits, folder=project)
     assert again.exit_code == 1
-    assert f"no plan {waits} waits here" in again.stderr
+    assert f"no pending plan {waits} here" in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project
     done = run("plan", *words, folder=project)
 
     assert done.exit_code == 2
-    assert "--wait, not both" in done.stderr or "no new plan is made with them" in done.stderr
+    assert "either --commit or --wait" in done.stderr or "are for pending plans" in done.stderr
     assert states(run, project) == before
 
 
@@ -324,4 +324,4 @@ def test_policies_are_listed_with_their_columns_and_one_with_its_knobs(run: Run,
     assert own["knobs"]["least"]
     wrong = run("policies", "layred", folder=project)
     assert wrong.exit_code == 1
-    assert "there are: default" in wrong.stderr
+    assert "available: default" in wrong.stderr

@@ -114,7 +114,7 @@ def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk:
     ("words", "code", "message"),
     [
         (["nowhere.jsonl"], 1, "no such file, folder or session: 'nowhere.jsonl'"),
-        (["notes.jsonl"], 1, "no transcript of a known format"),
+        (["notes.jsonl"], 1, "not a transcript in a known format"),
         (["blank.jsonl"], 1, "the file is empty"),
         (["empty"], 1, "no recording in a known format in"),
         (["talk.jsonl", "--policy", "nosuch"], 1, "no policy 'nosuch'"),
@@ -301,7 +301,7 @@ def test_mine_counts_a_session_once_that_is_also_in_the_store(run: Run, tmp_path
 
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("1 session of yours: 1 call")
-    assert "nothing to judge by" in done.stdout
+    assert "nothing to compare" in done.stdout
 
 
 @pytest.mark.slow
@@ -410,7 +410,7 @@ def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, monk
         assert not api.bodies
     assert done.exit_code == 0, done.output
     assert "up to 2 questions" in done.stderr
-    assert "the next cut takes 3 questions, and 2 are left" in done.stderr
+    assert "the next cut needs 3 questions, and 2 are left" in done.stderr
 
 
 def test_answers_of_a_model_need_a_file(run: Run, talk: Path) -> None:
@@ -474,7 +474,7 @@ def test_a_model_plans_and_its_calls_are_paid_for_apart(
     assert window == same  # nobody asks under it, so its result is of no model, and was there
     assert json.loads(elsewhere.stdout)["items"] == [planned, same]
     assert "asks claude-opus-5-5 for planned" in with_model.stderr
-    assert f"of its cost {planned['planner']:.3f} is planning" in again.stderr
+    assert f"of its cost, {planned['planner']:.3f} is planning" in again.stderr
     assert [(one.policy, one.options.model) for one in results(out)] == [
         ("planned", ""), ("planned", "claude-opus-5-5"), ("window", ""),
     ]  # fmt: skip
@@ -531,8 +531,8 @@ def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
         (("split",), "split needs recordings"),
         (("split", "nowhere.jsonl"), "no such file or folder:"),
         (("--json",), "print tables"),
-        (("layers", "here.jsonl", "--model", "m"), "layers takes no --model"),
-        (("memory", "here.jsonl", "--out", "o.jsonl"), "memory takes no --out"),
+        (("layers", "here.jsonl", "--model", "m"), "layers does not take --model"),
+        (("memory", "here.jsonl", "--out", "o.jsonl"), "memory does not take --out"),
     ],
 )
 def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:

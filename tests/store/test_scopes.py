@@ -364,7 +364,7 @@ def test_going_back_shows_everything_as_it_was(session: StoredSession, path: Pat
         ("fix", "", BadInput, "needs a note"),
         ("fix", " \n", BadInput, "needs a note"),
         ("main", "why", Refused, "already exists"),
-        ("Side", "why", BadName, "differ by case"),
+        ("Side", "why", BadName, "differ only in case"),
         ("../x", "why", BadName, "bad scope name"),
         ("a b", "why", BadName, "bad scope name"),
         ("-m", "why", BadName, "bad scope name"),
