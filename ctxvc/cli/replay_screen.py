@@ -164,7 +164,7 @@ def _comparison_lines(output: Output, comparison: Comparison) -> Iterator[str]:
                     Column("conversation", least=12),
                     Column("block", right=True),
                     Column("what", least=16),
-                    Column("such as", least=16),
+                    Column("examples", least=16),
                 ],
                 rows=[
                     [

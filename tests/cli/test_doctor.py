@@ -234,7 +234,7 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
     assert (item["level"], "treated as lost" in item["found"]) == ("note", True)
     assert run("verify", folder=project).exit_code == 0
     assert len(list(journal.parent.glob("demo~unreadable-*.accepted"))) == 1
-    assert "nothing to take as lost" in run("doctor", "--repair", folder=project).stdout
+    assert "no losses: every journal can be read" in run("doctor", "--repair", folder=project).stdout
 
 
 def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Run, project: Path) -> None:

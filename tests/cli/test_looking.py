@@ -457,9 +457,9 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(run: Run, project
         (found,) = (item["mend"] for what, item in told.items() if words in what)
         return found
 
-    assert mend("others may enter the store") == f"chmod 700 {path}"
+    assert mend("others can enter the store") == f"chmod 700 {path}"
     assert "ctxvc gc" in mend("tmp_pack_123: left by a killed writer")
-    assert "--repair" in mend("demo~unreadable-99: bytes of a journal that cannot be read")
+    assert "--repair" in mend("demo~unreadable-99: unreadable bytes of a journal")
     run("gc", folder=project)
     assert not [item for item in _items(run, project) if "killed writer" in item["found"]]
 

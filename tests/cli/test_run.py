@@ -177,7 +177,7 @@ def test_a_provider_that_fails_on_the_way_is_told_of_with_the_way_on(
         done = run("run", "second", "--name", "mine", folder=tmp_path)
         assert "wait a little; `ctxvc run --resume mine` continues from there" in done.stderr
         done = run("ask", "mine", "Why?", folder=tmp_path)
-        assert "ask again; what was read so far stands in session ask-1" in done.stderr
+        assert "ask again; what was read so far is in session ask-1" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
         yield "it cites nothing"
         return
     rows = [[item.handle, _verdict(item), item.scope, item.step or "", item.label] for item in answer.items]
-    columns = (Column("cited"), Column("holds"), Column("scope"), Column("step", right=True), Column("label", least=16))
+    columns = (Column("cited"), Column("valid"), Column("scope"), Column("step", right=True), Column("label", least=16))
     yield from output.table_lines(Table(columns, rows))
 
 

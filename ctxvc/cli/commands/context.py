@@ -91,7 +91,7 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     names = ("tokens", "in the prompt", "blocks")
     columns = (
         Column("type"), Column("episode", least=12), Column("state"), Column("level"),
-        *(Column(name, right=True) for name in names), Column("depends on", least=10), Column("made"),
+        *(Column(name, right=True) for name in names), Column("depends on", least=10), Column("origin"),
     )  # fmt: skip
     rows: list[list[Cell]] = [
         [line.type, line.name, line.state, line.level, line.tokens, line.shown, line.blocks,

@@ -96,7 +96,7 @@ def doctor(ctx: click.Context, repair: bool) -> None:
 
 
 def _print(output: Output, items: list[DoctorItem]) -> None:
-    columns = [Column("level"), Column("check"), Column("found", least=12), Column("mend")]
+    columns = [Column("level"), Column("check"), Column("finding", least=12), Column("fix")]
     rows: list[list[Cell]] = [
         [Styled(item.level, _COLORS[item.level]), item.check, item.found, item.mend] for item in items
     ]

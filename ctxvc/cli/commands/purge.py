@@ -114,7 +114,7 @@ def _pending_lines(output: Output, answer: answers.PendingPurge) -> Iterator[str
     stay = "" if answer.sealed else " (not deleted: delete it yourself)"
     yield from output.facts(
         [
-            ("purge", answer.done or ("begun" if answer.begun else "waits")),
+            ("purge", answer.done or ("started" if answer.begun else "pending")),
             ("decided by", Styled(ours, "green" if answer.sealed else "yellow")),
             *([("problem", answer.problem)] if answer.problem else []),
             *([("moves", _listed(answer.refs))] if answer.refs else []),
@@ -160,7 +160,7 @@ def _lines(output: Output, answer: Purged) -> Iterator[str]:
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
             *([("searched", everything)] if answer.done else []),
-            ("looked for", _forms(answer)),
+            ("searched for", _forms(answer)),
             *[("checkout", folder) for folder in answer.checkouts],
         ]
     )  # fmt: skip

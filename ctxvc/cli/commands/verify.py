@@ -97,7 +97,7 @@ def _findings(answer: Verified) -> Table:
         columns=[
             Column("level"),
             Column("where", least=12),
-            Column("found", least=12),
+            Column("finding", least=12),
             Column("hint", least=12),
         ],
         rows=[
