@@ -22,37 +22,37 @@ _CLI = f"""\
 {_MADE}
 # The command line
 
-`ctxvc COMMAND --help` says what stands here. Answers go to stdout, everything else to stderr. In a pipe an answer is
-tab-separated, whole, and the same on any day; on a terminal it is aligned, coloured, paged, and says how long ago
-something was. `--json` answers with one JSON object: [json.md](json.md).
+This page has the same text as `ctxvc COMMAND --help`. Answers go to stdout, everything else to stderr. In a pipe, an
+answer is tab-separated, complete, and independent of the date; on a terminal it is aligned, coloured and paged, with
+relative times. `--json` answers with one JSON object: [json.md](json.md).
 
 ## Names
 
 | what | means |
 | --- | --- |
-| `HEAD`, `@` | the scope as it is now, with what is acknowledged and not committed yet |
+| `HEAD`, `@` | the scope as it is now, including acknowledged records that are not committed yet |
 | `main` | another scope of the session, as it is now |
 | `SESSION/SCOPE` | a scope of another session |
 | `step:12` | the end of that step |
 | `3fa9c1d2` | a commit: at least four digits of its id |
 | `REV~3` | three commits before |
-| `B17`, `G3` | a block, a group: in this scope, else the session's only one of that number |
+| `B17`, `G3` | a block, a group: in this scope, or else the session's only one with that number |
 | `B17@3fa9c1` | a handle: the block with that checksum |
 | `SCOPE:B17`, `SESSION/SCOPE:B17` | a block elsewhere |
-| `B18-1.png` | an image or document in a result; `B18-1.txt` the whole of one that the model saw cut |
-| `toolu_01AbC` | the id of a call: its result, whole where the model saw it cut; also `SCOPE:ID`, `SESSION/SCOPE:ID` |
+| `B18-1.png` | an image or document in a result; `B18-1.txt` is the full text of output that the model saw truncated |
+| `toolu_01AbC` | the id of a call: its result, in full even if the model saw it truncated; also `SCOPE:ID`, `SESSION/SCOPE:ID` |
 
 ## Exit codes
 
 | code | means |
 | --- | --- |
 | 0 | done |
-| 1 | refused or failed, with a reason and mostly a hint on stderr |
+| 1 | refused or failed, with a reason and usually a hint on stderr |
 | 2 | wrong usage, or a name that cannot be used |
 | 3 | the store is damaged |
 | 4 | another writer was there first |
 | 130 | interrupted |
-| 141 | what read the answer closed the pipe, as in `ctxvc log \\| head -1` |
+| 141 | the reader of the output closed the pipe, as in `ctxvc log \\| head -1` |
 
 With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` on stderr. The codes are `usage`, `refused`,
 `not_found`, `bad_name`, `bad_input`, `damaged`, `conflict`, `failed` and `bug`.
@@ -61,27 +61,27 @@ With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` 
 
 | variable | means |
 | --- | --- |
-| `CTXVC_STORE` | path of the store; `-C` comes first |
-| `NO_COLOR`, `FORCE_COLOR`, `CLICOLOR_FORCE`, `TERM=dumb` | as everywhere; `--color` comes first |
-| `CTXVC_PAGER`, `GIT_PAGER`, `PAGER` | the pager, the first that is set; `cat` or nothing for none |
-| `LESS` | what `less` is told, `FRX` unless set |
+| `CTXVC_STORE` | path of the store; `-C` takes precedence |
+| `NO_COLOR`, `FORCE_COLOR`, `CLICOLOR_FORCE`, `TERM=dumb` | as usual; `--color` takes precedence |
+| `CTXVC_PAGER`, `GIT_PAGER`, `PAGER` | the pager: the first one set; `cat` or empty for none |
+| `LESS` | options for `less`; `FRX` unless set |
 | `COLUMNS` | width of the terminal |
 
-Without `-C` and `CTXVC_STORE` the store is the nearest `.ctxvc` upwards from the working folder, and that of the main
-worktree in a linked one.
+Without `-C` and `CTXVC_STORE`, the store is the nearest `.ctxvc` in the working folder or above it; in a linked worktree,
+it is the main worktree's.
 
 ## Global options
 
-They stand before or after the command's name.
+They may come before or after the command's name.
 """
 
 _JSON = f"""\
 {_MADE}
 # The answers of `--json`
 
-One object on one line of stdout. `schema` says what it is; its number changes when a field goes or means something
-else. New fields may come at any time: ignore those that you do not know. Times are ISO 8601 in UTC, sizes bytes, ids
-whole.
+One object on one line of stdout. `schema` says what it is; its number changes when a field is removed or
+changes its meaning. New fields may be added at any time: ignore unknown ones. Times are ISO 8601 in UTC, sizes are in
+bytes, ids are complete.
 """
 
 

@@ -69,7 +69,7 @@ class PurgedCopy(Item, frozen=True, kw_only=True):
 
     kind: Annotated[str, described("`transcript`, or `exports`, whose places are not recorded")]
     place: Annotated[str, described("the file")] = ""
-    state: Annotated[str, described("`has` something of it, `clean`, or `unknown`")]
+    state: Annotated[str, described("`has` some of it, `clean`, or `unknown`")]
     why: Annotated[str, described("why it is unknown")] = ""
 
 
@@ -80,9 +80,9 @@ class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1
     sealed: Annotated[bool, described("whether this machine decided it; if so, it is finished automatically")]
     begun: Annotated[bool, described("whether some of it has been done")]
     pack: Annotated[str, described("the pack with all remaining objects")]
-    refs: Annotated[list[str], described("refs that move")]
+    refs: Annotated[list[str], described("refs that are moved")]
     gone: Annotated[list[str], described("refs that are deleted")]
-    journals: Annotated[list[str], described("sessions whose journal is replaced")]
+    journals: Annotated[list[str], described("sessions whose journals are replaced")]
     files: Annotated[list[str], described("files that are deleted, as paths in the store")]
     checkouts: Annotated[list[str], described("folders that it names; deleted only if it is sealed")]
     remaining: Annotated[list[str], described("folders that may still have it after it is finished")]
@@ -90,7 +90,7 @@ class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1
 
 
 class ActedGroup(Item, frozen=True, kw_only=True):
-    """A group that stands otherwise now."""
+    """A group that has changed."""
 
     id: Annotated[str, described("`G3`")]
     level: int
@@ -99,7 +99,7 @@ class ActedGroup(Item, frozen=True, kw_only=True):
 
 
 class TrustSetting(Item, frozen=True, kw_only=True):
-    """A setting of a store that not every store may have."""
+    """A setting beyond those that every store may have."""
 
     file: Annotated[str, described("the file that contains it, as a path in the store")]
     key: str
@@ -117,11 +117,11 @@ class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
 
 
 class TrustedStore(Item, frozen=True, kw_only=True):
-    """A store of which something is accepted."""
+    """A store with accepted settings."""
 
     store: Annotated[str, described("its last known path")]
     time: Annotated[str, described("when it was accepted")]
-    made: Annotated[bool, described("whether this machine made the store")]
+    made: Annotated[bool, described("whether this machine created the store")]
     items: list[TrustSetting]
 
 

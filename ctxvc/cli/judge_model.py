@@ -103,7 +103,7 @@ class PerceivedItem(Item, frozen=True, kw_only=True):
 
 
 class ModelAnswers(Item, frozen=True, kw_only=True):
-    """What a model was asked about the replays."""
+    """A model's answers about the replays."""
 
     records: Annotated[str, described("file with one line per question")]
     questions: Annotated[int, described("questions asked this time")]

@@ -27,7 +27,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "context": "Show what uses the context, by kind, tool, turn or file.",
         "policies": "List the policies: who decides, and what the model sees.",
         "log": "List the commits of a scope, newest first.",
-        "ops": "List the operations of a scope: who changed what, in tokens.",
+        "ops": "List a scope's operations: who changed what, and its effect.",
         "show": "Show a block, a group or a commit.",
         "diff": "Show what entered and left the prompt between two revisions.",
         "prompt": "Show the prompt as it would be sent after a revision.",

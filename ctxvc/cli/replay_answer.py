@@ -65,7 +65,7 @@ class ReplayItem(Item, frozen=True, kw_only=True):
 
 
 class Recommended(Item, frozen=True, kw_only=True):
-    """The policy and budget to take; without a policy there was nothing to judge by."""
+    """The recommended policy and budget; no policy if there was nothing to compare."""
 
     sessions: Annotated[int, described("number of newest sessions replayed")]
     recorded: Annotated[int, described("number of sessions available")]
@@ -124,7 +124,7 @@ class Fullest(Item, frozen=True, kw_only=True):
 
 
 class FailedSource(Item, frozen=True, kw_only=True):
-    """What could not be replayed."""
+    """A file or session that could not be replayed."""
 
     source: Annotated[str, described("the file's name, or the session's")]
     error: str

@@ -151,7 +151,7 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):
-    """A block that stands otherwise now."""
+    """A block that has changed."""
 
     id: BlockId
     handle: Annotated[str, described("`B17@3fa9c1`")]

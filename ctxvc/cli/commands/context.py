@@ -25,7 +25,7 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 @command("context", "ctxvc context --by tool")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="Group the tokens by this (kind).")
+@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to group the tokens by (kind).")
 @click.option("--episodes", is_flag=True, help="Show episodes instead: type, state, level, tokens, dependencies.")
 @json_option
 @click.pass_obj

@@ -33,7 +33,7 @@ from ctxvc.tokens import models
 @click.option(
     "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or N calls with --usage."
 )
-@click.option("--oneline", is_flag=True, help="A commit a line.")
+@click.option("--oneline", is_flag=True, help="One line per commit.")
 @click.option("--steps", is_flag=True, help="Show all steps of long turns, and the bookkeeping between them.")
 @click.option("--reverse", is_flag=True, help="Oldest first.")
 @click.option("--since", metavar="TIME", help="Only commits since then, as in 2026-02-10, 3d, '2 hours ago'.")

@@ -220,7 +220,13 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
         rows: list[list[Cell]] = [
             [item.id, item.actor, len(item.actions), item.time, item.reason] for item in answer.items
         ]
-        columns = (Column("plan"), Column("by"), Column("actions", right=True), Column("created"), Column("why", least=16))
+        columns = (
+            Column("plan"),
+            Column("by"),
+            Column("actions", right=True),
+            Column("created"),
+            Column("why", least=16),
+        )
         app.output.table(Table(columns, rows))
     if missing:
         raise BadInput(

@@ -221,12 +221,12 @@ class ShownGroup(Answer, frozen=True, kw_only=True, tag="ctxvc.group/1"):
     id: str
     level: int
     members: list[str]
-    inside: Annotated[str, described("the group that it is in")]
+    inside: Annotated[str, described("its group")]
     summary: Annotated[list[str], described("the blocks that replace it")]
     stub: str
     label: str
     removed_by: str
-    blocks: Annotated[int, described("in it, at any depth")]
+    blocks: Annotated[int, described("number of blocks in it, at any depth")]
     bytes: int
 
 

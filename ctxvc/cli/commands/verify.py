@@ -135,7 +135,7 @@ class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):
     scopes: int
     commits: int
     blocks: int
-    bytes: Annotated[int, described("blocks whose checksums were compared")]
+    bytes: Annotated[int, described("bytes whose checksums were compared")]
     prompts: Annotated[int | None, described("with --prompts, the number rendered again; otherwise null")] = None
     seconds: float
     items: list[Finding]
