@@ -395,7 +395,7 @@ def test_a_sandbox_that_would_hide_nothing_or_does_not_work_is_refused(folder: P
     script = [bash("touch made"), {"content": "Done."}]
     assert "hides the home folder" in ran(folder, "--sandbox", script=script, code=1, HOME=str(folder / "home"))
     bound = ("--bind", str(folder.parent))
-    assert "would show the whole home folder" in ran(folder, "--sandbox", *bound, script=script, code=1)
+    assert "would expose the whole home folder" in ran(folder, "--sandbox", *bound, script=script, code=1)
     (tmp_path / "bin").mkdir()
     broken = tmp_path / "bin" / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")

@@ -188,7 +188,7 @@ def test_what_cannot_be_met_is_told_in_numbers() -> None:
     plan = low().propose(talk.run.view(4_000))
 
     assert not plan.actions or plan.pressure
-    assert "over the budget" in plan.reason or "nothing is left that may leave" in plan.reason
+    assert "over the budget" in plan.reason or "nothing more can leave below" in plan.reason
 
 
 # --- rounds
