@@ -19,10 +19,10 @@ _WIDE = 98
 
 #: What the columns are, for a person.
 _LEGEND = """\
-seen: of all that a reply used again, the percentage that stood in its prompt (and its 95 % interval)
-NT: from blocks older than 5 steps; AR: those of them that only tools' results had; routed: NT that a stub leads to
-of oracle: NT and AR seen, beside a rule that knows the future; cost: 1 is keeping everything, recoveries included
-breaks: of the cached prefix, in 100 calls; unsent: calls without a prompt that fits"""
+seen: percentage of everything a reply used again that was in its prompt (with its 95 % interval)
+NT: from blocks older than 5 steps; AR: NT found only in tool results; routed: NT reachable through a stub
+of oracle: NT and AR seen, relative to a rule that knows the future; cost: 1 is keeping everything, with recoveries
+breaks: of the cached prefix, per 100 calls; unsent: calls without a prompt that fits"""
 
 
 def show(output: Output, answer: Replay) -> None:
@@ -76,7 +76,7 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
     if not best.policy:
         yield "no reply reused anything from its prompt: there is nothing to compare"
         return
-    yield output.style(f"take {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
+    yield output.style(f"recommended: {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
     yield (
         f"{_percent(best.visible)} of what your agent reused was still in the prompt, {_percent(best.routed)} was "
         f"one stub away; the cost is {best.cost:.2f} times that of keeping everything, including recoveries"

@@ -12,7 +12,7 @@ from typing import Any
 def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What the Messages API would refuse; nothing if the messages are valid."""
     if not messages:
-        yield "there is no message"
+        yield "there are no messages"
         return
     if messages[0]["role"] != "user":
         yield "the first message is not the user's"

@@ -85,7 +85,8 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
         commit = _rendering(store, entry.commit, sent.later, newer)
         if not commit:
             return (
-                f"its prompt needs {abs(sent.later)} commits {'behind' if sent.later > 0 else 'before'} it: not there"
+                f"its prompt needs {abs(sent.later)} commits {'after' if sent.later > 0 else 'before'} it, which "
+                "are missing"
             )
         snapshot = revision.at(store, commit)
         rendered = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)

@@ -284,8 +284,8 @@ def test_mine_says_which_policy_and_budget_to_take_and_on_what_it_rests(run: Run
     table = rest[: rest.index("")]
     assert header.split("\t") == COLUMNS
     assert 0 < len(table) <= 8
-    taken = next(line for line in rest if line.startswith("take "))
-    assert taken == f"take {table[0].split(chr(9))[0]} at {table[0].split(chr(9))[1]}"
+    taken = next(line for line in rest if line.startswith("recommended: "))
+    assert taken == f"recommended: {table[0].split(chr(9))[0]} at {table[0].split(chr(9))[1]}"
     assert any("of keeping everything" in line for line in rest)
 
 

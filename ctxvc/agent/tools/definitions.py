@@ -40,7 +40,7 @@ class Scope(Arguments, frozen=True, kw_only=True):
 
 
 class Goto(Arguments, frozen=True, kw_only=True):
-    """Go to another scope, as it was left, when this step ends; your note is put there."""
+    """Move to another scope, as you left it, when this step ends; your note is put there."""
 
     name: Annotated[str, _says("scope to go to, as in main")]
     note: Annotated[str, _says("what you bring back: results, findings")]

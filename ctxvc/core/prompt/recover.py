@@ -315,7 +315,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
 def _named_only(row: Row, body: bytes, address: str, count: Count) -> Recovered:
     """The description of an image or a document."""
-    what = f"{row.kind} of {text.human_bytes(len(body))}, which is no text"
+    what = f"{row.kind} of {text.human_bytes(len(body))}, which is not text"
     remarks = (Phrase("file-image", address=address),)
     tokens = count(_heading(row.handle, what, remarks, None, PYTHON) + "\n")
     return Recovered(handle=row.handle, amount=what, remarks=remarks, content="", tokens=tokens)

@@ -221,7 +221,7 @@ class _Reader:
             self.drop("duplicate", f"<{name}>")
             return False
         if name == SUMMARY and PLAN in self.opened:
-            self.drop("order", f"<{name}> behind <{PLAN}>")
+            self.drop("order", f"<{name}> after <{PLAN}>")
         if attributes.strip():
             self.drop("attribute", f"<{name}{attributes}>")
         self.opened.add(name)
