@@ -67,8 +67,8 @@ With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` 
 | `LESS` | options for `less`; `FRX` unless set |
 | `COLUMNS` | width of the terminal |
 
-Without `-C` and `CTXVC_STORE`, the store is the nearest `.ctxvc` in the working folder or above it; in a linked worktree,
-it is the main worktree's.
+Without `-C` and `CTXVC_STORE`, the store is the nearest `.ctxvc` in the working folder or above it; in a linked
+worktree, it is the main worktree's.
 
 ## Global options
 

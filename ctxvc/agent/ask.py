@@ -273,7 +273,7 @@ _HANDLE = re.compile(r"\bB[1-9][0-9]{0,11}@[0-9a-f]{4,64}\b")
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer cites, as it is written there: the block, whether it exists in the recording, and was read.
 
-    `why` says why it does not hold; empty where it does.
+    `why` says why it does not hold; empty if it does.
     """
 
     handle: str
@@ -352,7 +352,7 @@ def _citation(block: str, handle: str, recorded: Session, was_read: set[tuple[st
 
 
 def checksum(recorded: Session, row: Row, file: str, scope: str) -> str:
-    """The checksum of a block, or of a file beside it; empty where it has no such file."""
+    """The checksum of a block, or of a file beside it; empty if it has no such file."""
     if not file:
         return row.sha256
     return hashlib.sha256(recorded.stored.file(row, file, scope)).hexdigest() if file in row.files else ""

@@ -12,7 +12,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
 from ctxvc.tokens import models
 
-#: Why a reply ended. `done`: the model has had its say; `tools`: it waits for the results of its calls; `paused`: the
+#: Why a reply ended. `done`: the model has finished; `tools`: it waits for the results of its calls; `paused`: the
 #: provider stopped on the way, ask again; `length`: `max_tokens` were not enough; `window`: the context window was
 #: full; `refused`: the provider would not go on; `cut`: the stream broke off, nothing was recorded.
 Stop = Literal["done", "tools", "paused", "length", "window", "refused", "cut"]
@@ -70,7 +70,7 @@ def arguments(
     Unless `more` says otherwise, the reply may have `reserve` tokens.
     Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
-    it may call nothing. Raises: BadInput where `more` has what the session has.
+    it may call nothing. Raises: BadInput if `more` has what the session has.
     """
     if taken := [name for name in _PROMPT if name in more]:
         raise BadInput(
@@ -97,7 +97,7 @@ def room(budget: Budget) -> int:
 
 
 def check(more: Mapping[str, Any]) -> None:
-    """Raises: BadInput where what a request is given besides the prompt cannot be read."""
+    """Raises: BadInput if what a request is given besides the prompt cannot be read."""
     for name, (kind, expected) in _KINDS.items():
         if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is false
             raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"pass {expected}, as in the Messages API")

@@ -51,7 +51,7 @@ class Place:
         return True
 
     def status(self) -> os.stat_result | None:
-        """What is there; None where nothing is."""
+        """What is there; None if nothing is."""
         if self.missing:
             return None
         try:

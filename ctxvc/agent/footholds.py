@@ -43,7 +43,7 @@ _SETTLED = 100_000_000
 
 
 def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequence[Sequence[str]] = ()) -> str:
-    """Why nothing is written at this path below a project, by what is there; empty where something may be.
+    """Why nothing is written at this path below a project, by what is there; empty if something may be.
 
     `has` says whether the folder below so many of the parts holds a name; `hooks` are paths that things are run from.
     """
@@ -211,7 +211,7 @@ def _take(path: str, seen: dict[str, object], *, deep: bool = True) -> None:
 
 
 def _signature(path: str) -> object:
-    """What is other once the file has changed; "folder" for a folder, None where nothing is."""
+    """What is other once the file has changed; "folder" for a folder, None if nothing is."""
     try:
         status = os.lstat(path)
     except OSError:

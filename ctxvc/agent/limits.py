@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check(self, model: str) -> None:
-        """Raises: BadInput where the limit of cost would stop nothing, since nobody knows what the model costs."""
+        """Raises: BadInput if the limit of cost would stop nothing, since nobody knows what the model costs."""
         if self.dollars and models.dollars(model, models.Usage()) is None:
             raise BadInput(
                 f"no price is known for the model {model[:80]!r}, so a cost limit would have no effect",
@@ -57,7 +57,7 @@ class Spending:
 
     @property
     def dollars(self) -> float | None:
-        """What it cost; None where a model without a price replied."""
+        """What it cost; None if a model without a price replied."""
         return self._dollars if self._priced else None
 
     def begin(self) -> Literal["steps", "tokens", "cost"] | None:

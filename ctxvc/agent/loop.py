@@ -38,7 +38,7 @@ __all__ = [
     "run",
 ]
 
-#: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
+#: Why a run ended. `said`: the model has finished; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `tokens`, `cost`: a limit was reached; `refused`: the provider
 #: would not go on; `stopped`: the person stopped it.
 StopReason = Literal["said", "full", "cut", "steps", "tokens", "cost", "refused", "stopped"]
@@ -153,7 +153,7 @@ def run(
     helpers: Helpers | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
-    """Goes on until the model has had its say, or a limit is reached; where it has had it already, that is told again.
+    """Goes on until the model has finished or a limit is reached; if it had finished before, that result is returned.
 
     The same for a provider that would not go on; a reply that was cut short or paused is gone on with.
 

@@ -32,7 +32,7 @@ _LEAST_WINDOW = 1_000
 class TooLong(ModelFailed):
     """The provider refused the prompt as longer than the model's window.
 
-    `tokens` is its size and `window` what the model takes, as the provider counts; 0 where it does not say.
+    `tokens` is its size and `window` what the model takes, as the provider counts; 0 if it does not say.
     """
 
     def __init__(self, message: str | Phrase, *, hint: str | Phrase = "") -> None:

@@ -47,7 +47,7 @@ class Anthropic:
         sleep: Callable[[float], object] = time.sleep,
         **options: Any,
     ) -> None:
-        """`options` are those of the client. Raises: ModelFailed where it cannot be made, as without a key."""
+        """`options` are those of the client. Raises: ModelFailed if it cannot be made, as without a key."""
         import anthropic
 
         self._sleep = sleep
@@ -104,9 +104,9 @@ class Anthropic:
         self._client.close()
 
     def window(self, model: str) -> int | None:
-        """The window of a model in tokens, as the provider tells; None where it does not.
+        """The window of a model in tokens, as the provider tells; None if it does not.
 
-        Raises: ModelFailed where it cannot be asked anything: without a key, or a network.
+        Raises: ModelFailed if it cannot be asked anything: without a key, or a network.
         """
         import anthropic
 

@@ -71,7 +71,7 @@ def _tidy(session: Session) -> None:
     """Ends the steps that helpers of a run before this one left open: nobody is going to."""
     for scope in session.scopes():
         if scope != session.scope:
-            session.stored.finish(scope)  # nothing where no step is open
+            session.stored.finish(scope)  # nothing if no step is open
 
 
 @contextmanager

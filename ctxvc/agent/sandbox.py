@@ -120,7 +120,7 @@ def sandbox(
     network: bool = False,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Sandbox:
-    """The sandbox of a project. Raises: Refused where there is none, or it would hide nothing; BadInput."""
+    """The sandbox of a project. Raises: Refused if there is none, or it would hide nothing; BadInput."""
     program = which("bwrap")
     if sys.platform != "linux" or not program:
         raise Refused(
@@ -147,7 +147,7 @@ def sandbox(
 
 
 def _check(box: Sandbox) -> None:
-    """Raises: Refused where bubblewrap does not work here."""
+    """Raises: Refused if bubblewrap does not work here."""
     arguments = [*box._bubblewrap(), "/bin/bash", "-c", "exit 0"]
     outcome = subprocess.run(arguments, capture_output=True, text=True, check=False, env={}, timeout=_PROBE)
     if outcome.returncode:

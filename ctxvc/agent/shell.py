@@ -72,7 +72,7 @@ class Shell:
     def run(self, command: str, folder: Path, env: Mapping[str, str], seconds: int) -> tuple[bytes, int, str]:
         """What is kept of the output, the bytes in its middle that are not, and what went wrong (empty: nothing).
 
-        Raises: KeyboardInterrupt where it was stopped meanwhile: how far the command came is not known.
+        Raises: KeyboardInterrupt if it was stopped meanwhile: how far the command came is not known.
         """
         self.check()
         with tempfile.TemporaryFile() as output:
@@ -94,7 +94,7 @@ class Shell:
         return data, left_out, why or (f"[exit code {call.code}]" if call.code else "")
 
     def begin(self, env: Mapping[str, str]) -> _Supervisor:
-        """The supervisor, which is started where none works. Raises: CtxvcError where it does not start."""
+        """The supervisor, which is started where none works. Raises: CtxvcError if it does not start."""
         with self._lock:
             if self._supervisor is None or not self._supervisor.works():
                 self._supervisor = _Supervisor(self._program(), env)
@@ -118,7 +118,7 @@ class Shell:
         return parent.end() if parent else []
 
     def check(self) -> None:
-        """Raises: KeyboardInterrupt where it was stopped."""
+        """Raises: KeyboardInterrupt if it was stopped."""
         if self._stopped:
             raise KeyboardInterrupt
 
@@ -144,7 +144,7 @@ class _Supervisor:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raises: CtxvcError where it does not answer."""
+        """Raises: CtxvcError if it does not answer."""
         try:
             with self._request(b"l") as call:
                 call.answer(_ANSWER)
@@ -212,7 +212,7 @@ class _Call:
         self._channel.sendall(json.dumps(request).encode() + b"\n")
 
     def answer(self, seconds: float) -> Any:
-        """The answer. Raises: TimeoutError, CtxvcError where there will be none."""
+        """The answer. Raises: TimeoutError, CtxvcError if there will be none."""
         end = time.monotonic() + seconds
         while not self._heard.endswith(b"\n"):
             self._channel.settimeout(max(0.001, end - time.monotonic()))

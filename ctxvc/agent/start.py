@@ -114,7 +114,7 @@ def begin(
     """A new session for a run in a folder, with the system prompt, the tools and what the folder's files instruct.
 
     `window` is the budget in tokens, by default the model's. `note` is told what of those files is left out.
-    Raises: Refused where there is a session of that name.
+    Raises: Refused if there is a session of that name.
     """
     if name in _sessions(path):
         raise Refused(f"session {name!r} already exists", hint=Phrase("resume-session", session=name))
@@ -139,7 +139,7 @@ def system(tools: Collection[str]) -> str:
 def alone(path: Path, name: str) -> Iterator[str]:
     """Inside, no other run is at work on the session `name` of the store at `path`, which is made where it is not.
 
-    Raises: Conflict where one is, BadName.
+    Raises: Conflict if one is, BadName.
     """
     check(name, "session")
     _make(path)
@@ -203,7 +203,7 @@ def has_task(session: Session, scope: str = "") -> bool:
 
 
 def report(session: Session, scope: str, last: str) -> str:
-    """The words of a helper in its scope, the last of which is this block; empty where that is not there."""
+    """The words of a helper in its scope, the last of which is this block; empty if that is not there."""
     ledger = session.ledger(scope) if scope in session.scopes() else None
     end = ledger.get(last) if ledger else None
     if ledger is None or end is None:

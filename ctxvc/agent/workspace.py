@@ -304,7 +304,7 @@ class Workspace:
     # --- paths
 
     def _check_writable(self, place: Place, path: str) -> None:
-        """Raises: BadInput where there is not a file but something else, or what is written would run code later."""
+        """Raises: BadInput if there is not a file but something else, or what is written would run code later."""
         if why := footholds.reason(place.parts, place.has, self._footholds.hooks()):
             raise BadInput(f"{path} must not be written: {why}; ask the person to do it")
         status = place.status()
@@ -314,7 +314,7 @@ class Workspace:
     def _files(self, path: str, pattern: str) -> Iterator[str]:
         """Names of files below a folder that no `.gitignore` names, in order; without git no hidden ones either.
 
-        Raises: BadInput where there is no such folder.
+        Raises: BadInput if there is no such folder.
         """
         with self._tree.place(path) as place:
             status, start = place.status(), self.root.joinpath(*place.parts)

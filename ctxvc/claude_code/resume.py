@@ -1,7 +1,7 @@
 """A revision as a session file that Claude Code continues with `--resume`.
 
 As far as the transcript that the revision was recorded from gives the same prompt, its own lines are used, with the
-host's attachments, so that the provider still accepts the thinking in them. Later lines are written anew, as the model
+host's attachments, so that the provider still accepts the thinking in them. Later lines are rewritten, as the model
 would see them, and without thinking, which is bound to the exact text before it.
 """
 

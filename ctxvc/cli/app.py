@@ -106,9 +106,9 @@ class App:
                 yield session
 
     def session_name(self, store: Store) -> str:
-        """The full name of the session that `--session` or CTXVC_SESSION names; empty where neither does.
+        """The full name of the session that `--session` or CTXVC_SESSION names; empty if neither does.
 
-        Raises: NotFound where it is no session's, or several sessions'.
+        Raises: NotFound if it is no session's, or several sessions'.
         """
         name = self.session or self.env.get(SESSION, "")
         return self.resolved(store, name) if name else ""

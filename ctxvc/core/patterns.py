@@ -45,7 +45,7 @@ class Deadline:
         self._end = clock() + seconds
 
     def seconds(self) -> float:
-        """The seconds that remain, more than 0. Raises: Slow where none do."""
+        """The seconds that remain, more than 0. Raises: Slow if none do."""
         remaining = self._end - self._clock()
         if remaining <= 0:
             raise Slow(
@@ -85,7 +85,7 @@ class Pattern:
 
     @property
     def literal(self) -> str:
-        """The text that every match is, to the letter; empty where that cannot be said."""
+        """The text that every match is, to the letter; empty if that cannot be said."""
         return self.source if self._regex is None else ""
 
     def until(self, seconds: float, clock: Callable[[], float]) -> Pattern:
@@ -93,14 +93,14 @@ class Pattern:
         return replace(self, deadline=Deadline(seconds, clock) if seconds else None)
 
     def patience(self) -> float:
-        """The seconds that the next look may take. Raises: Slow where none are left."""
+        """The seconds that the next look may take. Raises: Slow if none are left."""
         return min(PATIENCE, self.deadline.seconds()) if self.deadline else PATIENCE
 
     def lines(self, text: str, begin: int = 0, end: int | None = None) -> Iterator[Match]:
         """The lines of `text` that match, those between the two offsets; `begin` is where a line begins.
 
         A match in a line of more than 4,000 characters is found if it has at most 500; `$` holds there also at the end
-        of a window. Raises: SlowLine where the pattern takes too long for one line, Slow where it does in all.
+        of a window. Raises: SlowLine if the pattern takes too long for one line, Slow where it does in all.
         """
         end = len(text) if end is None else end
         line, at = text.count("\n", 0, begin) + 1, begin

@@ -28,7 +28,7 @@ def importer(format: str) -> Importer:
 
 
 def detect(recording: Recording) -> str:
-    """The format of a file. Raises: BadInput where it is none that we know."""
+    """The format of a file. Raises: BadInput if it is none that we know."""
     head = recording.head()
     for name in FORMATS:
         if importer(name).sniff(head):

@@ -253,7 +253,7 @@ class _Session:
 
 
 def _own_windows(path: Path) -> dict[str, int]:
-    """model → window, as the file defines them that a person writes for pi; empty where the session lies elsewhere."""
+    """model → window, as the file defines them that a person writes for pi; empty if the session lies elsewhere."""
     if len(path.parents) < 3 or path.parents[1].name != "sessions":
         return {}
     try:

@@ -22,7 +22,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a log: a request (`is_request`: its messages are the conversation so far), or further messages.
 
     `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` names in words the
-    content that is not imported; `window` is the model's in tokens, 0 where it is not told.
+    content that is not imported; `window` is the model's in tokens, 0 if it is not told.
     """
 
     messages: list[Any]

@@ -285,7 +285,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         return Plan(actions=(summarise,), actor=self.actor, reason=reason, asked=with_model, cost=cost)
 
     def _span(self, view: View) -> Span | None:
-        """All that may leave but the newest part, as one; None where that is nothing."""
+        """All that may leave but the newest part, as one; None if that is nothing."""
         held_back, newest = 0, 0
         for row in view.ledger.backwards():
             held_back += cost_in_prompt(view, row) if row.present else 0
@@ -305,7 +305,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         )
 
     def _summary(self, view: View, span: Span) -> tuple[str, int]:
-        """The summary, empty where the model gave none, and what it took."""
+        """The summary, empty if the model gave none, and what it took."""
         if self.ask is None:
             return extracted(span, view.words), 0
         answer = self.ask(view, contract([span]))

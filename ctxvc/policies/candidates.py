@@ -92,7 +92,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows of each step, as far as they stand side by side."""
+    """The rows of each step, as far as they are adjacent."""
     return (list(step_rows) for _, step_rows in groupby(rows, key=_STEP))
 
 
@@ -107,6 +107,6 @@ def leaving(view: View, before: int, after: int, what: str) -> str:
 
 
 def excess(view: View, after: int) -> str:
-    """The end of a reason where the budget is not met: by how much; empty where it is."""
+    """The end of a reason where the budget is not met: by how much; empty if it is."""
     over = after - view.budget.effective
     return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""

@@ -96,7 +96,7 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
 
 
 def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> str:
-    """The commit whose tree renders the prompt that the step at `commit` records; empty where there is none.
+    """The commit whose tree renders the prompt that the step at `commit` records; empty if there is none.
 
     `newer` are the commits after it, newest first. Raises: Damaged.
     """
@@ -109,7 +109,7 @@ def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> s
 def recorded(
     sent: Sent, step: Ledger, requested: Ledger, *, between: int, render: Callable[[Ledger], str]
 ) -> Sent | None:
-    """The record of a sent prompt by which its reply's commit can be checked; None where no commit renders it.
+    """The record of a sent prompt by which its reply's commit can be checked; None if no commit renders it.
 
     `step` is the ledger that the record leads to as it is, `requested` the one that was sent, `between` the number of
     verbs whose commits come right before the step's and after the call. `render` gives the digest of a ledger's prompt.

@@ -82,7 +82,7 @@ def _reading(
     path: str,
     seconds: float,
 ) -> tuple[Recovered, Resolved | None]:
-    """At most so many tokens of what is addressed, and what that is."""
+    """At most so many tokens of the addressed content, with its description."""
     resolved = addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
     if resolved and resolved.group:

@@ -140,7 +140,7 @@ class _History:
         return any(row.role == "assistant" or row.kind == "dashboard" for row in rows)
 
     def _operations_since_request(self) -> int | None:
-        """How many operations came after this process' last request; None where it made none."""
+        """How many operations came after this process' last request; None if it made none."""
         place = self._context.requested_at.get(self._context.scope)
         return None if place is None else operations.count_since(self, place)
 

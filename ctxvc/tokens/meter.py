@@ -35,7 +35,7 @@ class Meter:
     """Counts with one tokenizer, and keeps the counts in the store's cache. Nothing is held open between two calls."""
 
     def __init__(self, store: Store | None, tokenizer: str = "o200k_base") -> None:
-        """Without a store, counts are kept in memory only. Raises: BadName where there is no such tokenizer."""
+        """Without a store, counts are kept in memory only. Raises: BadName if there is no such tokenizer."""
         self._cache = tokens.CountCache(cache_file(store)) if store else None
         self._tokens = tokens.Tokens(tokens.tokenizer(tokenizer), cache_file(store) if store else None)
 

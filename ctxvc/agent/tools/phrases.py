@@ -15,7 +15,7 @@ def message(error: CtxvcError) -> str:
 
 
 def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
-    """What a model with these context tools can do, or ask a person to; empty where it can do nothing."""
+    """What a model with these context tools can do, or ask a person to; empty if it can do nothing."""
     advice = error.advice
     if isinstance(advice, Phrase) and NEEDS.get(advice.key, "") not in ("", *tools):
         return ""

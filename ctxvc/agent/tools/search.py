@@ -40,7 +40,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """The matches among so many `blocks`; `more` counts further blocks that match, up to 1,000.
 
-    `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
+    `unfinished` says how far the search came where the pattern took too long; empty if it came to the end.
     """
 
     found: tuple[Match, ...]

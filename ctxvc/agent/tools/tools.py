@@ -95,7 +95,7 @@ class Tools:
     def answer(self, name: str, value: object, call: str) -> Answer:
         """Does what the call with this id asks of the tool `name`. Hostile arguments are answered as any others.
 
-        Raises: CtxvcError where not even the session can go on, as with a full disk.
+        Raises: CtxvcError if not even the session can go on, as with a full disk.
         """
         try:
             return Answer(self._act(parsed(value, self._kinds[name]), call))

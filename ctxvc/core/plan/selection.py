@@ -169,7 +169,7 @@ def _checksum(name: str, ledger: Ledger) -> str:
 
 
 def _problem(why: RefusalReason, names: list[str], before: str, after: str) -> Iterator[Problem]:
-    """One problem for all of `names`; none where there are none."""
+    """One problem for all of `names`; none if there are none."""
     if names:
         listed = ", ".join(escaped(name, _WIDTH) for name in names[:_NAMED])
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""

@@ -51,7 +51,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """Savings and cost of a commit now, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
 
     The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
-    cache breaks behind the first edit: what stands there (`rewritten`) is written anew instead of read. A commit makes
+    cache breaks behind the first edit: what stands there (`rewritten`) is rewritten instead of read. A commit makes
     a cut, so the thinking and dashboards that it takes away count as edits, but not as savings: they were to leave
     anyway. L_GC is what the planner itself took. A cache that has expired (`cold`) breaks for nothing.
     """

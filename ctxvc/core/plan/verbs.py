@@ -135,7 +135,7 @@ class Rehearser:
         return not refusal
 
     def _refusal(self, verb: Verb, row: Row) -> tuple[RefusalReason, str] | None:
-        """Why the plan's actor may not take this block, or a part of it, out of the prompt; None where it may."""
+        """Why the plan's actor may not take this block, or a part of it, out of the prompt; None if it may."""
         person = self.plan.actor == "user"
         if row.id in self._open:
             return "open", "its step is incomplete: a call has no result yet"

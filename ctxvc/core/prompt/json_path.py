@@ -39,7 +39,7 @@ def steps(path: str) -> Sequence[Step]:
 def values(text: str, path: str) -> str:
     """The value at `path`: a string as its text, any other as JSON, indented; of several, each as JSON on a line.
 
-    Raises: BadInput where the text is no JSON, or the path leads nowhere.
+    Raises: BadInput if the text is no JSON, or the path leads nowhere.
     """
     way = steps(path)
     try:

@@ -111,7 +111,7 @@ def recovered(
     Whole lines; where one alone is too long, characters of it. `path` takes the value there of a text that is JSON, and
     lines and characters are counted within it. With `grep` only lines that match, with their numbers;
     `until` gives the pattern for it an end. `address` is what the block is called in calls, by default its id.
-    Raises: BadInput for a range or pattern that makes no sense, Slow where it takes too long, Refused where `most`
+    Raises: BadInput for a range or pattern that makes no sense, Slow if it takes too long, Refused where `most`
     leaves no room for anything.
     """
     address = address or row.id
@@ -330,7 +330,7 @@ def _checked(requested: Range, source: str = "") -> Range:
 
 
 def _within(requested: Range | None, total: int, unit: str, handle: str) -> tuple[int, int]:
-    """The range that is asked for, closed. Raises: BadInput where it begins behind the end."""
+    """The range that is asked for, closed. Raises: BadInput if it begins behind the end."""
     if requested is None:
         return 1, total
     first, last = _checked(requested)

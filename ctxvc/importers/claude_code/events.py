@@ -67,7 +67,7 @@ class Session:
         self._delivered = 0  # texts that attachments brought in and whose removal from the queue is still to come
 
     def events(self, recording: Recording) -> Iterator[Event]:
-        """The events of a file. Raises: BadInput where it cannot be read."""
+        """The events of a file. Raises: BadInput if it cannot be read."""
         for line in recording.lines():
             if not self._beside:
                 self._end = line.end

@@ -186,7 +186,7 @@ def _stripped(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...] | None:
-    """The names of a list, each once, without blank ones; None where it is no list of names."""
+    """The names of a list, each once, without blank ones; None if it is no list of names."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

@@ -186,7 +186,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
     def _answer(self, view: View, candidates: Sequence[MovableObject], total: int) -> tuple[Answer, str]:
-        """The model's answer, and why there is none where it was meant to answer."""
+        """The model's answer, and why there is none if it was meant to answer."""
         unasked = Answer("", put=False)
         if not self.ask:
             return unasked, ""

@@ -49,7 +49,7 @@ WINDOW = 200_000
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The session under one policy. `ceiling` is in tokens, 0 where there is none.
+    """The session under one policy. `ceiling` is in tokens, 0 if there is none.
 
     Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by `excess` at most, when at
     most `floor` tokens could not leave. `breaks` is how often a prompt did not begin with the one

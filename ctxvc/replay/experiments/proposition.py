@@ -198,7 +198,7 @@ def _filled_session(policy: Policy, blocks: Sequence[str], budget: int) -> Sessi
 
 
 def _texts(replayed: Session) -> Iterator[str]:
-    """The texts of the next prompt; none where none can be made."""
+    """The texts of the next prompt; none if none can be made."""
     try:
         messages: Sequence[Mapping[str, Any]] = replayed.request().messages
     except OverBudget:

@@ -22,7 +22,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     """A question and its answer.
 
     `question` is the SHA-256 of its text. `unusable` says why there is no answer, and `answer` is the beginning of what
-    came instead; both are empty where there is one.
+    came instead; both are empty if there is one.
     """
 
     model: str

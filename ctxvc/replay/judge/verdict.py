@@ -89,7 +89,7 @@ def parsed(answer: str, schema: type[_Schema]) -> _Schema:
 
 
 def verdict(answer: str, blocks: Collection[str]) -> Verdict:
-    """A judge's verdict; its culprit is one of `blocks`, and there is none where all is well. Raises: Unusable."""
+    """A judge's verdict; its culprit is one of `blocks`, and there is none if all is well. Raises: Unusable."""
     own = parsed(answer, Verdict)
     culprit = own.failure_culprit
     if culprit and own.valid:
