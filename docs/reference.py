@@ -40,7 +40,7 @@ relative times. `--json` answers with one JSON object: [json.md](json.md).
 | `B17@3fa9c1` | a handle: the block with that checksum |
 | `SCOPE:B17`, `SESSION/SCOPE:B17` | a block elsewhere |
 | `B18-1.png` | an image or document in a result; `B18-1.txt` is the full text of output that the model saw truncated |
-| `toolu_01AbC` | the id of a call: its result, in full even if the model saw it truncated; also `SCOPE:ID`, `SESSION/SCOPE:ID` |
+| `toolu_01AbC` | the id of a call: its result, always in full; also `SCOPE:ID`, `SESSION/SCOPE:ID` |
 
 ## Exit codes
 
