@@ -55,7 +55,7 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
     if own_plan:
         context.stored.drop_plans([own_plan.id], "committed" if rehearsal else "stale")
     if rehearsal and plan.later:
-        reason = "kept: not needed to reach the target"
+        reason = "waits: not needed to reach the target"
         propose(context, Plan(actions=plan.later, actor=plan.actor, reason=reason, above=policy.high(view.budget)))
     return rehearsal
 

@@ -359,10 +359,8 @@ class _Ingest:
                 self.window = unit.event.window or self.window
             if number == self.earlier.units and unit.end != self.earlier.offset:
                 raise Refused(
-                    (
-                        f"the file is not the one that was imported: what ended at byte {self.earlier.offset} now ends "
-                        f"at byte {unit.end}"
-                    ),
+                    f"the file is not the one that was imported: what ended at byte {self.earlier.offset} now ends "
+                    f"at byte {unit.end}",
                     hint=Phrase("import-edited"),
                 )
             if number <= self._newest_unit(unit.scope):

@@ -86,10 +86,8 @@ class Scanner:
                     package = import_module("kingfisher_sdk")
                 except ImportError as error:
                     raise Refused(
-                        (
-                            f"this store uses {KINGFISHER} to search for secrets, but it is not installed; nothing was "
-                            "stored"
-                        ),
+                        f"this store uses {KINGFISHER} to search for secrets, but it is not installed; nothing was "
+                        "stored",
                         hint=f"`pip install 'ctxvc[secrets]'`, or turn it off: `{self._setting()}`",
                     ) from error
                 # It caches compiled rules in the person's own folders: a foreign store could bring such a cache.

@@ -202,10 +202,8 @@ def _answer(folder: Path, store: Store, code: Code, target: str) -> Why:
     if not chosen and not committed.session:
         if committed.recording:
             raise NotFound(
-                (
-                    f"{display.one_line(target, 80)} was committed in a session of {committed.host}, "
-                    f"{committed.recording}, which is not in the store"
-                ),
+                f"{display.one_line(target, 80)} was committed in a session of {committed.host}, "
+                f"{committed.recording}, which is not in the store",
                 hint="`ctxvc import` imports it if the transcript still exists",
             )
         raise _nothing(target)

@@ -406,10 +406,8 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
 def _refusal(places: Sequence[str]) -> Refused:
     more = f" and {len(places) - 4} more" if len(places) > 4 else ""
     return Refused(
-        (
-            f"some of it cannot be removed: {', '.join(places[:4])}{more}. A purge changes recorded text only, not "
-            "checksums, our own numbers, field names or text that spans several JSON strings"
-        ),
+        f"some of it cannot be removed: {', '.join(places[:4])}{more}. A purge changes recorded text only, not "
+        "checksums, our own numbers, field names or text that spans several JSON strings",
         hint="nothing was changed: give more of the text, or a part of it within one string, or the block",
     )
 
