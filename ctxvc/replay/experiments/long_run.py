@@ -31,10 +31,11 @@ NAME = "long-run"
 OPTIONS = ("out",)
 SOURCE = 'CWL (arXiv 2606.11213), sections 5 ("KV cache invalidation"), 6.3 to 6.5'
 APART = (
-    "The paper's agent marks its episodes and works on tasks of a benchmark; here episodes are derived from recorded "
-    "sessions, whose agents never saw the sessions before theirs, so that what crosses a boundary is a common string, "
-    "not a known need. Costs are of prompts with a prefix cache of 5 minutes, in fresh input tokens; the paper's are "
-    "bills. Uncapped is reckoned, not run: all blocks but thinking stay, which no model's window holds."
+    "The paper's agent marks its episodes and works on tasks of a benchmark; here episodes are derived from "
+    "recorded sessions, whose agents never saw the earlier sessions, so a use across a boundary is a common "
+    "string, not a known need. Costs are of prompts with a prefix cache of 5 minutes, in fresh input tokens; the "
+    "paper's are bills. Uncapped is calculated, not run: all blocks except thinking stay, which exceeds any "
+    "model's window."
 )
 #: The paper's figures, where it has any.
 PAPER = {
