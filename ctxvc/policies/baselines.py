@@ -36,10 +36,10 @@ _HEADER = "[archived G99999@000000, steps 99,999–99,999: 99,999 blocks, 99.9M]
 
 
 class Keep(Policy, frozen=True, kw_only=True):
-    """Nothing ever leaves: the linear conversation, which the others are measured against.
+    """Nothing ever leaves: the linear conversation, the baseline for the others.
 
-    Source: the linear agent loop of "explicit context management" (section 1.1). Differs: where the prompt would not
-    fit, the reason says so here, and the guard behind it acts; without a guard the provider refuses the call.
+    Source: the linear agent loop of "explicit context management" (section 1.1). Differs: if the prompt does not fit,
+    the reason says so, and the guard acts; without a guard the provider refuses the call.
     """
 
     name: ClassVar[str] = "keep"
@@ -61,10 +61,10 @@ class Keep(Policy, frozen=True, kw_only=True):
 class Window(Policy, frozen=True, kw_only=True):
     """ReAct: everything is appended until it does not fit, then the oldest replies leave with their results.
 
-    Source: VISTA, baseline "ReAct (append until truncation)", as its harness does it: an assistant message with its
-    results at a time, never a user message. Knob: `low_water`, the share of the budget that a truncation goes down to;
-    at 1 it stops as soon as the prompt fits, as the original does, and breaks the cached prefix at each call.
-    Differs: what leaves can be asked for by its id; it begins at the guard, not at the limit behind it.
+    Source: VISTA, baseline "ReAct (append until truncation)", as its harness does it: one assistant message with its
+    results at a time, never a user message. Knob: `low_water`, the share of the budget down to which a truncation goes;
+    at 1 it stops as soon as the prompt fits, like the original, and breaks the cached prefix at each call. Differs:
+    removed blocks can be requested by id; it starts at the guard, not at the limit after it.
     """
 
     name: ClassVar[str] = "window"
@@ -90,15 +90,14 @@ class Window(Policy, frozen=True, kw_only=True):
 
 
 class Clear(Policy, frozen=True, kw_only=True):
-    """Tool-result clearing: past a share of the budget, all results but the newest leave; their calls stay.
+    """Tool-result clearing: above a share of the budget, all results except the newest leave; their calls stay.
 
-    Source: VISTA's baseline "Tool-result Clearing", with the rule and the usual values of LangChain's context editing.
-    Knobs: `trigger`, share of the budget above which it acts; `keep`, results that stay; `least`, share of the budget
-    that a batch has to free (0 in the original, which so clears one more result at each call); `exclude`, tools whose
-    results stay; `errors`, whether those of failed calls leave too, as in the original; `pairs`, whether a result takes
-    its call with it, as in VISTA's own runs of it.
-    Differs: the place of a result names its block, which can be read again; parallel results are not torn apart; a
-    result that is shorter than the words in its place stays.
+    Source: VISTA's baseline "Tool-result Clearing", with the rule and the defaults of LangChain's context editing.
+    Knobs: `trigger`, share of the budget above which it acts; `keep`, number of results that stay; `least`, share of
+    the budget that a batch must free (0 in the original, which therefore clears one more result at each call);
+    `exclude`, tools whose results stay; `errors`, whether results of failed calls leave too, as in the original;
+    `pairs`, whether a result takes its call with it, as in VISTA's own runs. Differs: the place of a result names its
+    block, which can be read again; parallel results stay together; a result shorter than its replacement stays.
     """
 
     name: ClassVar[str] = "clear"
@@ -145,11 +144,11 @@ class Clear(Policy, frozen=True, kw_only=True):
 
 
 class Mask(Policy, frozen=True, kw_only=True):
-    """Stale-observation masking: of results of old steps only head and tail stay; reasoning and calls stay whole.
+    """Stale-observation masking: results of old steps keep only head and tail; reasoning and calls stay whole.
 
     Source: VISTA's baseline "fixed stale masking". Knobs: `age`, steps after which a result is stale; `batch`, steps
-    whose results are masked together, so that the cached prefix breaks once in so many steps (1: at each).
-    Differs: a mask leaves both ends of a result, and the whole of it can be read again.
+    whose results are masked together, so that the cached prefix breaks once per batch (1: at each step). Differs: a
+    mask keeps both ends of a result, and the whole can be read again.
     """
 
     name: ClassVar[str] = "mask"
@@ -179,13 +178,13 @@ class Mask(Policy, frozen=True, kw_only=True):
 
 
 class Skeleton(Policy, frozen=True, kw_only=True):
-    """Structured compression: of old steps stays what was called and the first line of what came back.
+    """Structured compression: old steps are reduced to their calls and the first line of each result.
 
     Source: VISTA's baseline "skeleton compression", after compressors that are tools themselves. Knobs: `trigger` and
-    `low_water`, shares of the budget where it begins and stops; `keep`, newest steps that stay whole; `chunk`, steps
-    that one skeleton tells at most; `least`, share that must be freed where that is not enough to stop. Oldest first;
-    what a human asked stays as it is between the skeletons.
-    Differs: the skeleton is made by rule, not by a model; behind it the blocks are one group that can be recovered.
+    `low_water`, shares of the budget at which it starts and stops; `keep`, newest steps that stay whole; `chunk`, the
+    most steps in one skeleton; `least`, share that must be freed if that is not enough to stop. Oldest first; human
+    text stays between the skeletons. Differs: the skeleton is made by rule, not by a model; the blocks it replaces are
+    one group that can be recovered.
     """
 
     name: ClassVar[str] = "skeleton"
@@ -230,14 +229,13 @@ class Skeleton(Policy, frozen=True, kw_only=True):
 
 
 class Summary(Policy, frozen=True, kw_only=True):
-    """Summary only: past a share of the budget, all but the newest part of the prompt becomes one summary.
+    """Summary only: above a share of the budget, all but the newest part of the prompt becomes one summary.
 
     Source: VISTA's baseline SLIM, which summarises older context once the budget is exceeded. Knobs, shares of the
-    budget: `trigger`, where it acts; `keep`, what stays word for word at the end; `room`, what a summary is to cost at
-    most; `least`, what must be there to be summarised, and have come since a model was last asked. `ask` is the model
-    that writes; without one the summary is made of sentences of the conversation itself, and says so.
-    Differs: what a human wrote stays as it is; behind the summary the blocks are a group that can be recovered;
-    summaries are not summarised again.
+    budget: `trigger`, where it acts; `keep`, the end that stays verbatim; `room`, the most that a summary may cost;
+    `least`, the least that must be available to summarise, and new since a model was last asked. `ask` is the model
+    that writes; without one, the summary is made of sentences from the conversation and says so. Differs: human text
+    stays; the blocks that the summary replaces are a group that can be recovered; summaries are not summarised again.
     """
 
     name: ClassVar[str] = "summary"

@@ -37,11 +37,11 @@ _PATH = re.compile(r"[^\s\"'`,;:()\[\]{}<>|=]+")
 class Default(Policy, frozen=True, kw_only=True):
     """Admission and guard, a rule over blocks of every kind, the agent's own tools, and scopes; no planner.
 
-    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and a rule of our own, found
-    by replaying recorded sessions (`core.plan.value`, docs/policies.md). Admission and the guard are the session's,
-    whatever the policy; the rule is `propose`: above `trigger`, the blocks whose words mostly stand elsewhere, and that
-    were not used for long, leave in one batch. A result leaves a short stub while its call stays; what else leaves in a
-    turn becomes one group. Knobs:
+    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and our own rule, found by
+    replaying recorded sessions (`core.plan.value`, docs/policies.md). Admission and the guard belong to the session,
+    whatever the policy; the rule is `propose`: above `trigger`, blocks whose words mostly occur elsewhere and that have
+    not been used for long leave in one batch. A result leaves a short stub if its call stays; everything else that
+    leaves in a turn becomes one group. Knobs:
 
     - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
     - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
@@ -49,8 +49,8 @@ class Default(Policy, frozen=True, kw_only=True):
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
     - `protect`: path patterns of files that stay in the prompt, as in `docs/*.md|SPEC.txt`.
 
-    What a human wrote, pins, notes, instruction files and the newest step stay under every policy. Here also the plan
-    that the user agreed to, the newest task list, and the files of `protect`, as far as they are a fifth of the budget.
+    Human text, pins, notes, instruction files and the newest step stay under every policy. Here the plan that the user
+    agreed to, the newest task list and the files of `protect` also stay, up to a fifth of the budget.
     """
 
     name: ClassVar[str] = "default"

@@ -22,7 +22,7 @@ from ctxvc.policies.planned.objects import MovableObject, batches, movable, obje
 
 
 class Heuristic(Policy, frozen=True, kw_only=True):
-    """What the four have in common: when they begin, where they stop, and that they take older turns first.
+    """The common part of the four: when they start, where they stop, and that older turns come first.
 
     - `trigger`: share of the budget above which content is removed.
     - `target`: share of the budget at which removal stops.
@@ -70,7 +70,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
 
 
 class OldestTurn(Heuristic, frozen=True, kw_only=True):
-    """Whole turns are folded, oldest first. A human's text stays, where the paper's folds it with its turn."""
+    """Whole turns are folded, oldest first. Human text stays; the paper's policy folds it with its turn."""
 
     name: ClassVar[str] = "oldest_turn"
 
@@ -79,7 +79,7 @@ class OldestTurn(Heuristic, frozen=True, kw_only=True):
 
 
 class ToolPrune(Heuristic, frozen=True, kw_only=True):
-    """Results of tools leave without a pointer, largest first. Here they can be restored, in the paper they cannot."""
+    """Tool results leave without a pointer, largest first. Here they can be restored; in the paper they cannot."""
 
     name: ClassVar[str] = "tool_prune"
 
@@ -88,7 +88,7 @@ class ToolPrune(Heuristic, frozen=True, kw_only=True):
 
 
 class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
-    """Long results are masked, largest first; where that is not enough, results are pruned as in `tool_prune`.
+    """Long results are masked, largest first; if that is not enough, results are pruned as in `tool_prune`.
 
     - `long`: bytes above which a result counts as low-signal; the paper does not give a value.
     """
@@ -113,7 +113,7 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
 class Hybrid(Heuristic, frozen=True, kw_only=True):
     """The older half of the turns is folded, oldest first; then results of the others are pruned, largest first.
 
-    Where that is not enough, the others are folded as well: what the paper does then, it does not say.
+    If that is not enough, the others are folded as well; the paper does not say what happens then.
     """
 
     name: ClassVar[str] = "hybrid"

@@ -32,29 +32,28 @@ REPLIES = 4
 
 
 class Layered(Policy, frozen=True, kw_only=True):
-    """Three layers, each of which measures what the one before it left: the dear ones act where the cheap ones were not
-    enough.
+    """Three layers, cheapest first: each measures what the one before it left, and acts only if that is not enough.
 
-    1. A result of more than the budget's offload threshold leaves; its beginning and its end stay to be seen.
-    2. Above `clear`, old results leave, oldest first, each behind a stub: all but the newest `keep`, errors, and those
-       of the tools in `exclude`.
-    3. Above `summarise`, what is older than the newest `verbatim`, and than the newest four replies, leaves behind
+    1. A result above the budget's offload threshold leaves; its head and tail stay visible.
+    2. Above `clear`, old results leave, oldest first, each replaced by a stub: all except the newest `keep`, errors,
+       and those of the tools in `exclude`.
+    3. Above `summarise`, everything older than the newest `verbatim` and the newest four replies is replaced by
        summaries, oldest first down to `low_water`, one for each part between two blocks that stay: by the model `ask`,
-       or without one by rule, which the summary then says of itself.
+       or without one by rule, as the summary then states.
 
     Knobs: `offload` turns layer 1 on or off. `clear`, `summarise` (0: the ladder's), `low_water` and `verbatim` are
-    shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of calls that were
-    made in parallel are kept all or none. `exclude` are names of tools.
+    shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of parallel calls
+    are kept all or none. `exclude` is a list of tool names.
 
-    Source: the documentation page "Context handling" of jutul-agent, section "Growth and its limits". What differs:
+    Source: the documentation page "Context handling" of jutul-agent, section "Growth and its limits". Differences:
     - There the summary is triggered by the history before clearing, as if nothing had been cleared.
-    - There all old results are cleared on each call above the threshold, one more each time, and each time the cached
-      prefix breaks. Here a batch goes down to `low_water`; one that would free less than half of what lies between the
-      two waits, unless the prompt is over the guard.
-    - What is cleared has an address and comes back; a result that is smaller than its stub stays.
-    - A summary stands for whole steps, so that no result loses its call, and never for what a human wrote, a note, an
-      instruction, a tool in `exclude`, or an earlier summary. It comes in one commit with the archive of what it stands
-      for. A part that the model gave no summary of stays.
+    - There all old results are cleared on each call above the threshold, one more each time, which breaks the cached
+      prefix each time. Here a batch goes down to `low_water`; one that would free less than half of the distance
+      between the two waits, unless the prompt is over the guard.
+    - Cleared results have an address and can be recovered; a result smaller than its stub stays.
+    - A summary covers whole steps, so that no result loses its call, and never human text, a note, an instruction, a
+      tool in `exclude`, or an earlier summary. It is committed together with the archive of the blocks it replaces. A
+      part that the model did not summarise stays.
     """
 
     name: ClassVar[str] = "layered"

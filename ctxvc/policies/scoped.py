@@ -29,18 +29,18 @@ _ASKED = 80
 
 
 class Scoped(Policy, frozen=True, kw_only=True):
-    """Each finished task leaves behind a departure note and an arrival note, as if done in a scope of its own.
+    """Each finished task is replaced by a departure note and an arrival note, as if done in its own scope.
 
     Source: "explicit context management", sections 1.4 and 1.5 (scope isolation, asymmetric notes). A live agent opens
-    scopes itself, with the tools of `terms`. For a recording, a task is a turn: from one human message to the next. It
-    leaves once the next one is under way, as one group whose stub is both notes: why it was begun, and its last words
-    as what was brought back. Knob: `note`, characters of these last words at most.
+    scopes itself, with the tools of `terms`. In a recording, a task is a turn: from one human message to the next. It
+    leaves once the next one is under way, as one group whose stub is both notes: why it was started, and its last words
+    as the result. Knob: `note`, the most characters of these last words.
 
-    An agent that noted nothing of some steps in a scope is reminded of it on its board, before it leaves: the result of
-    `goto` stays in the scope that is left.
+    An agent that has noted nothing for some steps in a scope is reminded of it on its board before it leaves: the
+    result of `goto` stays in the former scope.
 
-    Differs: the human's words stay, which the paper's `goto` clears; behind the notes the blocks are a group that can
-    be recovered; both notes stand in one place, since a recording has one line of reasoning only.
+    Differs: human text stays, which the paper's `goto` clears; the blocks that the notes replace are a group that can
+    be recovered; both notes are in one place, since a recording has only one line of reasoning.
     """
 
     name: ClassVar[str] = "scoped"

@@ -46,22 +46,22 @@ _NAMED = 3
 
 
 class Planned(Policy, frozen=True, kw_only=True):
-    """Objects fold, mask and prune as a planner says, which is a model, or fixed rules where there is none.
+    """A planner, which is a model or fixed rules, decides which objects to fold, mask and prune.
 
-    Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round begins when the prompt passes
-    `trigger` and at least `least` tokens came since a model was last asked, and since what the last round took. The
-    planner gets the prompt and one block behind it: size, target, and an index of the objects. Its plan is read
-    strictly, overlaps are taken out, and what the engine would refuse is dropped. Its actions are done in its order
-    until the prompt is at `target`; the rest waits, until the prompt passes `trigger` again. `moment` says when it is
-    committed. A model is asked only where the question fits below the guard and enough could leave; where it is not,
-    or gives no plan, fixed rules make it, and the commit says why.
+    Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round starts when the prompt exceeds
+    `trigger` and at least `least` new tokens have come since a model was last asked and since the last round. The
+    planner gets the prompt and one block after it: size, target, and an index of the objects. Its plan is parsed
+    strictly, overlaps are removed, and actions that the engine would refuse are dropped. Its actions are applied in its
+    order until the prompt is at `target`; the rest waits until the prompt exceeds `trigger` again. `moment` decides
+    when it is committed. A model is asked only if the question fits below the guard and enough could leave; if it is
+    not asked or gives no plan, fixed rules make one, and the commit says why.
 
-    What differs from the paper: it plans at turn boundaries, and commits a whole plan, as `round=turn,target=off` does;
-    here the usual is by pressure, since a coding agent's turn may be the whole session. Names stand in an index and not
-    in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object too.
-    Mask and prune can be undone, as all bytes stay; what a human wrote stays, also where a turn is folded; the pointer
-    of what was folded stands in its place, and nowhere else. From `tight` on the latest turn is worked on where other
-    turns do not suffice: its tools and replies, and of its span the oldest parts, ten steps at a time.
+    Differs from the paper: it plans at turn boundaries and commits a whole plan, as `round=turn,target=off` does; here
+    the default is by pressure, since a coding agent's turn may be the whole session. Names are in an index instead of
+    in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object, too.
+    Mask and prune can be undone, since all bytes stay; human text stays, even if its turn is folded; the pointer of a
+    folded object is in its place and nowhere else. Above `tight` the latest turn is included if other turns are not
+    enough: its tools and replies, and of its span the oldest parts, ten steps at a time.
 
     - `round`: `pressure`, or `turn`: only when a turn begins or the hard budget would be exceeded.
     - `trigger`: share of the budget at which a round starts.
