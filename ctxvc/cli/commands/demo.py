@@ -167,7 +167,7 @@ def _archive_oldest(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
     ids = ", ".join(row.id for row in archived)
     stored.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=archived)
     now = dashboard(stored.ledger(), meter.costs(revision.now(stored)), WINDOW)
-    say(f"   … {len(archived)} results left; the prompt now has {now.used:,} tokens now {now.bar} {now.percent} %\n")
+    say(f"   … {len(archived)} results left; the prompt now has {now.used:,} tokens {now.bar} {now.percent} %\n")
     return archived
 
 
