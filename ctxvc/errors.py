@@ -111,59 +111,60 @@ class Conflict(CtxvcError):
 #: A Python program's words. What the package has no function for is named as the command.
 PYTHON: dict[str, str] = {
     # messages
-    "run-not-begun": "session {session} was not begun by a run: it has other tools, or none",
-    "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not there",
-    "sandbox-home": "a sandbox hides the home folder, and HOME is {home}: no folder to hide",
-    "sandbox-root": "a sandbox hides the home folder, and {root} is that or around it",
-    "sandbox-bind": "{path} in a sandbox would show the whole home folder",
+    "run-not-begun": "session {session} was not started by a run: its tools differ, or it has none",
+    "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not installed",
+    "sandbox-home": "a sandbox hides the home folder, but HOME is {home}, which is not a folder it can hide",
+    "sandbox-root": "a sandbox hides the home folder, and {root} is or contains it",
+    "sandbox-bind": "{path} in a sandbox would expose the whole home folder",
     # the store and its damage
     "verify": "run `ctxvc verify`",
-    "verify-all-hit": "`ctxvc verify` lists all that is hit; restore {lost} from a clone or backup",
-    "verify-refs": "`ctxvc verify` tells more",
-    "verify-links": "`ctxvc verify` tells all",
-    "verify-gc": "nothing is lost by it; `ctxvc verify` tells whether the store is damaged",
+    "verify-all-hit": "`ctxvc verify` lists everything affected; restore {lost} from a clone or backup",
+    "verify-refs": "`ctxvc verify` shows more",
+    "verify-links": "`ctxvc verify` shows everything",
+    "verify-gc": "nothing is lost; `ctxvc verify` checks whether the store is damaged",
     "repair": "run `ctxvc doctor --repair`",
-    "repair-head": "`ctxvc doctor --repair` gives it a new head and keeps the records that it can read",
-    "repair-records": "`ctxvc doctor --repair` keeps them aside and takes them as lost; a backup may have them whole",
-    "repair-aside": "look whether a backup has them whole; `ctxvc doctor --repair` takes them as lost",
-    "goto-rewrites": "`goto` writes it anew",
+    "repair-head": "`ctxvc doctor --repair` gives it a new header and keeps the readable records",
+    "repair-records": "`ctxvc doctor --repair` sets them aside and treats them as lost; a backup may have them intact",
+    "repair-aside": "check whether a backup has them intact; `ctxvc doctor --repair` treats them as lost",
+    "goto-rewrites": "`goto` rewrites it",
     "gc-removes": "`ctxvc gc` removes it",
-    "gc-merges": "nothing is lost by it, and it is tried again later; `ctxvc gc` does it now",
-    "lock-wait": "wait for it, or see `ctxvc doctor`",
-    "trust-setting": "take it out: {remove}; or, where it is yours, see and accept it: `ctxvc trust`",
+    "gc-merges": "nothing is lost; it is retried later, and `ctxvc gc` does it now",
+    "lock-wait": "wait for it, or run `ctxvc doctor`",
+    "trust-setting": "remove it: {remove}; or, if it is yours, review and accept it: `ctxvc trust`",
     "trust-folder": (
-        "`ctxvc trust` and finishing a purge need a data folder of yours: set HOME to a folder that you can write"
+        "`ctxvc trust` and finishing a purge need a data folder of your own: set HOME to a folder you can write to"
     ),
-    "init": "run `ctxvc init`, or make one by `Session.open`",
+    "init": "run `ctxvc init`, or create one with `Session.open`",
     "init-root": "run `ctxvc init` in the project's root, or give the store's path",
-    "init-anew": "if it never was one, run `ctxvc init`",
-    "init-elsewhere": "make a store elsewhere",
-    "place-taken": "open it if it is a store; else choose another place",
+    "init-anew": "if it has never been one, run `ctxvc init`",
+    "init-elsewhere": "create the store elsewhere",
+    "place-taken": "open it if it is a store; otherwise choose another place",
     # sessions, scopes, revisions, blocks
-    "import-sessions": "`ctxvc import` brings in recorded ones",
+    "import-sessions": "`ctxvc import` imports recorded ones",
     "list-sessions": "`ctxvc sessions` lists them",
     "other-sessions": "`ctxvc sessions` lists the others",
     "session-taken": "choose another name",
     "list-blocks": "`dashboard` lists them",
     "list-scope-blocks": "`dashboard` lists this scope's",
     "newest-blocks": "`dashboard` lists them; the session's newest are B{block} and G{group}",
-    "give-text": "give it as text",
-    "other-scopes": "`scopes` lists the others",
+    "give-text": "pass it as text",
+    "other-scopes": "`scopes` lists all scopes",
     "goto-scope": "`goto` switches to it",
-    "own-commits": "`ctxvc log` lists its own",
+    "own-commits": "`ctxvc log` lists its commits",
     "commits-and-scopes": "`ctxvc log` lists commits; scopes of {session}: {scopes}",
     "count-commits": "see `ctxvc log`",
-    "list-operations": "`ctxvc ops` lists what was done",
-    "other-revisions": "`ctxvc log` lists the others",
+    "list-operations": "`ctxvc ops` lists the operations",
+    "other-revisions": "`ctxvc log` lists commits",
     # the budget and the policy
     "free-budget": (
-        "give a budget of {budget:,} tokens or more, unpin something, or remove human text yourself with `allow_user`"
+        "set a budget of {budget:,} tokens or more, unpin something, or remove human text yourself with `allow_user`"
     ),
     "overhead-budget": (
-        "give a budget of {budget:,} tokens or more, fewer tools or a shorter system prompt: they are in every call"
+        "set a budget of {budget:,} tokens or more, or use fewer tools or a shorter system prompt: every call "
+        "includes them"
     ),
-    "list-knobs": "`ctxvc policies` lists the knobs and what they are",
-    "name-policy": "name it again: Session.open(…, policy=…)",
+    "list-knobs": "`ctxvc policies NAME` lists the knobs",
+    "name-policy": "name the policy again: Session.open(…, policy=…)",
     # parts read back: what a remark offers, and the call for the next part
     "next-path": "{address} --path {path}",
     "next-lines": "recover {address} --lines {lines}",
@@ -171,49 +172,49 @@ PYTHON: dict[str, str] = {
     "next-matches": "recover {address} --grep {pattern} --lines {lines}",
     "file-image": "recover {address} --file writes it, restore {address} shows it",
     "file-parts": "with {names}: recover {address} --file",
-    "file-bytes": "bytes that are no UTF-8 stand as \ufffd: recover {address} --file has them",
-    "recover-room": "free some room, or read its exact bytes with `recover_bytes`",
+    "file-bytes": "bytes that are not UTF-8 are shown as \ufffd: recover {address} --file gives them exactly",
+    "recover-room": "make room, or read its exact bytes with `recover_bytes`",
     "grep-lines": "use grep with lines",
-    "lines-or-chars": "use one of lines and chars",
-    "fixed-text": "put a backslash before each sign that stands for itself, or escape it with `re.escape`",
+    "lines-or-chars": "use either lines or chars",
+    "fixed-text": "put a backslash before each special character, or escape the text with `re.escape`",
     # recordings
-    "name-format": "formats: {formats}; name one to take it as that",
-    "check-format": "is it the right file, and the right format?",
-    "import-as-new": "take the recording as a new session",
-    "import-edited": "it was edited since; import it as a new session, under another name",
-    "export-anthropic": "the format anthropic writes it",
-    "hook-folder": "`git init` makes one; or give another folder",
+    "name-format": "formats: {formats}; name the one to read it as",
+    "check-format": "check that it is the right file and the right format",
+    "import-as-new": "import the recording as a new session",
+    "import-edited": "it was edited since; import it as a new session under another name",
+    "export-anthropic": "the format anthropic can write it",
+    "hook-folder": "run `git init`, or give another folder",
     # checkouts
-    "make-checkout": "`ctxvc checkout` makes one",
-    "take-moves": "`ctxvc checkout --take` takes the moves; to undo it: {undo}",
+    "make-checkout": "`ctxvc checkout` creates one",
+    "take-moves": "`ctxvc checkout --take` applies the moves; to undo them: {undo}",
     "restore-group": "`restore` brings it back with its group",
-    "exact-checkout": "`ctxvc checkout` gives the exact bytes all the same",
-    "changed-checkout": "take or undo it: `ctxvc checkout`",
+    "exact-checkout": "`ctxvc checkout` still gives the exact bytes",
+    "changed-checkout": "apply or undo it: `ctxvc checkout`",
     "foreign-worktree": (
-        "if you made it with ctxvc: `ctxvc checkout SESSION/SCOPE {folder}` takes it on; if not, "
-        "`{remove}` takes it off the store's list, and leaves the folder"
+        "if you made it with ctxvc, `ctxvc checkout SESSION/SCOPE {folder}` adopts it; if not, `{remove}` removes "
+        "it from the store's list and leaves the folder"
     ),
     # purges
-    "purge-search": "`ctxvc grep` searches what is recorded",
+    "purge-search": "`ctxvc grep` searches everything recorded",
     "purge-block": "give an address such as B17, or a text",
-    "purge-name": "a name has it: `{remove}` removes a scope for good (`ctxvc goto` leaves it first)",
-    "purge-secrets": "`ctxvc purge --secrets` erases them; `ctxvc help secrets` says how to allow what is none",
-    "purge-looked-for": "`ctxvc help secrets` says what is looked for",
+    "purge-name": "a name contains it: `{remove}` removes a scope for good (leave it first with `ctxvc goto`)",
+    "purge-secrets": "`ctxvc purge --secrets` erases them; `ctxvc help secrets` says how to allow false positives",
+    "purge-looked-for": "`ctxvc help secrets` lists what is searched for",
     "purge-none": "see `ctxvc purge --help`",
     "purge-begun": "`ctxvc purge --finish --yes` finishes it",
     "purge-waits": (
-        "open it where that was decided, or see what it is, and finish it, by `ctxvc purge --finish`; "
-        "`ctxvc purge --discard` drops it"
+        "open it where that was decided, or review and finish it with `ctxvc purge --finish`; `ctxvc purge "
+        "--discard` drops it"
     ),
     "purge-discard": "`ctxvc purge --discard` drops it",
-    "purge-strange": "ctxvc never wrote that: `ctxvc purge --discard` drops it",
+    "purge-strange": "ctxvc did not write that: `ctxvc purge --discard` drops it",
     "purge-again": "`ctxvc purge --discard` drops it; then purge again",
     # runs
     "other-model": "give another model",
-    "cost-unknown": "leave the limit of cost out and limit the steps",
-    "prompt-too-long": "go on with a budget below what it takes, or another model",
-    "resume-session": "choose another name, or go on with it",
-    "question-session": "`ctxvc ask {session} QUESTION` questions it; `ctxvc run TASK` begins another",
-    "export-variable": "set it first, or leave it out",
-    "install-bwrap": "on Debian: apt install bubblewrap; without a sandbox commands run as this account",
+    "cost-unknown": "leave out the cost limit and limit the steps instead",
+    "prompt-too-long": "continue with a smaller budget, or with another model",
+    "resume-session": "choose another name, or resume it",
+    "question-session": "`ctxvc ask {session} QUESTION` asks it a question; `ctxvc run TASK` starts another",
+    "export-variable": "set it first, or omit it",
+    "install-bwrap": "on Debian: apt install bubblewrap; without a sandbox, commands run under this account",
 }

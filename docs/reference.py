@@ -36,9 +36,9 @@ _CLI = f"""\
 {_MADE}
 # The command line
 
-`ctxvc COMMAND --help` says the same. Answers go to stdout, everything else to stderr. In a pipe an answer is
-tab-separated, uncut, and the same on any day; on a terminal it is aligned, coloured, paged, and shows ages. `--json`
-answers with one JSON object: [json.md](json.md).
+This page has the same text as `ctxvc COMMAND --help`. Answers go to stdout, everything else to stderr. In a pipe, an
+answer is tab-separated, complete, and independent of the date; on a terminal it is aligned, coloured and paged, with
+relative times. `--json` answers with one JSON object: [json.md](json.md).
 
 {_section("revisions", "Names")}
 {_section("exit-codes", "Exit codes")}
@@ -46,7 +46,7 @@ answers with one JSON object: [json.md](json.md).
 {_section("config", "Configuration")}
 ## Global options
 
-Before or after the command's name.
+They may come before or after the command's name.
 """
 
 _JSON = f"""\

@@ -561,8 +561,8 @@ def test_speaking_is_seen(source: str) -> None:
     [
         'raise Damaged("x", hint="run `ctxvc verify`")',
         'raise NotFound("x", hint=f"`ctxvc goto {name}` switches to it")',
-        'raise BadInput("a note needs text", hint="give it with -m")',
-        'raise Refused(f"--bind {path} would show the whole home folder")',
+        'raise BadInput("a note needs text", hint="pass it with -m")',
+        'raise Refused(f"--bind {path} would expose the whole home folder")',
         'WORDS = "leave it out, or give --as-new"',
     ],
 )

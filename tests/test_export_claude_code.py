@@ -377,7 +377,7 @@ def test_the_same_revision_gives_the_same_file_and_another_gives_another(store: 
 def test_before_anything_was_said_there_is_nothing_to_go_on_from(store: Store) -> None:
     store.create_session("demo")
 
-    with pytest.raises(Refused, match="nothing was said"):
+    with pytest.raises(Refused, match="no messages yet"):
         resumable(store, moment(store, "demo"), FOLDER)
 
 
@@ -411,7 +411,7 @@ def test_installed_where_the_host_finds_it_and_never_over_another(held: tuple[Pa
     path = folder / f"{session}.jsonl"
 
     assert (code, told) == (0, f"cd {project} && claude --resume {session}\n")
-    assert "9 lines are the host's own" in notes
+    assert "9 lines are taken unchanged" in notes
     assert path.stat().st_mode & 0o777 == 0o600
     assert run(project, *export)[1] == told  # it stands there as it is
     with path.open("a") as file:
@@ -438,10 +438,10 @@ def test_without_its_transcript_it_is_written_anew(held: tuple[Path, Path], tmp_
     away = shutil.move(folder / f"{SESSION}.jsonl", tmp_path / "away.jsonl")
 
     _, _, notes = run(project, "export", "--format", "claude-code", "-o", "x.jsonl")
-    assert "written anew" in notes
-    assert "3 blocks of thinking" in notes
+    assert "written from scratch" in notes
+    assert "3 thinking blocks" in notes
     _, _, notes = run(project, "export", "--format", "claude-code", "-o", "x.jsonl", "--recorded", str(away))
-    assert "11 lines are the host's own" in notes
+    assert "11 lines are taken unchanged" in notes
     code, _, notes = run(project, "export", "--format", "claude-code", "--recorded", "nowhere.jsonl")
     assert (code, "cannot read" in notes) == (1, True)
 

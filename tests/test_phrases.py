@@ -74,7 +74,7 @@ def test_nobody_but_a_model_is_left_without_words() -> None:
 
 
 def test_a_hint_that_names_a_tool_is_for_models_that_have_it() -> None:
-    error = CtxvcError("a scope 'fix' exists already", hint=Phrase("goto-scope", scope="fix"))
+    error = CtxvcError("scope 'fix' already exists", hint=Phrase("goto-scope", scope="fix"))
 
     assert NEEDS.keys() <= MODEL.keys() and set(NEEDS.values()) <= TOOLS.keys()
     assert hint(error, ["goto", "note"]) == "goto fix switches to it"
@@ -85,10 +85,10 @@ def test_an_error_says_the_same_in_the_words_of_each_surface() -> None:
     error = CtxvcError(Phrase("sandbox-bind", path="/home"), hint=Phrase("give-text"))
     plain = CtxvcError("no room: {0}", hint="free some {space}")
 
-    assert (str(error), error.hint) == ("/home in a sandbox would show the whole home folder", "give it as text")
-    assert phrases.message(error) == "--bind /home would show the whole home folder"
-    assert phrases.hint(error) == "give it with -m"
-    assert hint(error) == "say it in the call"
+    assert (str(error), error.hint) == ("/home in a sandbox would expose the whole home folder", "pass it as text")
+    assert phrases.message(error) == "--bind /home would expose the whole home folder"
+    assert phrases.hint(error) == "pass it with -m"
+    assert hint(error) == "pass it in the call"
     assert phrases.message(plain) == str(plain) == "no room: {0}"
     assert phrases.hint(plain) == plain.hint == hint(plain) == "free some {space}"
 

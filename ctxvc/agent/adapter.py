@@ -30,10 +30,10 @@ DEFIANCE = 2
 
 #: The share of the budget that the guard leaves in use where it makes room.
 RELIEVED = 0.75
-_BROKEN = "[not run: your reply was cut off before it was complete; say it again, in smaller parts]"
+_BROKEN = "[not run: your reply was cut off before it was complete; repeat it in smaller parts]"
 _FINAL = (
-    "[not run: the context was too full for too long. Unless you made room in this very reply, no tool is run any "
-    "more. Answer now, with what you know]"
+    "[not run: the context was too full for too long. Unless you made room in this reply, no more tools are run. "
+    "Answer now, with what you know]"
 )
 
 
@@ -134,7 +134,9 @@ class Adapter:
             if not name:
                 return None
             if plain_call.get("id") not in self.session.stored.open_calls:
-                raise BadInput("no call of that id waits for its result", hint="record the reply first, then handle")
+                raise BadInput(
+                    "no call with that id is waiting for a result", hint="record the reply before handling its calls"
+                )
             if answer_sent := self._answered.get(plain_call.get("id")):
                 return dict(answer_sent)
             before = self.session.stored.switching

@@ -12,7 +12,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
 from ctxvc.tokens import models
 
-#: Why a reply ended. `done`: the model has had its say; `tools`: it waits for the results of its calls; `paused`: the
+#: Why a reply ended. `done`: the model has finished; `tools`: it waits for the results of its calls; `paused`: the
 #: provider stopped on the way, ask again; `length`: `max_tokens` were not enough; `window`: the context window was
 #: full; `refused`: the provider would not go on; `cut`: the stream broke off, nothing was recorded.
 Stop = Literal["done", "tools", "paused", "length", "window", "refused", "cut"]
@@ -70,11 +70,11 @@ def arguments(
     Unless `more` says otherwise, the reply may have `reserve` tokens.
     Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
-    it may call nothing. Raises: BadInput where `more` has what the session has.
+    it may call nothing. Raises: BadInput if `more` has what the session has.
     """
     if taken := [name for name in _PROMPT if name in more]:
         raise BadInput(
-            f"{', '.join(taken)}: the session has it already", hint="give system and tools to Session.open, once"
+            f"{', '.join(taken)}: the session already has it", hint="pass system and tools to Session.open, once"
         )
     call_arguments: dict[str, Any] = {
         "model": request.model,
@@ -83,7 +83,7 @@ def arguments(
         **more,
     }
     if not call_arguments["model"]:
-        raise BadInput("no model is named", hint="give one to Session.open, or to request")
+        raise BadInput("no model given", hint="pass one to Session.open or to request")
     if models.binds_thinking(call_arguments["model"]):
         _bind(call_arguments, unbound)
     if final and request.tools:
@@ -97,10 +97,10 @@ def room(budget: Budget) -> int:
 
 
 def check(more: Mapping[str, Any]) -> None:
-    """Raises: BadInput where what a request is given besides the prompt cannot be read."""
+    """Raises: BadInput if what a request is given besides the prompt cannot be read."""
     for name, (kind, expected) in _KINDS.items():
         if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is false
-            raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"give {expected}, as the Messages API has it")
+            raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"pass {expected}, as in the Messages API")
 
 
 def plain(value: object) -> Mapping[str, Any]:
@@ -112,7 +112,7 @@ def plain(value: object) -> Mapping[str, Any]:
         return value
     to_dict = getattr(value, "to_dict", None)
     if to_dict is None:
-        raise BadInput(f"this is no message and no block: {str(value)[:80]}", hint="give what the client gave")
+        raise BadInput(f"neither a message nor a block: {str(value)[:80]}", hint="pass the client's object")
     message = to_dict(warnings=False)  # it warns of kinds of blocks that it does not know, and keeps them
     assert isinstance(message, dict)
     return message
@@ -124,7 +124,7 @@ def reply(message: Mapping[str, Any]) -> Reply:
     Raises: BadInput for a message of somebody else.
     """
     if (role := message.get("role", "assistant")) != "assistant":
-        raise BadInput(f"this is no reply: its role is {str(role)[:40]!r}", hint="give what the client gave")
+        raise BadInput(f"not a reply: its role is {str(role)[:40]!r}", hint="pass the client's object")
     content = message.get("content")
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     calls = tuple(block for block in blocks if block.get("type") == "tool_use")

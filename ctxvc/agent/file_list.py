@@ -31,7 +31,7 @@ def below(start: Path, root: Path) -> set[str]:
 
 
 def top(folder: Path) -> Path | None:
-    """The top of the work tree that a folder is in; None where it is in none that the person trusts."""
+    """The top of the work tree that a folder is in; None if it is in none that the person trusts."""
     answer = program.of_project(folder, "rev-parse", "--show-toplevel")
     return Path(os.fsdecode(answer.removesuffix(b"\n"))) if answer else None
 

@@ -51,7 +51,7 @@ class Place:
         return True
 
     def status(self) -> os.stat_result | None:
-        """What is there; None where nothing is."""
+        """What is there; None if nothing is."""
         if self.missing:
             return None
         try:
@@ -66,7 +66,7 @@ class Place:
         handle = os.open(self.last or ".", _READ, dir_fd=self.folders[-1])
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise BadInput("it is no file")
+            raise BadInput("not a file")
         return handle
 
     def replace(self, data: bytes) -> None:
@@ -119,7 +119,7 @@ class Tree:
     def place(self, path: str) -> Iterator[Place]:
         """Where the path leads, inside. Raises: BadInput for one that leads out of the folder, OSError."""
         if "\0" in path:
-            raise BadInput("a path has no NUL in it")
+            raise BadInput("a path cannot contain NUL")
         place = Place(os.dup(self._top))
         try:
             self._walk(place, path)

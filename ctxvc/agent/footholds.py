@@ -18,10 +18,10 @@ from pathlib import Path
 
 #: Folders and files, by their names as `_plain` has them.
 _PLACES: Mapping[str, str] = {
-    ".git": "git runs what its settings and hooks name",
+    ".git": "git runs programs named in its settings and hooks",
     ".ctxvc": "it is the store",
-    ".claude": "Claude Code runs what its settings name",
-    ".mcp.json": "an agent's host starts the servers that it names",
+    ".claude": "Claude Code runs programs named in its settings",
+    ".mcp.json": "an agent's host starts the servers it names",
     ".husky": "git runs hooks from there",
     ".githooks": "git runs hooks from there",
 }
@@ -43,7 +43,7 @@ _SETTLED = 100_000_000
 
 
 def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequence[Sequence[str]] = ()) -> str:
-    """Why nothing is written at this path below a project, by what is there; empty where something may be.
+    """Why nothing is written at this path below a project, by what is there; empty if something may be.
 
     `has` says whether the folder below so many of the parts holds a name; `hooks` are paths that things are run from.
     """
@@ -58,7 +58,7 @@ def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequenc
         ):
             return "it makes a git repository"
         if all(has(depth, name) for name in _BARE):
-            return "it lies in a git repository"
+            return "it is inside a git repository"
     if any(tuple(map(str.casefold, parts[: len(path)])) == tuple(map(str.casefold, path)) for path in hooks):
         return "programs or hooks are run from there"
     return ""
@@ -211,7 +211,7 @@ def _take(path: str, seen: dict[str, object], *, deep: bool = True) -> None:
 
 
 def _signature(path: str) -> object:
-    """What is other once the file has changed; "folder" for a folder, None where nothing is."""
+    """What is other once the file has changed; "folder" for a folder, None if nothing is."""
     try:
         status = os.lstat(path)
     except OSError:

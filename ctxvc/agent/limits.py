@@ -27,15 +27,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.tokens < 0:
-            raise BadInput(f"{self.tokens} is no number of tokens", hint="give 0 for no limit, or more")
+            raise BadInput(f"{self.tokens} is not a number of tokens", hint="use 0 for no limit, or a positive number")
         if not (math.isfinite(self.dollars) and self.dollars >= 0):
-            raise BadInput(f"{self.dollars} is no amount of dollars", hint="give 0 for no limit, or more")
+            raise BadInput(
+                f"{self.dollars} is not an amount of dollars", hint="use 0 for no limit, or a positive number"
+            )
 
     def check(self, model: str) -> None:
-        """Raises: BadInput where the limit of cost would stop nothing, since nobody knows what the model costs."""
+        """Raises: BadInput if the limit of cost would stop nothing, since nobody knows what the model costs."""
         if self.dollars and models.dollars(model, models.Usage()) is None:
             raise BadInput(
-                f"no price is known for the model {model[:80]!r}: a limit of cost would stop nothing",
+                f"no price is known for the model {model[:80]!r}, so a cost limit would have no effect",
                 hint=Phrase("cost-unknown"),
             )
 
@@ -60,7 +62,7 @@ class Spending:
 
     @property
     def dollars(self) -> float | None:
-        """What it cost; None where a model without a price replied."""
+        """What it cost; None if a model without a price replied."""
         return self._dollars if self._priced else None
 
     @property

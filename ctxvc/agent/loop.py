@@ -38,7 +38,7 @@ __all__ = [
     "run",
 ]
 
-#: Why a run ended. `said`: the model has had its say; `full`: it had to, since the context was too full for too long;
+#: Why a run ended. `said`: the model has finished; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `tokens`, `cost`: a limit was reached; `refused`: the provider
 #: would not go on; `stopped`: the person stopped it.
 StopReason = Literal["said", "full", "cut", "steps", "tokens", "cost", "refused", "stopped"]
@@ -53,25 +53,25 @@ _TOGETHER = 4
 _LEAVING = 1.0
 
 INTERRUPTED = (
-    "[interrupted: the run ended before this call's result was recorded. It may have run, in part or whole: look "
-    "before you do it again]"
+    "[interrupted: the run ended before this call's result was recorded. It may have run, in part or in full: "
+    "check before you repeat it]"
 )
 
-_GO_ON = {"role": "user", "content": "[your reply was cut short; go on]"}
+_GO_ON = {"role": "user", "content": "[your reply was truncated; continue]"}
 
 #: The tool that hands a task to a sub-agent in a scope of its own.
 DELEGATE: dict[str, Any] = {
     "name": "delegate",
     "description": (
-        "Give a task to a helper that works in a scope of its own, with the same tools and none of this conversation. "
-        "Only its report comes back, as a note. Several in one reply work at the same time. One of before goes on "
-        "where it was."
+        "Give a task to a helper that works in its own scope, with the same tools and none of this conversation. "
+        "Only its report comes back, as a note. Several in one reply work in parallel. An earlier one continues "
+        "where it stopped."
     ),
     "input_schema": {
         "type": "object",
         "properties": {
             "name": {"type": "string", "description": "name of its scope, as in read-the-docs"},
-            "task": {"type": "string", "description": "all that the helper needs to know, and what to report"},
+            "task": {"type": "string", "description": "everything the helper needs to know, and what to report"},
         },
         "required": ["name", "task"],
         "additionalProperties": False,
@@ -155,7 +155,7 @@ def run(
     helpers: Helpers | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
-    """Goes on until the model has had its say, or a limit is reached; where it has had it already, that is told again.
+    """Goes on until the model has finished or a limit is reached; if it had finished before, that result is returned.
 
     The same for a provider that would not go on; a reply that was cut short or paused is gone on with.
 
@@ -235,7 +235,7 @@ def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[st
         try:
             call = adapter.request(**_bounded(options, adapter))
             if fallback := _fallback(adapter):
-                watcher.said(f"\n[fixed rules planned in the planner's place: {fallback}]\n")
+                watcher.said(f"\n[fixed rules replaced the planner: {fallback}]\n")
             return model.reply(call, watcher.said)
         except TooLong as error:
             if attempt == _SHRINKS or not adapter.too_long(error.tokens, error.window):
@@ -344,8 +344,8 @@ def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Repo
     try:
         report = helpers.work(name, task)
     except CtxvcError as error:
-        return Outcome(f"the helper could not go on: {error}".encode("utf-8", "replace"), error=True), None
+        return Outcome(f"the helper could not continue: {error}".encode("utf-8", "replace"), error=True), None
     # What is too long for a note stays a result, which may leave the prompt.
     follows = len(report.text) <= NOTE
-    receipt = f"{name} has reported; its words follow as a note." if follows else f"{name} reports:\n{report.text}"
+    receipt = f"{name} has reported; its report follows as a note." if follows else f"{name} reports:\n{report.text}"
     return Outcome(encode(receipt)), report

@@ -32,7 +32,7 @@ _LEAST_WINDOW = 1_000
 class TooLong(ModelFailed):
     """The provider refused the prompt as longer than the model's window.
 
-    `tokens` is its size and `window` what the model takes, as the provider counts; 0 where it does not say.
+    `tokens` is its size and `window` what the model takes, as the provider counts; 0 if it does not say.
     """
 
     def __init__(self, message: str | Phrase, *, hint: str | Phrase = "") -> None:
@@ -82,7 +82,7 @@ class Scripted:
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
         scripted = next(self._replies, None)
         if scripted is None:
-            raise ModelFailed("the script has no further reply", hint="it was written for fewer steps")
+            raise ModelFailed("the script has no more replies", hint="it was written for fewer steps")
         self._made += 1
         content = scripted.get("content", "")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [dict(item) for item in content]
@@ -108,5 +108,5 @@ class Scripted:
         try:
             replies = msgspec.json.decode(data, type=list[_Written])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise BadInput(f"this is no script: {error}", hint='a JSON list of {"content": …}') from error
+            raise BadInput(f"not a script: {error}", hint='a JSON list of {"content": …}') from error
         return Scripted(msgspec.structs.asdict(reply) for reply in replies if reply.role == "assistant")

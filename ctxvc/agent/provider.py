@@ -47,7 +47,7 @@ class Anthropic:
         sleep: Callable[[float], object] = time.sleep,
         **options: Any,
     ) -> None:
-        """`options` are those of the client. Raises: ModelFailed where it cannot be made, as without a key."""
+        """`options` are those of the client. Raises: ModelFailed if it cannot be made, as without a key."""
         import anthropic
 
         self._sleep = sleep
@@ -68,13 +68,15 @@ class Anthropic:
                 return self._streamed(call, heard)
             except _BrokeOff:
                 if text := "".join(pieces):
-                    say(("" if text.endswith("\n") else "\n") + "[broke off, asking again]\n")
+                    say(("" if text.endswith("\n") else "\n") + "[connection lost, retrying]\n")
                 pieces.clear()
                 self._sleep(seconds)
         try:
             return self._streamed(call, heard)
         except _BrokeOff as error:
-            raise ModelFailed(f"the reply broke off {len(WAITS) + 1} times: {error}", hint=error.advice) from error
+            raise ModelFailed(
+                f"the reply was interrupted {len(WAITS) + 1} times: {error}", hint=error.advice
+            ) from error
 
     def _streamed(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
         """A whole reply. Raises: TooLong, ModelFailed, and _BrokeOff, after which the client does not try again."""
@@ -88,13 +90,13 @@ class Anthropic:
                         say(event.text)
                 message = stream.get_final_message()
         except httpx2.TransportError as error:
-            raise _BrokeOff(str(error) or type(error).__name__, hint="look at the network") from error
+            raise _BrokeOff(str(error) or type(error).__name__, hint="check the network") from error
         except (anthropic.AnthropicError, TypeError) as error:  # TypeError: no credentials at all
             if isinstance(error, anthropic.APIStatusError) and error.status_code == _BEGUN:
                 raise _BrokeOff(error.api_message or str(error), hint="wait a little") from error
             raise _failed(error) from error
         if message.stop_reason is None:
-            raise _BrokeOff("it ended before it was complete", hint="look at the network")
+            raise _BrokeOff("it ended before it was complete", hint="check the network")
         return message.to_dict(warnings=False)
 
     def close(self) -> None:
@@ -102,9 +104,9 @@ class Anthropic:
         self._client.close()
 
     def window(self, model: str) -> int | None:
-        """The window of a model in tokens, as the provider tells; None where it does not.
+        """The window of a model in tokens, as the provider tells; None if it does not.
 
-        Raises: ModelFailed where it cannot be asked anything: without a key, or a network.
+        Raises: ModelFailed if it cannot be asked anything: without a key, or a network.
         """
         import anthropic
 
@@ -170,9 +172,9 @@ def _failed(error: Exception) -> ModelFailed:
     message = getattr(error, "api_message", None) or str(error)
     match error:
         case anthropic.AuthenticationError() | anthropic.PermissionDeniedError() | TypeError():
-            return ModelFailed(f"the provider did not take the key: {message}", hint="set ANTHROPIC_API_KEY")
+            return ModelFailed(f"the provider rejected the key: {message}", hint="set ANTHROPIC_API_KEY")
         case anthropic.APIConnectionError():
-            return ModelFailed(f"the provider cannot be reached: {message}", hint="look at the network")
+            return ModelFailed(f"the provider cannot be reached: {message}", hint="check the network")
         case anthropic.NotFoundError():
             return ModelFailed(f"the provider has no such model: {message}", hint=Phrase("other-model"))
         case anthropic.APIStatusError(status_code=400 | 422) if any(phrase in message.lower() for phrase in _TOO_LONG):
@@ -180,7 +182,7 @@ def _failed(error: Exception) -> ModelFailed:
         case anthropic.APIStatusError(status_code=413):
             return TooLong(message)
         case anthropic.APIStatusError(body={"error": {"details": {"error_code": code}}}) if code == _SPENT_ALL:
-            return ModelFailed(f"the provider wants no more work: {message}", hint="raise its spend limit")
+            return ModelFailed(f"the provider refuses more requests: {message}", hint="raise its spend limit")
         case anthropic.APIStatusError(status_code=429 | 529 | 503):
             return ModelFailed(f"the provider is busy: {message}", hint="wait a little")
     return ModelFailed(f"the provider failed: {message}")

@@ -53,7 +53,7 @@ class Replayed:
 
 
 def recorded(session: Session) -> list[Turn]:
-    """The turns that a session holds, to be played back. Raises: NotFound where no model has replied in it."""
+    """The turns that a session holds, to be played back. Raises: NotFound if no model has replied in it."""
     turns: list[Turn] = []
     messages: list[dict[str, Any]] = []
     replies: dict[int, list[dict[str, Any]]] = {}
@@ -80,7 +80,7 @@ def recorded(session: Session) -> list[Turn]:
                 messages.append({"origin": row.origin, "message": {"role": "user", "content": text}})
     close()
     if not turns:
-        raise NotFound(f"session {session.name} has no reply to play", hint=Phrase("other-sessions"))
+        raise NotFound(f"session {session.name} has no reply to replay", hint=Phrase("other-sessions"))
     return turns
 
 

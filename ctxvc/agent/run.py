@@ -74,7 +74,7 @@ def _tidy(session: Session) -> None:
     """Ends the steps that helpers of a run before this one left open: nobody is going to."""
     for scope in session.scopes():
         if scope != session.scope:
-            session.stored.finish(scope)  # nothing where no step is open
+            session.stored.finish(scope)  # nothing if no step is open
 
 
 @contextmanager
@@ -156,7 +156,7 @@ class _Helpers:
             last = next((row.id for row in helper.ledger().backwards() if row.role == "assistant"), "")
         if ended.why == "said" and ended.text.strip():
             return Report(ended.text, name, last)
-        raise Refused(f"it ended without a report ({ended.why}); delegate to {name} again, and it goes on")
+        raise Refused(f"it ended without a report ({ended.why}); delegate to {name} again to continue it")
 
     def arrive(self) -> None:
         """The notes of what helpers reported, in the scopes that asked, in the order of the results.
@@ -176,7 +176,7 @@ class _Helpers:
     def _alone(self, scope: str) -> Iterator[None]:
         with self._lock:
             if scope in self._busy:
-                raise Refused(f"there is a helper at work in {scope}", hint="give another name")
+                raise Refused(f"a helper is already working in {scope}", hint="choose another name")
             self._busy.add(scope)
         try:
             yield

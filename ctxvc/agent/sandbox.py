@@ -19,7 +19,7 @@ from ctxvc.agent.shell import SUPERVISOR, supervised
 from ctxvc.core import variables
 from ctxvc.errors import BadInput, Phrase, Refused
 
-OPEN = "no sandbox: a process of this account can read what the shell that exported the key holds"
+OPEN = "no sandbox: processes of this account can read the environment of the shell that exported the key"
 
 #: What is read of the system; the rest is not there.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store")
@@ -43,12 +43,12 @@ def environment(
         if name not in source:
             raise BadInput(f"the variable {name[:80]} is not set", hint=Phrase("export-variable"))
         if variables.is_credential(name):
-            raise Refused(f"{name} is not handed to commands: it is a key", hint="give them a key of their own")
+            raise Refused(f"{name} is not passed to commands: it is a key", hint="give the commands their own key")
         env[name] = source[name]
     for name in [*env]:
         if key := variables.carried(name, env, secrets):
             if name in names:
-                raise Refused(f"{name} is not handed to commands: the value of {key} stands in it")
+                raise Refused(f"{name} is not passed to commands: it contains the value of {key}")
             del env[name]
     return env
 
@@ -120,7 +120,7 @@ def sandbox(
     network: bool = False,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Sandbox:
-    """The sandbox of a project. Raises: Refused where there is none, or it would hide nothing; BadInput."""
+    """The sandbox of a project. Raises: Refused if there is none, or it would hide nothing; BadInput."""
     program = which("bwrap")
     if sys.platform != "linux" or not program:
         raise Refused(
@@ -134,20 +134,20 @@ def sandbox(
         )
     root, home = root.resolve(), home.resolve()
     if home.is_relative_to(root):
-        raise Refused(Phrase("sandbox-root", root=str(root)), hint="work in a folder of its own")
+        raise Refused(Phrase("sandbox-root", root=str(root)), hint="work in a separate folder")
     places = tuple(path.resolve() for path in bound)
     for path in places:
         if not path.exists():
-            raise BadInput(f"there is no {path} to bind")
+            raise BadInput(f"cannot bind {path}: no such path")
         if home.is_relative_to(path):
-            raise Refused(Phrase("sandbox-bind", path=str(path)), hint="bind what is needed of it")
+            raise Refused(Phrase("sandbox-bind", path=str(path)), hint="bind only the part you need")
     box = Sandbox(root=root, home=home, program=program, bound=places, store=store, network=network)
     _check(box)
     return box
 
 
 def _check(box: Sandbox) -> None:
-    """Raises: Refused where bubblewrap does not work here."""
+    """Raises: Refused if bubblewrap does not work here."""
     arguments = [*box._bubblewrap(), "/bin/bash", "-c", "exit 0"]
     outcome = subprocess.run(arguments, capture_output=True, text=True, check=False, env={}, timeout=_PROBE)
     if outcome.returncode:

@@ -72,7 +72,7 @@ class Shell:
     def run(self, command: str, folder: Path, env: Mapping[str, str], seconds: int) -> tuple[bytes, int, str]:
         """What is kept of the output, the bytes in its middle that are not, and what went wrong (empty: nothing).
 
-        Raises: KeyboardInterrupt where it was stopped meanwhile: how far the command came is not known.
+        Raises: KeyboardInterrupt if it was stopped meanwhile: how far the command came is not known.
         """
         self.check()
         with tempfile.TemporaryFile() as output:
@@ -94,7 +94,7 @@ class Shell:
         return data, left_out, why or (f"[exit code {call.code}]" if call.code else "")
 
     def begin(self, env: Mapping[str, str]) -> _Supervisor:
-        """The supervisor, which is started where none works. Raises: CtxvcError where it does not start."""
+        """The supervisor, which is started where none works. Raises: CtxvcError if it does not start."""
         with self._lock:
             if self._supervisor is None or not self._supervisor.works():
                 self._supervisor = _Supervisor(self._program(), env)
@@ -118,7 +118,7 @@ class Shell:
         return parent.end() if parent else []
 
     def check(self) -> None:
-        """Raises: KeyboardInterrupt where it was stopped."""
+        """Raises: KeyboardInterrupt if it was stopped."""
         if self._stopped:
             raise KeyboardInterrupt
 
@@ -137,16 +137,14 @@ class _Supervisor:
                 )
         except OSError as error:
             self._socket.close()
-            raise CtxvcError(
-                f"commands cannot be run: {error}", hint="look at whether this program is there"
-            ) from error
+            raise CtxvcError(f"cannot run commands: {error}", hint="check that this program is installed") from error
         self._finalizer = weakref.finalize(self, _let_go, self._socket, self._process)
 
     def works(self) -> bool:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raises: CtxvcError where it does not answer."""
+        """Raises: CtxvcError if it does not answer."""
         try:
             with self._request(b"l") as call:
                 call.answer(_ANSWER)
@@ -191,7 +189,7 @@ class _Supervisor:
                 socket.send_fds(self._socket, [letter], [there.fileno(), *more])
         except OSError as error:
             here.close()
-            raise CtxvcError("the supervisor of the commands was ended", hint="look at what ended it") from error
+            raise CtxvcError("the supervisor of the commands was stopped", hint="find out what stopped it") from error
         return _Call(here, self)
 
 
@@ -214,7 +212,7 @@ class _Call:
         self._channel.sendall(json.dumps(request).encode() + b"\n")
 
     def answer(self, seconds: float) -> Any:
-        """The answer. Raises: TimeoutError, CtxvcError where there will be none."""
+        """The answer. Raises: TimeoutError, CtxvcError if there will be none."""
         end = time.monotonic() + seconds
         while not self._heard.endswith(b"\n"):
             self._channel.settimeout(max(0.001, end - time.monotonic()))
@@ -223,7 +221,7 @@ class _Call:
             except ConnectionError:  # it was ended before it had read all that was asked
                 data = b""
             if not data:
-                raise CtxvcError("the supervisor of the commands was ended, and the command with it")
+                raise CtxvcError("the supervisor of the commands was stopped, and the command with it")
             self._heard += data
         return msgspec.json.decode(self._heard)
 
@@ -301,7 +299,7 @@ def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
         except TimeoutError:
             if os.fstat(output.fileno()).st_size > WRITTEN:
                 call.stop()
-                return f"[stopped: it wrote more than {WRITTEN:,} bytes]"
+                return f"[stopped: its output exceeded {WRITTEN:,} bytes]"
             if time.monotonic() >= end:
                 call.stop()
                 return f"[stopped after {seconds} seconds]"

@@ -91,34 +91,34 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
     ),
     _tool(
         "write_file",
-        "Write a file, whole; folders are made. An old one is replaced.",
+        "Write a whole file, creating folders. An existing file is replaced.",
         ("path", "content"),
         path=("string", "path in the working folder"),
-        content=("string", "all that stands in it"),
+        content=("string", "its whole content"),
     ),
     _tool(
         "edit_file",
-        "Replace a text in a file. It must stand there exactly once, unless all are meant.",
+        "Replace text in a file. It must occur exactly once, unless all is set.",
         ("path", "old", "new"),
         path=("string", "path in the working folder"),
         old=("string", "the exact text"),
-        new=("string", "what comes in its place"),
-        all=("boolean", "replace every place (false)"),
+        new=("string", "its replacement"),
+        all=("boolean", "replace every occurrence (false)"),
     ),
     _tool(
         "list_files",
-        "List files, without those that .gitignore names.",
+        "List files, except those in .gitignore.",
         (),
         path=("string", "folder (the working folder)"),
         pattern=("string", "a glob, as in *.py or src/**/*.ts"),
     ),
     _tool(
         "search_files",
-        "Search files for a regular expression, without those that .gitignore names.",
+        "Search files for a regular expression, except those in .gitignore.",
         ("pattern",),
         pattern=("string", "regular expression"),
         path=("string", "folder or file (the working folder)"),
-        glob=("string", "only files that fit, as in *.py"),
+        glob=("string", "only matching files, as in *.py"),
     ),
 )
 
@@ -202,7 +202,7 @@ class Workspace:
         if self._footholds.partial and not self._partial:
             self._partial = True
             notes.append(
-                f"of more than {footholds.FOLDERS:,} folders the deepest are not watched for what runs code later"
+                f"beyond {footholds.FOLDERS:,} folders the deepest are not watched for files that run code later"
             )
         return "; ".join(notes)
 
@@ -210,16 +210,16 @@ class Workspace:
 
     def _bash(self, command: str, timeout: int = TIMEOUT) -> Outcome:
         if "\0" in command:
-            raise BadInput("a command has no NUL in it")
+            raise BadInput("a command cannot contain NUL")
         if not self.approve(command):
-            raise Denied("the person did not allow this command; do something else, or ask why")
+            raise Denied("the person did not allow this command; try something else, or ask why")
         self._footholds.hooks()  # how they are now
         data, left_out, why = self._shell.run(command, self.root, self.env, min(max(1, timeout), LONGEST))
         failed = bool(why)
         if left_out:
             why += f"[{left_out:,} bytes in the middle of the output were not kept]"
         if alarm := self.alarm():
-            why += f"{chr(10) if why else ''}[{alarm}; the person is told]"
+            why += f"{chr(10) if why else ''}[{alarm}; the person is informed]"
         if jobs := self._shell.jobs():
             why += f"{chr(10) if why else ''}[running: {_few(map(str, jobs))}]"
         if why:
@@ -231,7 +231,7 @@ class Workspace:
             data = file.read(KEPT)
             behind = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
-            raise BadInput(f"{path} is no text file")
+            raise BadInput(f"{path} is not a text file")
         all_lines = _lines(decode(data))
         first = max(1, first)
         listed = all_lines[first - 1 : first - 1 + max(1, lines)]
@@ -240,7 +240,7 @@ class Workspace:
         more = len(all_lines) - (first - 1 + len(listed))
         numbered = [f"{number:6}\t{line}" for number, line in enumerate(listed, first)] or ["[the file is empty]"]
         numbered += [f"[{more:,} more lines]"] if more else []
-        numbered += [f"[{behind:,} bytes behind are not read]"] if behind else []
+        numbered += [f"[{behind:,} more bytes are not read]"] if behind else []
         return _text("\n".join(numbered))
 
     def _write(self, path: str, content: str) -> Outcome:
@@ -284,7 +284,7 @@ class Workspace:
             hits.append(f"[{error}: {files:,} files were searched; {phrases.hint(error)}]")
         if skipped:
             names = ", ".join(skipped[:SKIPPED]) + (", …" if len(skipped) > SKIPPED else "")
-            hits.append(f"[a line takes this pattern too long, so no more was searched of: {names}]")
+            hits.append(f"[this pattern takes too long on a line, so these were not searched further: {names}]")
         return _text("\n".join(hits) or "[no hits]")
 
     def _hits(self, name: str, compiled: patterns.Pattern) -> Iterator[str]:
@@ -304,17 +304,17 @@ class Workspace:
     # --- paths
 
     def _check_writable(self, place: Place, path: str) -> None:
-        """Raises: BadInput where there is no file but something else, or what is written would run code later."""
+        """Raises: BadInput if there is not a file but something else, or what is written would run code later."""
         if why := footholds.reason(place.parts, place.has, self._footholds.hooks()):
-            raise BadInput(f"{path} is not for writing: {why}; ask the person to do it")
+            raise BadInput(f"{path} must not be written: {why}; ask the person to do it")
         status = place.status()
         if status and not stat.S_ISREG(status.st_mode):
-            raise BadInput(f"{path} is no file")
+            raise BadInput(f"{path} is not a file")
 
     def _files(self, path: str, pattern: str) -> Iterator[str]:
         """Names of files below a folder that no `.gitignore` names, in order; without git no hidden ones either.
 
-        Raises: BadInput where there is no such folder.
+        Raises: BadInput if there is no such folder.
         """
         with self._tree.place(path) as place:
             status, start = place.status(), self.root.joinpath(*place.parts)
@@ -322,7 +322,7 @@ class Workspace:
             yield str(start.relative_to(self.root))
             return
         if not (status and stat.S_ISDIR(status.st_mode)):
-            raise BadInput(f"there is no {path} in the working folder")
+            raise BadInput(f"no {path} in the working folder")
         for name in sorted(below(start, self.root)):
             if not pattern or _fits(name, pattern):
                 yield str((start / name).relative_to(self.root))
@@ -339,7 +339,7 @@ def _opened(place: Place, path: str) -> IO[bytes]:
     try:
         return open(place.open(), "rb")
     except BadInput:
-        raise BadInput(f"{path} is no file") from None
+        raise BadInput(f"{path} is not a file") from None
 
 
 def _edited(text: str, path: str, old: str, new: str, *, all: bool) -> tuple[str, int]:
@@ -348,9 +348,9 @@ def _edited(text: str, path: str, old: str, new: str, *, all: bool) -> tuple[str
     places = list(re.finditer(r"\r?\n".join(map(re.escape, _ENDS.split(old))), text)) if old else []
     count = len(places)
     if count == 0:
-        raise BadInput(f"the text does not stand in {path}; read the file and give it exactly")
+        raise BadInput(f"the text is not in {path}; read the file and give the exact text")
     if count > 1 and not all:
-        raise BadInput(f"the text stands {count} times in {path}; give more of what is around it, or set all")
+        raise BadInput(f"the text occurs {count} times in {path}; include more of its surroundings, or set all")
     if 2 * text.count("\r\n") > text.count("\n"):
         new = _ENDS.sub("\r\n", new)
     between = [text[a.end() : b.start()] for a, b in pairwise(places)]
@@ -377,15 +377,15 @@ def _checked(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, if they are what the definition says. Raises: BadInput."""
     tool = next((tool for tool in DEFINITIONS if tool["name"] == name), None)
     if tool is None:
-        raise BadInput(f"there is no tool {name[:60]!r}")
+        raise BadInput(f"no tool {name[:60]!r}")
     schema = tool["input_schema"]
     kinds = {"string": str, "integer": int, "boolean": bool}
     for field_name, value in arguments.items():
         field_schema = schema["properties"].get(field_name)
         if field_schema is None:
-            raise BadInput(f"{name} takes no {field_name[:60]!r}: it takes {', '.join(schema['properties'])}")
+            raise BadInput(f"{name} does not take {field_name[:60]!r}: it takes {', '.join(schema['properties'])}")
         if isinstance(value, str) and not _is_text(value):
-            raise BadInput(f"{field_name} of {name} has half a surrogate pair in it, which is no text")
+            raise BadInput(f"{field_name} of {name} has an unpaired surrogate, which is not text")
         if not isinstance(value, kinds[field_schema["type"]]) or (
             field_schema["type"] == "integer" and isinstance(value, bool)
         ):

@@ -24,7 +24,9 @@ RECORDED = {
 #: Characters of a hook's text that the host adds to the context; the model sees only the beginning of longer texts.
 MOST = 10_000
 #: The end of the text on the recording so far, if the recorder has not reached the transcript's end yet.
-UNFINISHED = "\nWhat was said last is being recorded; `ctxvc log` and `ctxvc grep WORDS` find it in a moment."
+UNFINISHED = (
+    "\nThe last messages are still being recorded; `ctxvc log` and `ctxvc grep WORDS` will find them in a moment."
+)
 #: Characters of the text on the session before it that a new session is given.
 OFFERED = 2_000
 

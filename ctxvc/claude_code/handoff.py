@@ -39,16 +39,18 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
         f"[ctxvc] This conversation is recorded as {ledger.meta.session}/{ledger.meta.scope}. The compaction took "
         f"{at_most}{len(removed)} blocks ({display.human_bytes(sum(row.bytes for row in removed))}) out of the "
         f"prompt{as_group}. Each is stored byte for byte under its handle:",
-        f"`ctxvc recover B17 --session {ledger.meta.session}` reads one, also in parts; `ctxvc grep WORDS` finds one; "
-        "the tools recover and search of the MCP server do the same.",
+        (
+            f"`ctxvc recover B17 --session {ledger.meta.session}` reads one, or part of it; `ctxvc grep WORDS` finds "
+            "one; the MCP server's tools recover and search do the same."
+        ),
     ]
     calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
     page = _Page(limit, head)
-    page.part("Notes, the newest last:", _notes(ledger, body), _NOTES, newest=True)
-    page.part("What the person said:", _lines(row for row in removed if _spoken(row)), _WORDS, newest=True)
+    page.part("Notes, newest last:", _notes(ledger, body), _NOTES, newest=True)
+    page.part("Human messages:", _lines(row for row in removed if _spoken(row)), _WORDS, newest=True)
     results = [row for row in removed if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
     page.chosen(
-        "Results and files, the largest of them in their order:",
+        "The largest results and files, in order:",
         {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in results},
     )
     more = f"`ctxvc recover {group.id}` lists all." if group else "`ctxvc log` and `ctxvc show` list all."
@@ -62,20 +64,21 @@ def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
     title = f", {stub.escaped(source.title, 100)}" if source and source.title else ""
     name = f"{ledger.meta.session}/{ledger.meta.scope}"
     head = [
-        f"[ctxvc] The session before this one in the project is recorded as {name}{title}: "
-        f"{ledger.meta.counters.step} steps, {len(ledger)} blocks. `ctxvc recover B17 --session {ledger.meta.session}` "
-        "reads a block of it.",
+        (
+            f"[ctxvc] This project's previous session is recorded as {name}{title}: {ledger.meta.counters.step} steps, "
+            f"{len(ledger)} blocks. `ctxvc recover B17 --session {ledger.meta.session}` reads a block of it."
+        ),
     ]
     page = _Page(limit, head)
     spoken = [row for row in ledger.rows() if _spoken(row)]
     notes = _notes(ledger, body)
     if not (spoken or notes):
         return ""
-    page.part("Its notes, the newest last:", notes, 0.6, newest=True)
-    page.part("The last that the person said:", _lines(spoken[-1:]), 0.3, newest=True)
+    page.part("Its notes, newest last:", notes, 0.6, newest=True)
+    page.part("Last human message:", _lines(spoken[-1:]), 0.3, newest=True)
     away = [row for row in ledger.rows() if row.stub and not row.present and not row.group]
     groups = [_group(group) for group in ledger.groups.values() if not group.group]
-    page.part("What had left its prompt:", [*groups, *_lines(away)], 1.0, newest=True)
+    page.part("Removed from its prompt:", [*groups, *_lines(away)], 1.0, newest=True)
     return page.text
 
 

@@ -40,7 +40,7 @@ class SettingsFile(NamedTuple):
 class Transcript(NamedTuple):
     """A recorded session, and how much of it the store has.
 
-    `days` is how long its file will be there; None where its program deletes nothing.
+    `days` is how long its file will be there; None if its program deletes nothing.
     """
 
     path: Path
@@ -75,7 +75,7 @@ def kept_days(files: Iterable[SettingsFile]) -> float:
 
 
 def turned_off(files: Iterable[SettingsFile]) -> Path | None:
-    """The file that turns all hooks off; None where they run."""
+    """The file that turns all hooks off; None if they run."""
     decisive = [file for file in files if isinstance(file.values.get("disableAllHooks"), bool)]
     return decisive[-1].path if decisive and decisive[-1].values["disableAllHooks"] else None
 

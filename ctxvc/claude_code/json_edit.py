@@ -119,7 +119,7 @@ def _parts(text: str, at: int) -> Iterator[_Part]:
         if is_object:
             key, at = _DECODER.raw_decode(text, at)
             if key in names:
-                raise ValueError(f"{key!r} stands in it twice")
+                raise ValueError(f"{key!r} occurs in it twice")
             names.add(str(key))
             at = _skip(text, _skip(text, at) + 1)  # after the colon
         _, end = _DECODER.raw_decode(text, at)

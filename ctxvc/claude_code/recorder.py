@@ -56,7 +56,7 @@ def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON
             with locked(places.lock(path), timeout=_PATIENCE):
                 with Store(path) as store:
                     for folder in store.remaining:
-                        log.note(path, "purge", f"finished; {folder} may still have what it erased")
+                        log.note(path, "purge", f"finished; {folder} may still have erased content")
                     _Recorder(store, phrases).run(linger)
         except Conflict:
             return

@@ -1,7 +1,7 @@
 """A revision as a session file that Claude Code continues with `--resume`.
 
 As far as the transcript that the revision was recorded from gives the same prompt, its own lines are used, with the
-host's attachments, so that the provider still accepts the thinking in them. Later lines are written anew, as the model
+host's attachments, so that the provider still accepts the thinking in them. Later lines are rewritten, as the model
 would see them, and without thinking, which is bound to the exact text before it.
 """
 
@@ -86,7 +86,7 @@ def resumable(
     prompt_pieces = pieces(outline(ledger), snapshot.bodies)
     expected, safe = valid(prompt_pieces), sendable(prompt_pieces, ledger.meta.render)
     if not expected:
-        raise Refused("nothing was said yet at this revision", hint=Phrase("other-revisions"))
+        raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
     history = list(revision.history(store, snapshot.commit))
     rewritten = set(purge_apply.commits(store).values())
     if any(entry.commit in rewritten for entry in history):
@@ -141,7 +141,7 @@ def _difference(exported: Resumable, expected: list[Piece]) -> str:
         return ""
     pairs = zip(ours, theirs, strict=False)
     at = next((at for at, (first, second) in enumerate(pairs) if first != second), min(len(ours), len(theirs)))
-    return f"message {at + 1} of {len(ours)} would come back as another one"
+    return f"message {at + 1} of {len(ours)} would come back changed"
 
 
 def _messages(content: list[Piece]) -> Any:

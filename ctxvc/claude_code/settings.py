@@ -104,6 +104,7 @@ def _ours(handler: Any) -> bool:
 def _checked(value: Any, kind: type, where: str) -> Any:
     if not isinstance(value, kind):
         raise BadInput(
-            f"{where} is no {'object' if kind is dict else 'list'}", hint="mend the settings by hand; nothing was done"
+            f"{where} is not {'an object' if kind is dict else 'a list'}",
+            hint="fix the settings by hand; nothing was changed",
         )
     return value

@@ -69,7 +69,7 @@ def _scanner(store: Path) -> str:
     try:
         settings = dict(config_parser.settings(contained.read(store, "config", 1 << 20)))
     except ValueError as error:
-        raise Damaged(f"{store / 'config'} cannot be read: {error}", hint="mend that line, or take it out") from error
+        raise Damaged(f"{store / 'config'} cannot be read: {error}", hint="fix that line, or remove it") from error
     return settings.get(secret_scanner.SETTING) or ""
 
 

@@ -12,8 +12,8 @@ def described(description: str) -> msgspec.Meta:
 
 
 CommitId = Annotated[str, described("full id of a commit")]
-TimeText = Annotated[str, described("ISO 8601, UTC; empty where unknown")]
-TokenCount = Annotated[int, described("tokens, as our tokenizer counts")]
+TimeText = Annotated[str, described("ISO 8601, UTC; empty if unknown")]
+TokenCount = Annotated[int, described("tokens, as counted by our tokenizer")]
 ScopeName = Annotated[str, described("name of a scope")]
 SessionName = Annotated[str, described("name of a session")]
 BlockId = Annotated[str, described("`B17`")]
@@ -28,7 +28,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(Item, frozen=True, kw_only=True):
-    """What was asked for and not done."""
+    """A request that was not carried out."""
 
     target: str
     why: Annotated[str, described("a word: `unknown`, `open`, `pinned`, `human`, `gone`, `no saving`, …")]
@@ -39,7 +39,7 @@ class LogItem(Item, frozen=True, kw_only=True):
     """A commit. `log --jsonl` prints one of these a line, oldest first."""
 
     commit: CommitId
-    scope: Annotated[str, described("scope that it was made in")]
+    scope: Annotated[str, described("scope in which it was made")]
     parents: list[str]
     step: Annotated[int, described("the scope's newest step in it")]
     turn: Annotated[int, described("the scope's newest turn in it")]
@@ -51,59 +51,57 @@ class LogItem(Item, frozen=True, kw_only=True):
 
 
 class Change(Item, frozen=True, kw_only=True):
-    """A block, or the stub of a group, that stands otherwise."""
+    """A block, or the stub of a group, that has changed."""
 
-    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` without that")]
+    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place")]
     id: Annotated[str, described("`B17`, `G3`")]
     type: Annotated[str, described("the kind of block, or `group`")]
     tokens: Annotated[int, described("of the body, or of the group's stub")]
-    was: Annotated[
-        str, described("state before, `cut` where a cut had taken it out, `stub`; empty if it was not there")
-    ]
-    now: Annotated[str, described("state after, in the same words; empty where it is not there")]
+    was: Annotated[str, described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist")]
+    now: Annotated[str, described("state after, with the same values; empty if it does not exist")]
     group: str
     removed_by: str
     label: str
 
 
 class PurgedCopy(Item, frozen=True, kw_only=True):
-    """A place outside the store, which is read and never changed."""
+    """A place outside the store; it is read, never changed."""
 
-    kind: Annotated[str, described("`transcript`, or `exports`, of which no place is recorded")]
+    kind: Annotated[str, described("`transcript`, or `exports`, whose places are not recorded")]
     place: Annotated[str, described("the file")] = ""
-    state: Annotated[str, described("`has` something of it, `clean`, or `unknown`")]
+    state: Annotated[str, described("`has` some of it, `clean`, or `unknown`")]
     why: Annotated[str, described("why it is unknown")] = ""
 
 
 class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1"):
-    """`purge --finish`, `purge --discard`: a purge that was decided and waits"""
+    """`purge --finish`, `purge --discard`: a purge that is decided but unfinished"""
 
-    done: Annotated[str, described("`finished` or `discarded`; empty where nothing was done")]
-    sealed: Annotated[bool, described("whether this machine decided it: then it is finished by itself")]
-    begun: Annotated[bool, described("whether some of it had been done")]
-    pack: Annotated[str, described("the pack that stays of all objects")]
-    refs: Annotated[list[str], described("refs that move")]
-    gone: Annotated[list[str], described("refs that go")]
-    journals: Annotated[list[str], described("sessions whose journal is replaced")]
-    files: Annotated[list[str], described("files that go, as paths in the store")]
-    checkouts: Annotated[list[str], described("folders that it names; only where it is sealed they go")]
-    remaining: Annotated[list[str], described("folders that may still have it, once it is finished")]
-    problem: Annotated[str, described("why it can only be discarded; empty where it can be finished")]
+    done: Annotated[str, described("`finished` or `discarded`; empty if nothing was done")]
+    sealed: Annotated[bool, described("whether this machine decided it; if so, it is finished automatically")]
+    begun: Annotated[bool, described("whether some of it has been done")]
+    pack: Annotated[str, described("the pack with all remaining objects")]
+    refs: Annotated[list[str], described("refs that are moved")]
+    gone: Annotated[list[str], described("refs that are deleted")]
+    journals: Annotated[list[str], described("sessions whose journals are replaced")]
+    files: Annotated[list[str], described("files that are deleted, as paths in the store")]
+    checkouts: Annotated[list[str], described("folders that it names; deleted only if it is sealed")]
+    remaining: Annotated[list[str], described("folders that may still have it after it is finished")]
+    problem: Annotated[str, described("why it can only be discarded; empty if it can be finished")]
 
 
 class ActedGroup(Item, frozen=True, kw_only=True):
-    """A group that stands otherwise now."""
+    """A group that has changed."""
 
     id: Annotated[str, described("`G3`")]
     level: int
-    members: Annotated[list[str], described("blocks and groups; none where the group is gone")]
+    members: Annotated[list[str], described("blocks and groups; empty if the group is gone")]
     stub: str
 
 
 class TrustSetting(Item, frozen=True, kw_only=True):
-    """A setting of a store that not every store may have."""
+    """A setting beyond those that every store may have."""
 
-    file: Annotated[str, described("the file that has it, as a path in the store; or the project's `ctxvc.toml`")]
+    file: Annotated[str, described("the file that contains it, as a path in the store; or the project's `ctxvc.toml`")]
     key: str
     value: str
     acceptable: Annotated[bool, described("whether a person may accept it")]
@@ -112,18 +110,20 @@ class TrustSetting(Item, frozen=True, kw_only=True):
 class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
     """`trust`, `trust --revoke`"""
 
-    store: Annotated[str, described("path of the store; empty where there is none")]
-    accepted: Annotated[bool, described("whether all that it and the project's `ctxvc.toml` set counts now")]
-    changed: Annotated[bool, described("whether that is so, or not so any more, by this command")]
+    store: Annotated[str, described("path of the store; empty if there is none")]
+    accepted: Annotated[
+        bool, described("whether all its settings and those of the project's `ctxvc.toml` are in effect")
+    ]
+    changed: Annotated[bool, described("whether this command changed that")]
     items: list[TrustSetting]
 
 
 class TrustedStore(Item, frozen=True, kw_only=True):
-    """A store of which something is accepted."""
+    """A store with accepted settings."""
 
-    store: Annotated[str, described("where it was last")]
+    store: Annotated[str, described("its last known path")]
     time: Annotated[str, described("when it was accepted")]
-    made: Annotated[bool, described("whether this machine made the store")]
+    made: Annotated[bool, described("whether this machine created the store")]
     items: list[TrustSetting]
 
 

@@ -173,9 +173,9 @@ class App:
         return Meter(store, ledger.meta.tokenizer, bar.reach)
 
     def session_name(self, store: Store) -> str:
-        """The full name of the session that `--session` or CTXVC_SESSION names; empty where neither does.
+        """The full name of the session that `--session` or CTXVC_SESSION names; empty if neither does.
 
-        Raises: NotFound where it is no session's, or several sessions'.
+        Raises: NotFound if it is no session's, or several sessions'.
         """
         name = self.session or self.env.get(SESSION, "")
         return self.resolved(store, name) if name else ""
@@ -206,16 +206,16 @@ class App:
     def report_remaining(self, store: Store) -> None:
         """Reports the copies outside the store left by a killed purge, which opening the store has finished."""
         for folder in store.remaining:
-            self.output.note(f"a purge that was killed is finished now; {folder} may still have what it erased")
+            self.output.note(f"an interrupted purge was finished; {folder} may still have erased content")
 
     def report_damage(self, stored: StoredSession) -> None:
         """Reports each unreadable part of the session's journal, once."""
         from ctxvc.store.log import aside
 
         for notice in aside.untold(stored.store, stored.name, stored.damage):
-            self.output.note(f"ctxvc: damaged: {notice}; all else goes on")
+            self.output.note(f"ctxvc: damaged: {notice}; everything else works")
             self.output.note(
-                "hint: `ctxvc verify` tells where; `ctxvc doctor --repair` keeps them aside and takes them as lost"
+                "hint: `ctxvc verify` shows where; `ctxvc doctor --repair` sets them aside and treats them as lost"
             )
 
 
@@ -255,13 +255,13 @@ def json_option(function: _Function) -> _Function:
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
     if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no time: 0 is for never")
+        raise click.BadParameter(f"{value} is not a time limit; use 0 for no limit")
     return value
 
 
 timeout_option = click.option(
     "--timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=patterns.COMMAND_SECONDS, callback=_seconds,
-    help=f"End the search after so many seconds ({patterns.COMMAND_SECONDS:g}); 0 for never.",
+    help=f"Stop searching after N seconds ({patterns.COMMAND_SECONDS:g}); 0 for no limit.",
 )  # fmt: skip
 
 
@@ -272,7 +272,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             ["-C", "start"],
             metavar="DIR",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
-            help="Work as if started in DIR.",
+            help="Run as if started in DIR.",
             hidden=hidden,
             expose_value=False,
             callback=_set,
@@ -280,7 +280,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         click.Option(
             ["--session"],
             metavar="NAME",
-            help="The session: a name, a beginning of it, or -1 (else the current one).",
+            help="The session: a name, a unique prefix, or -1 (default: the current one).",
             hidden=hidden,
             expose_value=False,
             callback=_set,
@@ -289,7 +289,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         click.Option(
             ["--color"],
             type=click.Choice(["auto", "always", "never"]),
-            help="When to colour (auto).",
+            help="When to use colour (auto).",
             hidden=hidden,
             expose_value=False,
             callback=_set,
@@ -297,7 +297,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         click.Option(
             ["--pager/--no-pager", "pager"],
             default=None,
-            help="Page long answers on a terminal (yes).",
+            help="Page long output on a terminal (yes).",
             hidden=hidden,
             expose_value=False,
             callback=_set,

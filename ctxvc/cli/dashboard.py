@@ -52,8 +52,8 @@ WINDOW_BY: Mapping[WindowOrigin, str] = {
     "host": "as {host} recorded it",
     "name": "by the model's name",
     "command": "as `/model` set it",
-    "count": "as a prompt of more than 200k shows",
-    "compaction": "as {host}'s own compaction shows",
+    "count": "inferred from a prompt of more than 200k",
+    "compaction": "inferred from {host}'s own compaction",
     "settings": "by {host}'s settings",
     "models": "by {host}'s table of models",
     "table": f"by our table of {MODELS_DATE}: none is recorded",
@@ -65,7 +65,7 @@ CHOSEN_BY = {
     "option": ", by --session",
     "variable": ", by CTXVC_SESSION",
     "use": ", chosen with `ctxvc use`",
-    "last": ", the last that was recorded or imported",
+    "last": ", the last recorded or imported",
     "revision": "",
 }
 #: How many parts of the window are named.
@@ -203,7 +203,7 @@ def window_facts(output: Output, window: Occupancy, source: Source | None) -> li
 
 def _count_line(output: Output, window: Occupancy) -> str:
     if window.newest is None:
-        return "by us; the provider's count is not recorded"
+        return "by ctxvc; the provider's count is not recorded"
     when = output.cell(Timestamp(iso(window.newest.entry.time)))
     if window.by_provider:
         return f"by the provider at step {window.newest.step}, {when}"
@@ -216,7 +216,7 @@ def _window(window: Occupancy, source: Source | None) -> str:
 
     host = importers.HOSTS.get(source.format, "the recording") if source else "the recording"
     origin = WINDOW_BY[window.window_by].format(host=host)
-    notes = [f"{in_short(window.reserve)} of it kept for the reply"] if window.reserve else []
+    notes = [f"{in_short(window.reserve)} of it reserved for the reply"] if window.reserve else []
     notes += [f"{host} compacts from {in_short(window.compacts)} on"] if window.compacts else []
     return "; ".join([f"{in_short(window.window)}, {origin}", *notes])
 
@@ -233,7 +233,7 @@ def _parts(parts: Mapping[str, int]) -> str:
 def _unrecorded(source: Source | None) -> str:
     """The parts of a prompt that the store lacks, in a few words."""
     if source is None:
-        return "what the provider adds"
+        return "provider overhead"
     lacks = " ".join(source.missing)
     names = (("system prompt", "system prompt"), ("tool definitions", "tools"))
     parts = [short for long, short in names if long in lacks]

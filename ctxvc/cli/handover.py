@@ -178,4 +178,4 @@ def _close() -> None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     for option, value in ((_SET_DUMPABLE, 0), (_SET_CHILD_SUBREAPER, 1)):
         if prctl(option, ctypes.c_ulong(value), 0, 0, 0):
-            raise OSError(ctypes.get_errno(), "the system does not let this process be closed to others")
+            raise OSError(ctypes.get_errno(), "the system does not allow this process to be protected from others")

@@ -30,11 +30,11 @@ _ANSWER = 4_096
 def judge_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--judge`, `--perception` and `--judge-most`."""
     judge = click.option("--judge", metavar="MODEL", default="",
-                         help="Have this model judge what plans took from the future (needs --out).")  # fmt: skip
+                         help="Have this model judge what each plan cost later calls (needs --out).")  # fmt: skip
     perception = click.option("--perception", metavar="MODEL", default="",
-                              help="Ask this model for sizes and order in a prompt (needs --out).")  # fmt: skip
+                              help="Ask this model about sizes and order in a prompt (needs --out).")  # fmt: skip
     limit = click.option("--judge-most", "limit", metavar="N", type=click.IntRange(min=1), default=MOST,
-                        help=f"Questions for --judge, and as many for --perception ({MOST}).")  # fmt: skip
+                        help=f"Maximum questions for --judge, and for --perception ({MOST}).")  # fmt: skip
     return judge(perception(limit(command)))
 
 
@@ -54,15 +54,15 @@ class JudgedItem(Item, frozen=True, kw_only=True):
     policy: str
     budget: TokenCount
     samples: int
-    unusable: Annotated[int, described("answers that were not of the schema")]
+    unusable: Annotated[int, described("answers that did not match the schema")]
     uncertain: int
-    no_impact: Annotated[ShareItem, described("plans after which the recorded future is supported")]
+    no_impact: Annotated[ShareItem, described("plans that leave the recorded later calls supported")]
     certain: Annotated[ShareItem, described("the same, without the uncertain answers")]
     prune: Annotated[float | None, described("share of the prompt that a plan freed")]
     overall: Annotated[float | None, described("mean score, 0 to 5")]
     dimensions: Annotated[dict[str, float], described("mean scores, 0 to 5")]
     confidence: float | None
-    culprits: Annotated[list[str], described("the block that is missed most, of plans with an impact")]
+    culprits: Annotated[list[str], described("the block missed most, for plans with an impact")]
     both: Annotated[int, described("plans without impact by the judge and by exact strings")]
     only_judge: int
     only_measure: int
@@ -103,11 +103,11 @@ class PerceivedItem(Item, frozen=True, kw_only=True):
 
 
 class ModelAnswers(Item, frozen=True, kw_only=True):
-    """What a model was asked about the replays."""
+    """A model's answers about the replays."""
 
-    records: Annotated[str, described("file with a line for each question")]
-    questions: Annotated[int, described("questions that were asked now")]
-    from_file: Annotated[int, described("questions whose answers were in the file")]
+    records: Annotated[str, described("file with one line per question")]
+    questions: Annotated[int, described("questions asked this time")]
+    from_file: Annotated[int, described("questions already answered in the file")]
     judged: list[JudgedItem]
     preferred: list[PreferredItem]
     perceived: list[PerceivedItem]
@@ -138,7 +138,7 @@ def model_answers(
         return tasks[-1]
 
     if judge:
-        own = begin(judge, "what plans took from the recorded future")
+        own = begin(judge, "what later recorded calls lost through each plan")
         inquiry.judge(own, _cuts(sources, budgets), {name: parsed(name, app.folder) for name in names}, pair)
         _note_left_out(app, own)
     if perception:
@@ -175,7 +175,7 @@ def lines(output: Output, answer: ModelAnswers) -> Iterator[str]:
         yield from output.table_lines(_perceived_table(answer.perceived))
     if not (answer.judged or answer.perceived):
         yield ""
-        yield "no cut to ask about: no prompt passes the budget, or no plan frees 30 % there"
+        yield "nothing to ask about: no prompt exceeds the budget, or no plan frees 30 % there"
 
 
 def asker(app: App, model: str) -> Ask:
@@ -213,8 +213,8 @@ def _cuts(sources: Sequence[Source], budgets: Sequence[int]) -> Iterator[Cut]:
 def _note_left_out(app: App, task: Inquiry) -> None:
     if task.wanting:
         app.output.note(
-            f"more could be asked: the next cut takes {counted(task.wanting, 'question')}, and {task.left} are left "
-            "(hint: a larger --judge-most goes on)"
+            f"not everything was asked: the next cut needs {counted(task.wanting, 'question')}, and {task.left} are "
+            "left (hint: continue with a larger --judge-most)"
         )
 
 

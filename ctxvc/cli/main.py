@@ -110,11 +110,15 @@ def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
             return Failure("failed", error.format_message())
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            return Failure("failed", f"{where}{error.strerror or error}", "check the path, permissions and the disk")
+            return Failure(
+                "failed", f"{where}{error.strerror or error}", "check the path, the permissions and the disk"
+            )
         case ImportError():
-            return Failure("failed", f"the installation is broken: {error}", "install ctxvc anew")
+            return Failure("failed", f"the installation is broken: {error}", "reinstall ctxvc")
         case _ if any(kind.__name__ == "GitError" for kind in type(error).__mro__):  # libgit2 is not loaded here
-            return Failure("failed", f"the store cannot be read: {error}", "check its permissions; `ctxvc doctor`")
+            return Failure(
+                "failed", f"the store cannot be read: {error}", "check its permissions, or run `ctxvc doctor`"
+            )
         case _:
             return Failure("bug", _bug(error, arguments), "please report it with these lines")
 
@@ -192,11 +196,11 @@ def cli(ctx: click.Context) -> None:
 def run() -> None:
     """The console script."""
     if sys.platform == "win32":
-        sys.exit("ctxvc: Windows itself is not supported: run ctxvc inside WSL (`wsl --install` sets it up)")
+        sys.exit("ctxvc: Windows is not supported directly: run ctxvc inside WSL (`wsl --install` sets it up)")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as this process lives
     if sys.stdout is None:
-        sys.exit("ctxvc: stdout is closed: there is nowhere to answer to")
+        sys.exit("ctxvc: stdout is closed: there is nowhere to write the answer")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a locale without our characters is no error

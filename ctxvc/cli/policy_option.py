@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--planner`, and `--script` as in `run`, for requests outside the conversation."""
     model = click.option("--planner", "--model", "model", metavar="MODEL", default="",
-                         help="Ask this model for a plan or a summary; it is recorded (no model).")  # fmt: skip
+                         help="Ask this model for plans and summaries; replies are recorded (no model).")  # fmt: skip
     script = click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
-                          help="Play the model's answers from a JSON file (-: stdin); no model is asked.")  # fmt: skip
+                          help="Replay the answers in a JSON file, or - for stdin; no model is asked.")  # fmt: skip
     return model(script(command))
 
 
@@ -49,9 +49,9 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
     from ctxvc.policies.run import actor_name
 
     if asking(policy, lambda _view, _words: Answer("")) == policy:
-        raise BadInput(f"{spec(policy)[:80]} asks no model", hint="planned, layered and summary can use one")
+        raise BadInput(f"{spec(policy)[:80]} does not use a model", hint="planned, layered and summary can use one")
     if script is not None:
-        app.output.note("scripted: these answers were written or recorded before; no model is asked")
+        app.output.note("scripted: these answers come from a file; no model is asked")
     return asking(policy, _ask(app, session, actor_name(policy), model, script))
 
 
@@ -111,7 +111,7 @@ def _scripted(app: App, script: Path) -> Scripted:
     except OSError as error:
         raise BadInput(
             f"cannot read {script}: {error.strerror or error}",
-            hint='name a file that you may read: a JSON list of {"content": …}',
+            hint='name a readable file: a JSON list of {"content": …}',
         ) from error
 
 
@@ -161,23 +161,23 @@ def _loaded(path: Path, name: str) -> type[Policy]:
     module_name = f"ctxvc_policy_{path.stem}"
     module_spec = importlib.util.spec_from_file_location(module_name, path)
     if module_spec is None or module_spec.loader is None or not path.is_file():
-        raise BadInput(f"{path}: there is no such Python file", hint="as in path/to/file.py:Class")
+        raise BadInput(f"{path}: no such Python file", hint="as in path/to/file.py:Class")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[module_name] = module  # where classes are looked up, by msgspec too
     try:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise BadInput(
-            f"{path}: it cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python by itself first"
+            f"{path}: cannot be loaded: {type(error).__name__}: {error}", hint="run it with Python directly first"
         ) from error
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Policy)):
         own = [key for key, value in vars(module).items() if _is_own(value, module_name, Policy)]
         raise BadInput(f"{path} has no policy {name!r}", hint=f"it has: {', '.join(own) or 'none'}")
     if not isinstance(kind.name, str) or not _NAME.fullmatch(kind.name):
-        raise BadInput(f"{path}: {name} has no name", hint='give the class one, as in: name = "my_policy"')
+        raise BadInput(f"{path}: {name} has no name", hint='give the class a name, as in: name = "my_policy"')
     if kind.name in {policy.name for policy in POLICIES}:
-        raise BadInput(f"{path}: {kind.name} is the name of a policy that is there already", hint="give it another")
+        raise BadInput(f"{path}: {kind.name} is already the name of a policy", hint="choose another name")
     return kind
 
 

@@ -71,7 +71,7 @@ def _piece_text(piece: Piece) -> str:
 
 
 def unified(before: Sequence[Section], after: Sequence[Section]) -> Iterator[str]:
-    """The lines of a unified diff of two prompts, without the names of files; none where they are the same.
+    """The lines of a unified diff of two prompts, without the names of files; none if they are the same.
 
     A section is compared with the one of its key, at its two ends: so it takes linear time, however long the texts are.
     """

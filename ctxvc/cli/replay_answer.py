@@ -24,16 +24,16 @@ class UsesItem(Item, frozen=True, kw_only=True):
 
     uses: int
     visible: Annotated[int, described("in a block of the prompt")]
-    routed: Annotated[int, described("by a stub, a call or a note in the prompt")]
+    routed: Annotated[int, described("through a stub, a call or a note in the prompt")]
     searchable: Annotated[int, described("by one search of the archive")]
-    recoverable: Annotated[int, described("by an address that the prompt does not have")]
+    recoverable: Annotated[int, described("by an address that is not in the prompt")]
     lost: int
-    low: Annotated[float, described("lower bound of the share that is visible, 95 %")]
-    high: Annotated[float, described("upper bound of it")]
-    oracle: Annotated[int, described("visible under the rule that knows the future")]
-    belady: Annotated[int, described("visible under that rule, if only results may leave")]
+    low: Annotated[float, described("lower 95 % bound of the visible share")]
+    high: Annotated[float, described("upper 95 % bound")]
+    oracle: Annotated[int, described("visible under the oracle, which knows the future")]
+    belady: Annotated[int, described("visible under the oracle if only results may leave")]
     of_oracle: Annotated[float | None, described("`visible` as a share of `oracle`")]
-    macro: Annotated[dict[str, float], described("averages of which each conversation counts once")]
+    macro: Annotated[dict[str, float], described("averages in which each conversation counts once")]
 
 
 class ReplayItem(Item, frozen=True, kw_only=True):
@@ -42,41 +42,41 @@ class ReplayItem(Item, frozen=True, kw_only=True):
     part: Annotated[str, described("`all`, `aside` or `rest`")]
     policy: str
     budget: TokenCount
-    stand_in: Annotated[str, described("the stand-ins that acted for the agent and for a model; empty for none")]
-    model: Annotated[str, described("the model that the policy asked; empty for none")]
+    stand_in: Annotated[str, described("the stand-ins for the agent and for a model; empty if none")]
+    model: Annotated[str, described("the model that the policy asked; empty if none")]
     conversations: int
     calls: int
     failed: Annotated[int, described("calls for which no prompt could be made")]
     over: Annotated[int, described("calls with a prompt over the budget")]
-    invalid: Annotated[int, described("calls with a prompt that a provider would refuse")]
+    invalid: Annotated[int, described("calls with a prompt that a provider would reject")]
     peak: Annotated[int, described("tokens of the largest prompt")]
     mean: Annotated[int, described("tokens of a prompt")]
-    prune_rate: Annotated[float, described("share of the input that is spared")]
-    cost: Annotated[float, described("of all calls with a prefix cache; 1 is that of keeping everything")]
-    cost_with_recoveries: Annotated[float, described("and of a recovery for each use that is not visible")]
+    prune_rate: Annotated[float, described("share of the input saved")]
+    cost: Annotated[float, described("of all calls with a prefix cache; 1 is the cost of keeping everything")]
+    cost_with_recoveries: Annotated[float, described("the same plus a recovery for each use that is not visible")]
     planner: Annotated[float, described("calls of a planner, in `cost`")]
     summariser: Annotated[float, described("calls of a summariser, in `cost`")]
     recovery: Annotated[float, described("calls that recover, in `cost`")]
-    recoveries: Annotated[int, described("recoveries that `cost_with_recoveries` pays for")]
-    breaks: Annotated[float, described("breaks of the cached prefix in 100 calls")]
+    recoveries: Annotated[int, described("recoveries included in `cost_with_recoveries`")]
+    breaks: Annotated[float, described("breaks of the cached prefix per 100 calls")]
     all: UsesItem
     nt: Annotated[UsesItem, described("non-trivial: in no block of the last 5 steps")]
-    ar: Annotated[UsesItem, described("at risk: those of these that only tool results had")]
+    ar: Annotated[UsesItem, described("at risk: non-trivial uses found only in tool results")]
 
 
 class Recommended(Item, frozen=True, kw_only=True):
-    """The policy and budget to take; without a policy there was nothing to judge by."""
+    """The recommended policy and budget; no policy if there was nothing to compare."""
 
-    sessions: Annotated[int, described("sessions that were replayed, the newest")]
-    recorded: Annotated[int, described("sessions that there are")]
-    uses: Annotated[int, described("non-trivial uses that it rests on")] = 0
+    sessions: Annotated[int, described("number of newest sessions replayed")]
+    recorded: Annotated[int, described("number of sessions available")]
+    uses: Annotated[int, described("number of non-trivial uses behind the figures")] = 0
     policy: str = ""
     budget: TokenCount = 0
     enough: Annotated[bool, described("whether at least 95 % of all uses are visible under it")] = False
     visible: Annotated[float, described("share of all uses that are visible under it")] = 0.0
-    routed: Annotated[float, described("share of them that a stub, a call or a note in the prompt leads to")] = 0.0
-    cost: Annotated[float, described("its cost with recoveries; 1 is that of keeping everything")] = 0.0
-    prune_rate: Annotated[float, described("share of the input that it spares")] = 0.0
+    routed: Annotated[float, described("share of them reachable through a stub, a call or a note in the prompt")] = 0.0
+    cost: Annotated[float, described("its cost with recoveries; 1 is the cost of keeping everything")] = 0.0
+    prune_rate: Annotated[float, described("share of the input that it saves")] = 0.0
     fullest: Fullest | None = None
 
 
@@ -100,9 +100,9 @@ class DifferenceItem(Item, frozen=True, kw_only=True):
     block: Annotated[int, described("its place in the conversation, from 0")]
     label: Annotated[str, described("kind, tool and argument")]
     only_a: Annotated[int, described("non-trivial uses that only A kept visible")]
-    only_b: Annotated[int, described("those that only B did")]
-    anchors: Annotated[list[str], described("some of what was used")]
-    calls: Annotated[list[int], described("some of the calls that used it, from 0")]
+    only_b: Annotated[int, described("non-trivial uses that only B kept visible")]
+    anchors: Annotated[list[str], described("examples of the strings used")]
+    calls: Annotated[list[int], described("examples of the calls that used it, from 0")]
 
 
 class Comparison(Item, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Fullest(Item, frozen=True, kw_only=True):
 
 
 class FailedSource(Item, frozen=True, kw_only=True):
-    """What could not be replayed."""
+    """A file or session that could not be replayed."""
 
     source: Annotated[str, described("the file's name, or the session's")]
     error: str
@@ -134,8 +134,8 @@ class FailedSource(Item, frozen=True, kw_only=True):
 class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
     """`replay`"""
 
-    version: Annotated[str, described("of ctxvc, and a checksum of the code that replays")]
-    anchors: Annotated[str, described("version of the list of anchors that don't count")]
+    version: Annotated[str, described("version of ctxvc and checksum of the replay code")]
+    anchors: Annotated[str, described("version of the list of excluded anchors")]
     conversations: int
     calls: int
     items: list[ReplayItem]

@@ -29,8 +29,8 @@ def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: P
 
     if app.output.json:
         raise BadInput(
-            "experiments print tables, and no JSON",
-            hint="in Python, `ctxvc.replay.experiments.EXPERIMENTS[NAME].run` gives every count behind them",
+            "experiments print tables, not JSON",
+            hint="in Python, `ctxvc.replay.experiments.EXPERIMENTS[NAME].run` gives every underlying count",
         )
     if not arguments:
         app.output.lines(f"{name}\t{own.source}" for name, own in EXPERIMENTS.items())
@@ -44,11 +44,11 @@ def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: P
     options: dict[str, Any] = {"model": model, "out": out}
     if wrong := [f"--{option}" for option, value in options.items() if value and option not in own.options]:
         takers = [row.name for row in EXPERIMENTS.values() if wrong[0][2:] in row.options]
-        raise BadInput(f"{name} takes no {wrong[0]}", hint=f"{', '.join(takers)} does")
+        raise BadInput(f"{name} does not take {wrong[0]}", hint=f"{', '.join(takers)} does")
     paths = [app.path(Path(file)) for file in files]
     for path in paths:
         if not path.exists():
-            raise NotFound(f"there is no file or folder {path}", hint="name recordings, or folders of them")
+            raise NotFound(f"no such file or folder: {path}", hint="name recordings or folders of them")
     if not paths and name != "proposition":
         raise BadInput(f"{name} needs recordings", hint=f"as in `ctxvc replay experiment {name} FOLDER`")
     arguments_taken: dict[str, Any] = {}

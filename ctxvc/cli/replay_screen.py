@@ -19,10 +19,10 @@ _WIDE = 98
 
 #: What the columns are, for a person.
 _LEGEND = """\
-seen: of all that a reply used again, the percentage that stood in its prompt (and its 95 % interval)
-NT: from blocks older than 5 steps; AR: those of them that only tools' results had; routed: NT that a stub leads to
-of oracle: NT and AR seen, beside a rule that knows the future; cost: 1 is keeping everything, recoveries included
-breaks: of the cached prefix, in 100 calls; unsent: calls without a prompt that fits"""
+seen: percentage of everything a reply used again that was in its prompt (with its 95 % interval)
+NT: from blocks older than 5 steps; AR: NT found only in tool results; routed: NT reachable through a stub
+of oracle: NT and AR seen, relative to a rule that knows the future; cost: 1 is keeping everything, with recoveries
+breaks: of the cached prefix, per 100 calls; unsent: calls without a prompt that fits"""
 
 
 def show(output: Output, answer: Replay) -> None:
@@ -36,14 +36,14 @@ def show(output: Output, answer: Replay) -> None:
     for item in answer.items:
         if item.model and item.part == "all":
             output.note(
-                f"{safe(item.policy)} at {_tokens(item.budget)} asked {safe(item.model)}: of its cost "
+                f"{safe(item.policy)} at {_tokens(item.budget)} asked {safe(item.model)}: of its cost, "
                 f"{item.planner:.3f} is planning and {item.summariser:.3f} writing summaries"
             )
     for failure in answer.failures[:_MOST_ERRORS]:
         hint = f" (hint: {safe(failure.hint)})" if failure.hint else ""
         output.note(f"failed: {safe(failure.source)}: {safe(failure.error)}{hint}")
     if len(answer.failures) > _MOST_ERRORS:
-        output.note(f"{len(answer.failures) - _MOST_ERRORS} failures more (--json lists all)")
+        output.note(f"{len(answer.failures) - _MOST_ERRORS} more failures (--json lists all)")
 
 
 _TITLES = {"all": "", "aside": "set aside", "rest": "the rest"}
@@ -74,28 +74,28 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
     yield from output.table_lines(_table(output, items[:_MOST_LINES]))
     yield ""
     if not best.policy:
-        yield "no reply used again what stood in the prompt before: there is nothing to judge by"
+        yield "no reply reused anything from its prompt: there is nothing to compare"
         return
-    yield output.style(f"take {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
+    yield output.style(f"recommended: {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
     yield (
-        f"{_percent(best.visible)} of what your agent used again, recent steps included, was still in the prompt, "
-        f"{_percent(best.routed)} was a stub away; the price is {best.cost:.2f} of keeping everything, with all that "
-        "has to be got back"
+        f"{_percent(best.visible)} of what your agent reused, including recent steps, was still in the prompt, "
+        f"{_percent(best.routed)} was one stub away; the cost is {best.cost:.2f} times that of keeping everything, "
+        "including recoveries"
     )
     if not best.enough:
         yield f"none of these keeps {_percent(ENOUGH)} in the prompt: try larger budgets, or other policies"
     elif best.prune_rate < _HARDLY:
         yield f"hardly anything had to leave: your sessions nearly fit into {_tokens(best.budget)}"
     elif best.cost >= 1:
-        yield f"it is no cheaper than keeping everything: what it gives you is a prompt below {_tokens(best.budget)}"
+        yield f"it is not cheaper than keeping everything: its benefit is a prompt below {_tokens(best.budget)}"
     else:
-        yield f"it is the cheapest of those that keep {_percent(ENOUGH)} and more there"
+        yield f"it is the cheapest setup that keeps {_percent(ENOUGH)} or more in the prompt"
     if best.uses < _FEW:
-        yield f"it rests on {counted(best.uses, 'use')} of what was older than 5 steps: that is little"
+        yield f"it is based on only {counted(best.uses, 'use')} of content older than 5 steps"
     if (full := best.fullest) and (full.policy, full.budget) != (best.policy, best.budget):
         yield (
-            f"most stays there under {safe(full.policy)} at {_tokens(full.budget)}: {_percent(full.visible)}, "
-            f"for {full.cost:.2f}"
+            f"most stays in the prompt under {safe(full.policy)} at {_tokens(full.budget)}: "
+            f"{_percent(full.visible)}, for {full.cost:.2f}"
         )
 
 
@@ -165,7 +165,7 @@ def _comparison_lines(output: Output, comparison: Comparison) -> Iterator[str]:
                     Column("conversation", least=12),
                     Column("block", right=True),
                     Column("what", least=16),
-                    Column("such as", least=16),
+                    Column("examples", least=16),
                 ],
                 rows=[
                     [

@@ -36,7 +36,7 @@ class Screen:
         self._line = False  # whether a line of a reply has begun
         self._shows_replies = replies and not output.json
         if scripted:
-            output.note("scripted: these replies were written or recorded before; no model is asked")
+            output.note("scripted: these replies come from a file; no model is asked")
 
     def said(self, text: str) -> None:
         if self._shows_replies:
@@ -54,7 +54,7 @@ class Screen:
         lines = outcome.output.count(b"\n")
         self._note(f"  {name}: {'failed, ' if outcome.error else ''}{lines:,} lines, {len(outcome.output):,} bytes")
         if outcome.alarm:
-            self._note(f"  look at it: {outcome.alarm}")
+            self._note(f"  warning: {outcome.alarm}")
 
     def stepped(self, adapter: Adapter) -> None:
         session = adapter.session

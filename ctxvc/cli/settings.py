@@ -158,7 +158,7 @@ class _Table:
         for key, value in tree.items():
             if key not in kinds:
                 problem = f"there is no setting {key[:40]!r}{meant(key, kinds)}"
-                raise self._error(problem, *table, key, hint=f"there are: {', '.join(kinds)}")
+                raise self._error(problem, *table, key, hint=f"available: {', '.join(kinds)}")
             try:
                 result[key] = kinds[key](value)
             except ValueError as error:

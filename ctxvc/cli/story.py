@@ -107,7 +107,7 @@ def formatted(template: str, moment: Moment) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise BadInput(
-                f"--format has no field {match[0]}{meant(match[1], FIELDS)}", hint=f"there are: {', '.join(FIELDS)}"
+                f"--format has no field {match[0]}{meant(match[1], FIELDS)}", hint=f"available: {', '.join(FIELDS)}"
             )
         return display.one_line(values[match[1]], _LONGEST)
 
@@ -125,7 +125,7 @@ def seconds_of(text: str, now: float, *, end: bool = False) -> float:
         moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError as error:
         raise BadInput(
-            f"{text[:40]!r} is no time", hint="as in 2026-02-10, 2026-02-10T14:30, 3d, `2 hours ago`"
+            f"{text[:40]!r} is not a time", hint="write it as in 2026-02-10, 2026-02-10T14:30, 3d, `2 hours ago`"
         ) from error
     if end and len(text.strip()) <= len("2026-02-10"):
         moment += timedelta(days=1, seconds=-1)

@@ -13,7 +13,7 @@ from ctxvc.errors import Refused
 from ctxvc.session.session import Session
 
 interrupt_option = click.option(
-    "--interrupt", is_flag=True, help="End a step that is open: its missing results count as interrupted."
+    "--interrupt", is_flag=True, help="End an open step: its missing results count as interrupted."
 )
 
 
@@ -26,7 +26,7 @@ def end_step(session: Session, *, interrupt: bool) -> None:
     if waiting and not interrupt:
         raise Refused(
             f"the step is open: {counted(len(waiting), 'call')} in {session.scope} without a result",
-            hint="wait for the end of the step, or end it as it is with --interrupt",
+            hint="wait for the step to end, or end it now with --interrupt",
         )
     if waiting:
         session.stored.finish()
@@ -44,5 +44,5 @@ class Moved(Answer, frozen=True, kw_only=True, tag="ctxvc.moved/1"):
     """`scope`, `goto`"""
 
     session: SessionName
-    scope: Annotated[str, described("the scope that one is in now")]
-    origin: Annotated[str, described("the scope that was left")]
+    scope: Annotated[str, described("the new current scope")]
+    origin: Annotated[str, described("the former scope")]

@@ -33,7 +33,7 @@ class TokenAmount(_Integer):
         tokens = round(float(match[1]) * _UNITS[match[2].lower()]) if match else -1
         if not self.least <= tokens <= self.limit:
             bounds = f"from {written(self.least)} to {written(self.limit)}"
-            wrong = f"{str(value).strip()[:20]!r} is no number of tokens {bounds}"
+            wrong = f"{str(value).strip()[:20]!r} is not a number of tokens {bounds}"
             self.fail(f"{wrong}: write it as 32000 or 32k", param, ctx)
         return tokens
 

@@ -41,7 +41,10 @@ _COLUMNS = (
 def acting_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that every changing verb has."""
     function = click.option(
-        "--actor", type=click.Choice(["user", "agent"]), default="user", help="Who decides: an agent may less (user)."
+        "--actor",
+        type=click.Choice(["user", "agent"]),
+        default="user",
+        help="Act as `user` (default) or `agent`, which may do less.",
     )(function)
     return json_option(function)
 
@@ -50,7 +53,7 @@ def blocks_argument(function: Callable[..., None]) -> Callable[..., None]:
     return click.argument("blocks", metavar="BLOCKS...", nargs=-1, required=True)(function)
 
 
-allow_user = click.option("--allow-user", is_flag=True, help="Also what a human wrote; never for an agent.")
+allow_user = click.option("--allow-user", is_flag=True, help="Include human text; not available to an agent.")
 
 
 def act(
@@ -87,9 +90,9 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
     for reason, names in islice(targets.items(), _MOST_REASONS):
         blocks = selection.ranges(names) if all(map(_ID.fullmatch, names)) else names
         more = f" and {len(blocks) - _MOST_NAMED:,} more" if len(blocks) > _MOST_NAMED else ""
-        yield f"left out {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
+        yield f"skipped {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
     if len(targets) > _MOST_REASONS:
-        yield f"left out more, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
+        yield f"skipped others, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
 
 
 def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()) -> Acted:
@@ -148,18 +151,18 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):
-    """A block that stands otherwise now."""
+    """A block that has changed."""
 
     id: BlockId
     handle: Annotated[str, described("`B17@3fa9c1`")]
     state: str
     level: int
-    group: Annotated[str, described("the group that it is in; empty for none")]
-    path: Annotated[str, described("of its body in the scope's tree")]
+    group: Annotated[str, described("its group; empty if none")]
+    path: Annotated[str, described("path of its body in the scope's tree")]
     bytes: int
     tokens: TokenCount
     sha256: str
-    stub: Annotated[str, described("what stands in its place; empty where a group's stub does, or nothing")]
+    stub: Annotated[str, described("its stub; empty if a group's stub, or nothing, replaces it")]
 
 
 class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):

@@ -16,27 +16,26 @@ class WindowAnswer(Answer, frozen=True, kw_only=True):
     window_by: Annotated[
         str,
         described(
-            "what tells the window: `host` (the recording itself), `name` (the model's), `command` (`/model`), "
-            "`count`, `compaction`, `settings`, `models` (the host's table), `budget`, `set`, `table` (ours), `assumed`"
+            "source of the window: `host` (the recording itself), `name` (the model's), `command` (`/model`), "
+            "`count`, `compaction`, `settings`, `models` (the host's table), `budget`, `set`, `table` (ours), "
+            "`assumed`"
         ),
     ]
-    compacts: Annotated[
-        int, described("tokens at which the recorded host compacts by itself; 0 where nothing tells it")
-    ]
+    compacts: Annotated[int, described("tokens at which the recorded host compacts automatically; 0 if unknown")]
     used: Annotated[int, described("tokens in the window: the provider's newest count, or our figure")]
-    percent: Annotated[int, described("of the window, floored; above 100 where more was counted than it should hold")]
+    percent: Annotated[int, described("of the window, rounded down; above 100 if more was counted than it should hold")]
     by_provider: Annotated[
         bool,
         described(
-            "whether `used` is the provider's count; false where the prompt is another since, or none is recorded"
+            "whether `used` is the provider's count; false if the prompt has changed since or no count is recorded"
         ),
     ]
     reported: Annotated[int | None, described("the provider's newest count: prompt and reply of that call")]
     reported_step: Annotated[int | None, described("the step of that call")]
-    reported_at: Annotated[str, described("the time of that call, ISO 8601; empty where there is none")]
-    recorded: Annotated[dict[str, int], described("of `used`, what stands in the store, by its kind")]
-    unrecorded: Annotated[int, described("of `used`, what does not: system prompt, tools and thinking not recorded")]
-    since: Annotated[dict[str, int], described("what came after the provider's count, as we count; not in `used`")]
+    reported_at: Annotated[str, described("the time of that call, ISO 8601; empty if there is none")]
+    recorded: Annotated[dict[str, int], described("recorded part of `used`, by kind")]
+    unrecorded: Annotated[int, described("unrecorded part of `used`: system prompt, tools and thinking")]
+    since: Annotated[dict[str, int], described("added after the provider's count, by our count; not in `used`")]
 
 
 def window_answer(window: Occupancy) -> dict[str, Any]:

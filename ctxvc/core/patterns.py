@@ -45,12 +45,12 @@ class Deadline:
         self._end = clock() + seconds
 
     def seconds(self) -> float:
-        """The seconds that remain, more than 0. Raises: Slow where none do."""
+        """The seconds that remain, more than 0. Raises: Slow if none do."""
         remaining = self._end - self._clock()
         if remaining <= 0:
             raise Slow(
-                f"the search was ended after {self._seconds:g} s",
-                hint="make the pattern simpler, or search less",
+                f"the search was stopped after {self._seconds:g} s",
+                hint="simplify the pattern, or search less",
             )
         return remaining
 
@@ -85,7 +85,7 @@ class Pattern:
 
     @property
     def literal(self) -> str:
-        """The text that every match is, to the letter; empty where that cannot be said."""
+        """The text that every match is, to the letter; empty if that cannot be said."""
         return self.source if self._regex is None else ""
 
     def until(self, seconds: float, clock: Callable[[], float]) -> Pattern:
@@ -93,14 +93,14 @@ class Pattern:
         return replace(self, deadline=Deadline(seconds, clock) if seconds else None)
 
     def patience(self) -> float:
-        """The seconds that the next look may take. Raises: Slow where none are left."""
+        """The seconds that the next look may take. Raises: Slow if none are left."""
         return min(PATIENCE, self.deadline.seconds()) if self.deadline else PATIENCE
 
     def lines(self, text: str, begin: int = 0, end: int | None = None) -> Iterator[Match]:
         """The lines of `text` that match, those between the two offsets; `begin` is where a line begins.
 
         A match in a line of more than 4,000 characters is found if it has at most 500; `$` holds there also at the end
-        of a window. Raises: SlowLine where the pattern takes too long for one line, Slow where it does in all.
+        of a window. Raises: SlowLine if the pattern takes too long for one line, Slow where it does in all.
         """
         end = len(text) if end is None else end
         line, at = text.count("\n", 0, begin) + 1, begin
@@ -137,7 +137,7 @@ class Pattern:
                 self.patience()
                 raise SlowLine(
                     f"the pattern {self.source[:80]!r} takes too long",
-                    hint="make it simpler: no repeats within repeats, or search for a fixed text",
+                    hint="simplify it (no nested repeats), or search for a fixed string",
                 ) from None
             if match:
                 first, last = match.span()
@@ -151,11 +151,13 @@ def compiled(source: str, *, fixed: bool = False, ignore_case: bool = False) -> 
     Each look at a line is bounded; all of them together are with `until`.
     """
     if not source:
-        raise BadInput("the pattern is empty: every line would match", hint="say what to look for")
+        raise BadInput("the pattern is empty: every line would match", hint="give something to search for")
     if len(source) > LONGEST:
-        raise BadInput(f"the pattern has {len(source):,} characters; {LONGEST} are allowed", hint="look for a part")
+        raise BadInput(
+            f"the pattern has {len(source):,} characters; at most {LONGEST} are allowed", hint="search for a part of it"
+        )
     if "\n" in source:
-        raise BadInput("the pattern has a line break, and lines are searched one by one", hint="look for one line")
+        raise BadInput("the pattern has a line break, but lines are searched one by one", hint="search for one line")
     if fixed and not ignore_case:
         return Pattern(source, fixed, ignore_case, None)
     if not fixed and not ignore_case and re.fullmatch(r"[\w /:=,;<>@#%&'\"`~!-]+", source):
@@ -171,7 +173,7 @@ def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
         pattern: _Regex = regex.compile(regex.escape(source) if fixed else source, flags, cache_pattern=False)
     except (regex.error, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(
-            f"{source[:80]!r} is no regular expression: {str(error)[:100]}", hint=Phrase("fixed-text")
+            f"{source[:80]!r} is not a regular expression: {str(error)[:100]}", hint=Phrase("fixed-text")
         ) from None
     return pattern
 

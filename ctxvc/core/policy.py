@@ -107,7 +107,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ways(self) -> str:
-        """`archive, note with fold or scope`: the tools of `freeing` in a sentence; empty where there is none."""
+        """`archive, note with fold or scope`: the tools of `freeing` in a sentence; empty if there is none."""
         *others, last = self.freeing or ("",)
         return f"{', '.join(others)}{' or ' if others else ''}{last}"
 
@@ -115,14 +115,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     def room(self) -> str:
         """The hint for an agent that has no room for more."""
         if not self.freeing:
-            return "no tool of yours makes any: answer with what you know"
+            return "no tool of yours makes room: answer with what you know"
         return f"make room first, with {self.ways}"
 
     def nudge(self, crossed: int, unnoted: int) -> str:
         """The dashboard's reminder for the agent, as far as it has tools to act; empty if there is nothing to say.
 
         `crossed` is the threshold that usage crossed, in percent; `unnoted` how many steps in a scope of its own no
-        note tells of, where those are many. Either is 0 where there is nothing to say.
+        note tells of, where those are many. Either is 0 if there is nothing to say.
         """
         reminders = []
         if crossed and self.nudges and self.freeing:
@@ -165,7 +165,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self.terms()
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
-        """Whether its rehearsed plan is made true now, or waits, and why."""
+        """Whether its rehearsed plan is applied now, or waits, and why."""
         return timing.moment(view, rehearsal, self.timing)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:

@@ -57,7 +57,7 @@ def is_credential(name: str) -> bool:
 
 
 def carried(name: str, environment: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """The credential among `names` whose value stands in the variable `name`; empty where none does.
+    """The credential among `names` whose value stands in the variable `name`; empty if none does.
 
     What a command needs to work, such as `PATH`, must be the key itself, of a name that says that it is one.
     """

@@ -31,13 +31,13 @@ def importer(format: str) -> Importer:
 
 
 def detect(recording: Recording) -> str:
-    """The format of a file. Raises: BadInput where it is none that we know."""
+    """The format of a file. Raises: BadInput if it is none that we know."""
     head = recording.head()
     for name in FORMATS:
         if importer(name).sniff(head):
             return name
     raise BadInput(
-        f"{recording.path}: no transcript of a known format" if head else f"{recording.path}: the file is empty",
+        f"{recording.path}: not a transcript in a known format" if head else f"{recording.path}: the file is empty",
         hint=Phrase("name-format", formats=", ".join(FORMATS)),
     )
 

@@ -80,7 +80,7 @@ def _is_block(block: Any) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """Raises: BadInput where the file holds no message."""
+    """Raises: BadInput if the file holds no message."""
     log = Log(FORMAT, recording.stem, _fingerprint, _message)
     return log.events(records(recording), _turns)
 

@@ -89,7 +89,7 @@ def _header(recording: Recording, line: Line | None) -> dict[str, Any]:
     except ValueError:
         header = None
     if not isinstance(header, dict) or header.get("format") != _VERSION:
-        raise BadInput(f"{recording.path}: the first line is no header of {_VERSION}")
+        raise BadInput(f"{recording.path}: the first line is not a header of {_VERSION}")
     return header
 
 

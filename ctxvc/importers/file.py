@@ -137,7 +137,7 @@ class Recording:
             return operation()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise BadInput(
-                f"{self.path}: the gzip data is cut or damaged: {error}", hint="fetch the file again"
+                f"{self.path}: the gzip data is truncated or damaged: {error}", hint="get the file again"
             ) from error
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
@@ -158,4 +158,4 @@ def _legible(data: bytes) -> tuple[bytes, int]:
 
 
 _ESCAPED = re.compile("[\udc80-\udcff]")
-_TOO_LONG = "no known recorder writes one; cut the file, or import the part before it"
+_TOO_LONG = "no known recorder writes such a line; import only the part before it"

@@ -97,7 +97,7 @@ def _is_ours(message: dict[str, Any]) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """The events of the file's only conversation, or of its first. Raises: BadInput where the file holds no message."""
+    """The events of the file's only conversation, or of its first. Raises: BadInput if the file holds no message."""
     streams = conversations(recording)
     _, first = next(streams)
     yield from first
@@ -106,7 +106,7 @@ def events(recording: Recording) -> Iterator[Event]:
 
 
 def conversations(recording: Recording) -> Conversations:
-    """Every conversation of the file with an ending for its name and id, empty where it is the only one.
+    """Every conversation of the file with an ending for its name and id, empty if it is the only one.
 
     Raises: BadInput, also while the events are taken.
     """
@@ -185,7 +185,7 @@ class _Reader:
                     usage=_usage(response.get("usage")),
                     time=_time(response.get("created")),
                     missing=("what was sent",),
-                    left_out=f"{len(alternatives)} more choices of the response" if alternatives else "",
+                    left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
                 )
         if not is_exchange:
             # One message a line: only the first can still be the system prompt.
@@ -427,7 +427,7 @@ def _part(item: Any, role: Role, origin: Origin) -> Part:
 
 
 def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """The Messages API's block for an item of a content list, None where it has none, and the keys it has besides."""
+    """The Messages API's block for an item of a content list, None if it has none, and the keys it has besides."""
     match item:
         case {"type": "text", "text": str(value)}:
             return {"type": "text", "text": value}, _less(item, "type", "text")

@@ -141,12 +141,12 @@ class _Session:
         if kind == "session":
             return
         if not kind:
-            yield Warned(text="the line is no entry of a session", line=line.number)
+            yield Warned(text="the line is not a session entry", line=line.number)
             return
         position, is_known = self._parent(entry)
         if not is_known:
             yield Warned(
-                text="the entry's parent is not in the file; it is put after the line before", line=line.number
+                text="the entry's parent is not in the file; it is placed after the previous line", line=line.number
             )
         key = _text(entry, "id")
         while key in self._position:
@@ -162,7 +162,7 @@ class _Session:
         elif kind == "session_info":
             yield from _told_later(title=_text(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
-            yield from self._unknown(f"entries of an unknown type are left out: {display.one_line(kind, 40)!r}", line)
+            yield from self._unknown(f"entries of an unknown type are skipped: {display.one_line(kind, 40)!r}", line)
         else:
             yield from self._spoken(entry, kind, key, line)
 
@@ -206,7 +206,7 @@ class _Session:
             return
         role = _text(raw, "role") if kind == "message" else kind
         if role not in _ROLES:
-            yield from self._unknown(f"messages of an unknown role are left out: {display.one_line(role, 40)!r}", line)
+            yield from self._unknown(f"messages with an unknown role are skipped: {display.one_line(role, 40)!r}", line)
             return
         position = self._position[key]
         message = _message(raw, role, key, time)
@@ -253,7 +253,7 @@ class _Session:
 
 
 def _own_windows(path: Path) -> dict[str, int]:
-    """model → window, as the file defines them that a person writes for pi; empty where the session lies elsewhere."""
+    """model → window, as the file defines them that a person writes for pi; empty if the session lies elsewhere."""
     if len(path.parents) < 3 or path.parents[1].name != "sessions":
         return {}
     try:

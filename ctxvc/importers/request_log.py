@@ -22,7 +22,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a log: a request (`is_request`: its messages are the conversation so far), or further messages.
 
     `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` names in words the
-    content that is not imported; `window` is the model's in tokens, 0 where it is not told.
+    content that is not imported; `window` is the model's in tokens, 0 if it is not told.
     """
 
     messages: list[Any]
@@ -89,9 +89,9 @@ class Log:
                 yield from self._opening(turn, record.line)
                 yield from self._turn(turn, record)
                 if turn.left_out:
-                    yield Warned(text=f"left out: {turn.left_out}", line=record.line)
+                    yield Warned(text=f"skipped: {turn.left_out}", line=record.line)
         if not self._has_messages:
-            raise BadInput(f"{self._stem}: no message of the format {self._format} in it")
+            raise BadInput(f"{self._stem}: no message in the format {self._format}")
 
     def _opening(self, turn: Turn, line: int) -> Iterator[Event]:
         facts = {"model": turn.model, "system": turn.system, "tools": turn.tools}
@@ -110,7 +110,7 @@ class Log:
         self._known.update(news)
         if not self._changed and any(facts[name] and facts[name] != self._known[name] for name in ("system", "tools")):
             self._changed = True
-            yield Warned(text="system prompt or tools change in mid-file; the first are kept", line=line)
+            yield Warned(text="system prompt or tools change within the file; the first ones are kept", line=line)
 
     def _identity(self, turn: Turn) -> str:
         """An id for a recording that has none: many files have one name, but hardly the same beginning too."""
@@ -129,11 +129,11 @@ class Log:
             converted = self._message(message, key, turn)
             if isinstance(converted, str) and not isinstance(message, dict) and not turn.is_request:
                 # No later request repeats it, so the messages that follow do not hang below it.
-                yield Warned(text=f"message {at.depth + 1} was left out: {converted}", line=record.line)
+                yield Warned(text=f"message {at.depth + 1} was skipped: {converted}", line=record.line)
                 continue
             node = at.next[fingerprint] = _Node(at.key if isinstance(converted, str) else key, at.depth + 1)
             if isinstance(converted, str):
-                yield Warned(text=f"message {node.depth} was left out: {converted}", line=record.line)
+                yield Warned(text=f"message {node.depth} was skipped: {converted}", line=record.line)
             else:
                 # Only here, so that going back and forth along a known branch is not a fork.
                 if at.key != self._newest.key:

@@ -158,7 +158,7 @@ def _shows(sought: str, read_bodies: Bodies, *, whole: bool) -> Shows:
 
 
 def _in_request(stored: StoredSession, scope: str, sought: str) -> list[Move]:
-    """When system prompt or tools began and ceased to have the text; nothing where they have it not now."""
+    """When system prompt or tools began and ceased to have the text; nothing if they have it not now."""
     if not _requested(revision.now(stored, scope), sought):
         return []
     moves: list[Move] = []

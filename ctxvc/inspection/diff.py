@@ -20,7 +20,7 @@ CUT = "cut"
 
 
 class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One block that stands otherwise. `row` is the newer one; `was` and `now` are states, empty where it was not, and
+    """One block that stands otherwise. `row` is the newer one; `was` and `now` are states, empty if it was not, and
     `cut` for thinking or a dashboard that a cut took out.
     """
 

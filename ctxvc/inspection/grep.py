@@ -32,7 +32,7 @@ class Search:
     """The lines that match, body by body, and how far it came where the pattern takes too long.
 
     `searched` counts the bodies that are done, `skipped` those that were given up on at a line that took too long; what
-    matches before it counts. `over` is whether the time ended first. `slow` says why not all were searched, None where
+    matches before it counts. `over` is whether the time ended first. `slow` says why not all were searched, None if
     they were.
     """
 
@@ -63,7 +63,7 @@ class Search:
 
 
 def _hits(stored: StoredBody, body: bytes, pattern: Pattern, needle: bytes, context: int) -> Iterator[Hit]:
-    """The lines of a body that match. Raises: Slow where the pattern takes too long."""
+    """The lines of a body that match. Raises: Slow if the pattern takes too long."""
     if needle and needle not in body and b"\\" not in body:
         return  # no string of JSON differs from its bytes without a backslash
     for string, match in _first_matching(stored, body, pattern):

@@ -40,7 +40,7 @@ _Met = tuple[str, str, _What]
 class Touch(msgspec.Struct, frozen=True, kw_only=True):
     """A commit and what it made of a block or group; `commit` is empty for what is not committed yet.
 
-    `before` is None where it was not there, `after` where it is there no more. `cut_before` and `cut_after` say that a
+    `before` is None if it was not there, `after` where it is there no more. `cut_before` and `cut_after` say that a
     cut had taken it out of the prompt. Where all is the same before and after, the commit only names it.
     """
 
@@ -80,7 +80,7 @@ def touches(stored: StoredSession, scope: str, ids: Collection[str], *, by_name:
 
 
 def _cuts(stored: StoredSession, scope: str, rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Commit → the blocks that its cut took out of the prompt; the commit is empty where it is not made yet."""
+    """Commit → the blocks that its cut took out of the prompt; the commit is empty if it is not made yet."""
     newest = stored.ledger(scope).meta.cuts[-1:]
     cut_rows = [row for row in rows if newest and row.number <= newest[0]]
     if not cut_rows:
@@ -147,7 +147,7 @@ class _Walk:
             yield from self._changed(name, commit.message, before, ledger)
 
     def _visited(self, tip: str) -> list[str]:
-        """The commits that changed a file in which one of those that are looked for stands, or that may name one."""
+        """The commits that changed a ledger file with a wanted id, or whose messages may name one."""
         files = [
             b"ledger/%b/%b" % (folder, file) for folder, folder_files in self._folders.items() for file in folder_files
         ]

@@ -34,7 +34,7 @@ class Occupancy(NamedTuple):
     Where `by_provider`, `tokens` is the provider's own count of the newest call, prompt and reply, and `since` is what
     came after it, as we count; otherwise it is our figure of the prompt as it stands now. `recorded` has the parts of
     `tokens` that the store has, `unrecorded` is the rest. `newest` is the newest count, even where the prompt has
-    changed since; None where there is none. `compacts` is where the recorded host compacts by itself, 0 where nothing
+    changed since; None if there is none. `compacts` is where the recorded host compacts by itself, 0 if nothing
     tells it; `calibration` is the line from our counts to the provider's.
     """
 

@@ -20,7 +20,7 @@ class LoggedOperation(msgspec.Struct, frozen=True, kw_only=True):
     """An operation as it is listed. `name` is what `undo --to` takes: the beginning of its commit, or `+2`, the second
     oldest of those that wait for one.
 
-    `tokens` are those that the prompt had after it, `change` how many more than before; None where it has no before.
+    `tokens` are those that the prompt had after it, `change` how many more than before; None if it has no before.
     `state` is `undone`, `stands` (it can be taken back), or empty.
     """
 

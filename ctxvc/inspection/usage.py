@@ -91,7 +91,7 @@ def _openers(ledger: Ledger) -> dict[int, str]:
 
 
 def _file(arguments: bytes) -> str:
-    """The file that a call is about; empty where it names none."""
+    """The file that a call is about; empty if it names none."""
     value = wire.parse(arguments)
     for name in _PATHS:
         match value.get(name) if isinstance(value, dict) else None:

@@ -31,7 +31,7 @@ _TELLING = 6
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step and the conversation around it; each row can be read with the session's `body`.
 
-    `commit` is the step's own in the store, empty where it has none yet. `asked` is what a person said in the turn so
+    `commit` is the step's own in the store, empty if it has none yet. `asked` is what a person said in the turn so
     far, `replied` what the model said in the step, or last before it, `notes` those of the turn.
     """
 
@@ -55,7 +55,7 @@ class RecordedEdit(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a file and where it is from: `edit` is None where no call explains it.
+    """A line of a file and where it is from: `edit` is None if no call explains it.
 
     `version` is the number of the version in which it came. `possible` are scripts of that time that name the file.
     """

@@ -17,7 +17,7 @@ _CHANGES = frozenset({"edited", "wrote", "deleted"})
 
 
 class Work(msgspec.Struct, frozen=True):
-    """`dollars` is None where no call has both a count and a price; `files` are the paths as the calls name them."""
+    """`dollars` is None if no call has both a count and a price; `files` are the paths as the calls name them."""
 
     dollars: float | None
     files: frozenset[str]

@@ -78,7 +78,7 @@ def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Pol
     """
     specs = [part.strip() for part in spec.split("+")]
     if not all(specs):
-        raise BadInput(f"a policy is missing beside a + in {spec[:80]!r}", hint="as in layered:keep=8+scoped")
+        raise BadInput(f"a policy is missing next to a + in {spec[:80]!r}", hint="as in layered:keep=8+scoped")
     parts = [_part(part, ask, load) for part in specs]
     return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
 
@@ -122,7 +122,7 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
     if dot:
         name, _, values = rest.partition(":")
         if load is None:
-            wrong = f"{spec[:80]!r} is a policy of your own: its file is not run because a session names it"
+            wrong = f"{spec[:80]!r} is a policy of your own: a session's naming it is not enough to run its file"
             raise BadInput(wrong, hint=Phrase("name-policy"))
         kind = load(f"{path}.py", name)
     else:
@@ -132,7 +132,7 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
             wrong = (
                 f"no policy {name[:40]!r}{meant(name, by_name)}" if name else f"a policy without a name: {spec[:40]!r}"
             )
-            raise BadInput(wrong, hint=f"there are: {', '.join(by_name)}")
+            raise BadInput(wrong, hint=f"available: {', '.join(by_name)}")
         kind = by_name[name]
     given_knobs = _given_values(kind, values)
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}

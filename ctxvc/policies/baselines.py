@@ -36,10 +36,10 @@ _HEADER = "[archived G99999@000000, steps 99,999–99,999: 99,999 blocks, 99.9M]
 
 
 class Keep(Policy, frozen=True, kw_only=True):
-    """Nothing ever leaves: the linear conversation, which the others are measured against.
+    """Nothing ever leaves: the linear conversation, the baseline for the others.
 
-    Source: the linear agent loop of "explicit context management" (section 1.1). Differs: where the prompt would not
-    fit, the reason says so here, and the guard behind it acts; without a guard the provider refuses the call.
+    Source: the linear agent loop of "explicit context management" (section 1.1). Differs: if the prompt does not fit,
+    the reason says so, and the guard acts; without a guard the provider refuses the call.
     """
 
     name: ClassVar[str] = "keep"
@@ -54,17 +54,17 @@ class Keep(Policy, frozen=True, kw_only=True):
         before, effective = view.used, view.budget.effective
         reason = f"{before:,} of {effective:,} tokens: everything is kept"
         if before > effective:
-            reason += f"; that is {before - effective:,} too many, and this policy takes nothing away"
+            reason += f"; that is {before - effective:,} too many, but this policy removes nothing"
         return Plan(actions=(), actor=self.actor, reason=reason)
 
 
 class Window(Policy, frozen=True, kw_only=True):
     """ReAct: everything is appended until it does not fit, then the oldest replies leave with their results.
 
-    Source: VISTA, baseline "ReAct (append until truncation)", as its harness does it: an assistant message with its
-    results at a time, never a user message. Knob: `low_water`, the share of the budget that a truncation goes down to;
-    at 1 it stops as soon as the prompt fits, as the original does, and breaks the cached prefix at each call.
-    Differs: what leaves can be asked for by its id; it begins at the guard, not at the limit behind it.
+    Source: VISTA, baseline "ReAct (append until truncation)", as its harness does it: one assistant message with its
+    results at a time, never a user message. Knob: `low_water`, the share of the budget down to which a truncation goes;
+    at 1 it stops as soon as the prompt fits, like the original, and breaks the cached prefix at each call. Differs:
+    removed blocks can be requested by id; it starts at the guard, not at the limit after it.
     """
 
     name: ClassVar[str] = "window"
@@ -85,23 +85,24 @@ class Window(Policy, frozen=True, kw_only=True):
         pruned = tuple(Action(verb="prune", targets=tuple(row.id for row in step)) for step in steps(conversation))
         plan = Plan(actions=pruned, actor=self.actor, pressure=True)
         actions, after = fewest_actions(view, plan, min(guard, int(view.budget.effective * self.low_water)))
-        reason = leaving(view, before, after, f"oldest replies that leave with their results: {len(actions)}")
+        reason = leaving(view, before, after, f"oldest replies removed with their results: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
 
 class Clear(Policy, frozen=True, kw_only=True):
-    """Tool-result clearing: past a share of the budget, all results but the newest leave; their calls stay.
+    """Tool-result clearing: above a share of the budget, all results except the newest leave; their calls stay.
 
     Source: VISTA's baseline "Tool-result Clearing", which removes old pairs of call and result past a threshold that
-    it does not name; and LangChain's context editing (`ClearToolUsesEdit`), which clears the results alone and gives
-    the rule and `keep=3` here. LangChain begins at 100,000 tokens, whatever the window; a share of it, 0.6, is what
-    jutul-agent sets, which keeps 6 (3 in a window below 100,000), and `trigger=0.6` is that. Knobs: `trigger`, share of
-    the budget above which it acts; `keep`, results that stay; `least`, share of the budget that a batch has to free (0
-    in LangChain, which so clears one more result at each call); `exclude`, tools whose results stay; `errors`, whether
-    those of failed calls leave too, as there; `pairs`, whether a result takes its call with it, as in VISTA.
-    Differs: the place of a result names its block, which can be read again; there it says `[cleared]`, and what was
-    there is gone for the model. A batch frees a twentieth of the budget, since each breaks the cached prefix; parallel
-    results are not torn apart; what failed stays; a result that is shorter than the words in its place stays.
+    it does not give; and LangChain's context editing (`ClearToolUsesEdit`), which clears only the results and supplies
+    the rule and `keep=3` here. LangChain starts at 100,000 tokens, whatever the window; a share of it, 0.6, is
+    jutul-agent's setting, which keeps 6 (3 in a window below 100,000), and `trigger=0.6` follows that. Knobs:
+    `trigger`, share of the budget above which it acts; `keep`, number of results that stay; `least`, share of the
+    budget that a batch must free (0 in LangChain, which therefore clears one more result at each call); `exclude`,
+    tools whose results stay; `errors`, whether results of failed calls leave too, as in LangChain; `pairs`, whether a
+    result takes its call with it, as in VISTA. Differs: the place of a result names its block, which can be read
+    again; LangChain writes `[cleared]`, and the model cannot get the result back. A batch frees a twentieth of the
+    budget, since each breaks the cached prefix; parallel results stay together; failed results stay; a result shorter
+    than its replacement stays.
     """
 
     name: ClassVar[str] = "clear"
@@ -133,7 +134,7 @@ class Clear(Policy, frozen=True, kw_only=True):
         after = view.calibrated(total - sum(saved for _, saved in gains))
         least = int(effective * self.least)
         if not gains or before - after < least:
-            reason = leaving(view, before, before, f"clearing would free {before - after:,}, less than {least:,}")
+            reason = leaving(view, before, before, f"clearing would free only {before - after:,}, less than {least:,}")
             return Plan(actions=(), actor=self.actor, reason=reason)
         action = Action(verb="prune", targets=tuple(row.id for rows, _ in gains for row in rows))
         reason = leaving(view, before, after, f"results cleared: {len(gains)}, all but the newest {self.keep}")
@@ -148,12 +149,12 @@ class Clear(Policy, frozen=True, kw_only=True):
 
 
 class Mask(Policy, frozen=True, kw_only=True):
-    """Stale-observation masking: of results of old steps only head and tail stay; reasoning and calls stay whole.
+    """Stale-observation masking: results of old steps keep only head and tail; reasoning and calls stay whole.
 
     Source: VISTA's baseline "fixed stale masking". Knobs: `age`, steps after which a result is stale; `batch`, steps
-    whose results are masked together, so that the cached prefix breaks once in so many steps (1: at each).
-    Differs: a mask leaves both ends of a result, and the whole of it can be read again. The paper says neither what a
-    mask leaves nor when a result is stale: 10 steps are ours.
+    whose results are masked together, so that the cached prefix breaks once per batch (1: at each step). Differs: a
+    mask keeps both ends of a result, and the whole can be read again. The paper says neither what a mask keeps nor when
+    a result is stale: 10 steps are ours.
     """
 
     name: ClassVar[str] = "mask"
@@ -183,14 +184,14 @@ class Mask(Policy, frozen=True, kw_only=True):
 
 
 class Skeleton(Policy, frozen=True, kw_only=True):
-    """Structured compression: of old steps stays what was called and the first line of what came back.
+    """Structured compression: old steps are reduced to their calls and the first line of each result.
 
     Source: VISTA's baseline "skeleton compression", after compressors that are tools themselves. Knobs: `trigger` and
-    `low_water`, shares of the budget where it begins and stops; `keep`, newest steps that stay whole; `chunk`, steps
-    that one skeleton tells at most; `least`, share that must be freed where that is not enough to stop. Oldest first;
-    what a human asked stays as it is between the skeletons.
-    Differs: the skeleton is made by rule, not by a model; behind it the blocks are one group that can be recovered.
-    The paper's own is "inspired by" such compressors and not published; its form and marks here are ours.
+    `low_water`, shares of the budget at which it starts and stops; `keep`, newest steps that stay whole; `chunk`, the
+    most steps in one skeleton; `least`, share that must be freed if that is not enough to stop. Oldest first; human
+    text stays between the skeletons. Differs: the skeleton is made by rule, not by a model; the blocks it replaces are
+    one group that can be recovered. The paper's own is "inspired by" such
+    compressors and not published; its form and marks here are ours.
     """
 
     name: ClassVar[str] = "skeleton"
@@ -228,21 +229,20 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         low = int(effective * self.low_water)
         actions, after = fewest_actions(view, plan, low)
         if after > low and before - after < int(effective * self.least):
-            reason = leaving(view, before, before, f"skeletons would free {before - after:,}, too little")
+            reason = leaving(view, before, before, f"skeletons would free only {before - after:,}, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
-        reason = leaving(view, before, after, f"skeletons in the place of old steps: {len(actions)}")
+        reason = leaving(view, before, after, f"old steps replaced by skeletons: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason)
 
 
 class Summary(Policy, frozen=True, kw_only=True):
-    """Summary only: past a share of the budget, all but the newest part of the prompt becomes one summary.
+    """Summary only: above a share of the budget, all but the newest part of the prompt becomes one summary.
 
     Source: VISTA's baseline SLIM, which summarises older context once the budget is exceeded. Knobs, shares of the
-    budget: `trigger`, where it acts; `keep`, what stays word for word at the end; `room`, what a summary is to cost at
-    most; `least`, what must be there to be summarised, and have come since a model was last asked. `ask` is the model
-    that writes; without one the summary is made of sentences of the conversation itself, and says so.
-    Differs: what a human wrote stays as it is; behind the summary the blocks are a group that can be recovered;
-    summaries are not summarised again.
+    budget: `trigger`, where it acts; `keep`, the end that stays verbatim; `room`, the most that a summary may cost;
+    `least`, the least that must be available to summarise, and new since a model was last asked. `ask` is the model
+    that writes; without one, the summary is made of sentences from the conversation and says so. Differs: human text
+    stays; the blocks that the summary replaces are a group that can be recovered; summaries are not summarised again.
     """
 
     name: ClassVar[str] = "summary"
@@ -274,13 +274,13 @@ class Summary(Policy, frozen=True, kw_only=True):
             reason = leaving(view, before, before, f"only {freeable:,} could be summarised, too little")
             return Plan(actions=(), actor=self.actor, reason=reason)
         if self.ask and view.ledger.meta.asked and (new := since_asked(view)) < int(effective * self.least):
-            reason = leaving(view, before, before, f"only {new:,} came since a model was asked")
+            reason = leaving(view, before, before, f"only {new:,} new tokens since a model was asked")
             return Plan(actions=(), actor=self.actor, reason=reason)
         summary, cost = self._summary(view, span)
         with_model = self.ask is not None
         size = view.price.text(f"{_HEADER}\n{stub.guarded(summary)}")
         if not summary.strip() or size >= span.shown:
-            reason = leaving(view, before, before, "the model gave no summary that is shorter")
+            reason = leaving(view, before, before, "the model gave no shorter summary")
             return Plan(actions=(), actor=self.actor, reason=reason, asked=with_model, cost=cost)
         reason = (
             f"{before:,} of {effective:,} tokens: {len(span.rows)} blocks of {span.shown:,} become a summary of about "
@@ -290,7 +290,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         return Plan(actions=(summarise,), actor=self.actor, reason=reason, asked=with_model, cost=cost)
 
     def _span(self, view: View) -> Span | None:
-        """All that may leave but the newest part, as one; None where that is nothing."""
+        """All that may leave but the newest part, as one; None if that is nothing."""
         held_back, newest = 0, 0
         for row in view.ledger.backwards():
             held_back += cost_in_prompt(view, row) if row.present else 0
@@ -310,7 +310,7 @@ class Summary(Policy, frozen=True, kw_only=True):
         )
 
     def _summary(self, view: View, span: Span) -> tuple[str, int]:
-        """The summary, empty where the model gave none, and what it took."""
+        """The summary, empty if the model gave none, and what it took."""
         if self.ask is None:
             return extracted(span, view.words), 0
         answer = self.ask(view, contract([span]))

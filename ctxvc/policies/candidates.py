@@ -92,7 +92,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows of each step, as far as they stand side by side."""
+    """The rows of each step, as far as they are adjacent."""
     return (list(step_rows) for _, step_rows in groupby(rows, key=_STEP))
 
 
@@ -103,10 +103,10 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
 
 def leaving(view: View, before: int, after: int, what: str) -> str:
     """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
-    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} are left{excess(view, after)}"
+    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} left{excess(view, after)}"
 
 
 def excess(view: View, after: int) -> str:
-    """The end of a reason where the budget is not met: by how much; empty where it is."""
+    """The end of a reason where the budget is not met: by how much; empty if it is."""
     over = after - view.budget.effective
-    return f"; that is {over:,} too many, and none of it may leave by this rule" if over > 0 else ""
+    return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""

@@ -68,7 +68,7 @@ class Composed(Policy, frozen=True, kw_only=True):
         why = f"{part.name}: {decides.why}"
         if len(decisions) == 1:
             return msgspec.structs.replace(decides, why=why)
-        return timing.reckon(view, rehearsal).moment(f"{why}; with all the others", now=decides.now)
+        return timing.reckon(view, rehearsal).moment(f"{why}; including all other parts", now=decides.now)
 
     def high(self, budget: Budget) -> int:
         return min(part.high(budget) for part in self.parts)

@@ -41,21 +41,21 @@ _PATH = re.compile(r"[^\s\"'`,;:()\[\]{}<>|=]+")
 class Default(Policy, frozen=True, kw_only=True):
     """Admission and guard, a rule over blocks of every kind, the agent's own tools, and scopes; no planner.
 
-    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and a rule of our own, found
-    by replaying recorded sessions (`core.plan.value`, docs/policies.md). Admission and the guard are the session's,
-    whatever the policy; the rule is `propose`: above `trigger`, the blocks whose words mostly stand elsewhere, and that
-    were not used for long, leave in one batch. A result leaves a short stub while its call stays; what else leaves in a
-    turn becomes one group. Knobs:
+    Source: a composition of VISTA (tools, dashboard, admission, guard), explicit scopes, and our own rule, found by
+    replaying recorded sessions (`core.plan.value`, docs/policies.md). Admission and the guard belong to the session,
+    whatever the policy; the rule is `propose`: above `trigger`, blocks whose words mostly occur elsewhere and that have
+    not been used for long leave in one batch. A result leaves a short stub if its call stays; everything else that
+    leaves in a turn becomes one group. Knobs:
 
-    - `trigger`, `low_water`: shares of the budget above which a batch leaves, and that it goes down to.
-    - `narrow_low_water`: the latter in a window below 16,000 tokens, where it is more; fewer tools come with it.
-    - `ceiling`: a prompt of more tokens is not wanted in a larger window either; the shares are then of it (0: none).
-      CWL (section 6.4): beyond such a size a run costs more without doing better.
-    - `weights`: what a block's words are worth by the kind of work it is, where that differs, as in `read=1|test=0.1`.
-    - `protect`: files that stay in the prompt, as patterns of their paths, as in `docs/*.md|SPEC.txt`.
+    - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
+    - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
+    - `ceiling`: the most tokens of a prompt, even in a larger window; the shares then refer to it (0: none). Beyond
+      such a size a run costs more without doing better (CWL, section 6.4).
+    - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
+    - `protect`: path patterns of files that stay in the prompt, as in `docs/*.md|SPEC.txt`.
 
-    What a human wrote, pins, notes, instruction files and the newest step stay under every policy. Here also the plan
-    that the user agreed to, the newest task list, and the files of `protect`, as far as they are a fifth of the budget.
+    Human text, pins, notes, instruction files and the newest step stay under every policy. Here the plan that the user
+    agreed to, the newest task list and the files of `protect` also stay, up to a fifth of the budget.
     """
 
     name: ClassVar[str] = "default"
@@ -88,12 +88,12 @@ class Default(Policy, frozen=True, kw_only=True):
         if not any(action.verb == "archive" for action in rehearsal.done):
             plan, now = msgspec.structs.replace(plan, actions=actions), view.ledger
         count = sum(len(action.targets) for action in plan.actions)
-        what = f"{count} blocks leave whose words stand elsewhere or are unused"
+        what = f"{count} blocks removed whose words occur elsewhere or are unused"
         until_cut = replace(view, ledger=now).used
         after = replace(view, ledger=_with_cut(now)).used if now is not view.ledger else until_cut
         reason = leaving(view, before, after, what)
         if after < until_cut > view.budget.effective:
-            reason += f"; {until_cut - view.budget.effective:,} are over the budget until the cut that comes with it"
+            reason += f"; {until_cut - view.budget.effective:,} over the budget until its cut takes effect"
         return msgspec.structs.replace(plan, reason=reason)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
@@ -177,7 +177,9 @@ def _weights(overrides: Iterable[str]) -> Mapping[Class, float]:
         except ValueError:
             weight = -1.0
         if kind is None or not 0 <= weight <= 1_000:
-            raise ValueError(f"weights: {word[:40]!r} is no weight, write CLASS=NUMBER, of {', '.join(CLASSES)}")
+            raise ValueError(
+                f"weights: {word[:40]!r} is not a weight; write CLASS=NUMBER, with CLASS one of {', '.join(CLASSES)}"
+            )
         weights[kind] = weight
     return weights
 

@@ -23,11 +23,11 @@ from ctxvc.policies.planned.objects import MovableObject, batches, movable, resu
 
 
 class Heuristic(Policy, frozen=True, kw_only=True):
-    """What the four have in common: when they begin, where they stop, and that they take older turns first.
+    """The common part of the four: when they start, where they stop, and that older turns come first.
 
-    - `trigger`: share of the budget above which something leaves.
-    - `target`: share of the budget at which they stop.
-    - `tight`: share of the budget from which the latest turn is worked on too, but for its latest step.
+    - `trigger`: share of the budget above which content is removed.
+    - `target`: share of the budget at which removal stops.
+    - `tight`: share of the budget above which the latest turn is included, except for its latest step.
     """
 
     source: ClassVar[str] = "Self-GC: Baselines"
@@ -60,9 +60,9 @@ class Heuristic(Policy, frozen=True, kw_only=True):
         actions, after = fewest_actions(view, plan, target)
         reason = f"{used}: down to {after:,}"
         if after > target:
-            reason += f", as no more of it may leave; {target:,} were meant"
+            reason += f", since no more may leave; the target was {target:,}"
         if after > budget.effective:
-            reason += f" and {after - budget.effective:,} are over the budget"
+            reason += f", {after - budget.effective:,} over the budget"
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
@@ -71,12 +71,12 @@ class Heuristic(Policy, frozen=True, kw_only=True):
 
 
 class OldestTurn(Heuristic, frozen=True, kw_only=True):
-    """Whole turns are folded, oldest first; what a fold took can be got back, as in the paper.
+    """Whole turns are folded, oldest first; a fold can be undone, as in the paper.
 
     Source: Self-GC, "Baselines": "chronologically folds the oldest conversational spans while preserving the latest
-    user turn". Differs: a human's text stays, which the paper folds with its turn, since no rule removes it here. From
-    `tight` on the older steps of the latest turn leave too, ten at a time, because a coding agent's turn may be all
-    there is. The paper gives no thresholds: `trigger` and `target` are ours.
+    user turn". Differs: human text stays, since no rule removes it here; the paper folds it with its turn. Above
+    `tight` the older steps of the latest turn leave too, ten at a time, because a coding agent's turn may be the whole
+    session. The paper gives no thresholds: `trigger` and `target` are ours.
     """
 
     name: ClassVar[str] = "oldest_turn"
@@ -86,12 +86,12 @@ class OldestTurn(Heuristic, frozen=True, kw_only=True):
 
 
 class ToolPrune(Heuristic, frozen=True, kw_only=True):
-    """Results of tools leave without a pointer, largest first; their calls stay.
+    """Tool results leave without a pointer, largest first; their calls stay.
 
-    Source: Self-GC, "Baselines": "greedily removes tool outputs under token pressure". Differs: what was pruned can be
-    got back by its id, where the paper's prune guarantees no recovery, since no byte is lost here. That the largest go
-    first is our reading of greedy; the paper gives neither an order nor thresholds. Skills that are in use stay, and
-    others are not pruned but left to what folds.
+    Source: Self-GC, "Baselines": "greedily removes tool outputs under token pressure". Differs: a pruned result can be
+    read by its id, since no byte is lost here; the paper's prune guarantees no recovery. That the largest go first is
+    our reading of greedy; the paper gives neither an order nor thresholds. Skills are never pruned: those in use stay,
+    and others are left to policies that fold.
     """
 
     name: ClassVar[str] = "tool_prune"
@@ -103,13 +103,13 @@ class ToolPrune(Heuristic, frozen=True, kw_only=True):
 
 
 class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
-    """Long results are masked, largest first; where that is not enough, results are pruned as in `tool_prune`.
+    """Long results are masked, largest first; if that is not enough, results are pruned as in `tool_prune`.
 
     Source: Self-GC, "Baselines": "first masks low-signal tool spans and then prunes remaining tool outputs when
-    additional budget is needed". Differs: both can be got back, where in the paper neither can. Which spans have little
-    signal the paper leaves open, and no rule without a model can tell: here the long ones.
+    additional budget is needed". Differs: both can be undone here, and neither in the paper. The paper does not say
+    which spans are low-signal, and no rule without a model can tell: here the long ones.
 
-    - `long`: bytes above which a result counts as one of little signal.
+    - `long`: bytes above which a result counts as low-signal.
     """
 
     name: ClassVar[str] = "tool_mask_prune"
@@ -134,9 +134,9 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
 class Hybrid(Heuristic, frozen=True, kw_only=True):
     """The older half of the turns is folded, oldest first; then results of the others are pruned, largest first.
 
-    Source: Self-GC, "Baselines": "combines chronological turn folding with tool-output pruning". Differs: how the two
-    are combined is ours, the paper does not say; where they are not enough, the other turns are folded as well. What
-    was pruned can be got back, in the paper only what was folded. A human's text stays.
+    Source: Self-GC, "Baselines": "combines chronological turn folding with tool-output pruning". Differs: the paper
+    does not say how the two are combined; here, if they are not enough, the other turns are folded as well. Pruned
+    results can be restored; in the paper only folds can. Human text stays.
     """
 
     name: ClassVar[str] = "hybrid"

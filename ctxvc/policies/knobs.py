@@ -17,21 +17,21 @@ _MOST = 10**9
 
 
 def shares(policy: Policy, *names: str, of: str = "budget") -> None:
-    """Raises: ValueError where one of these knobs is no share of the budget, or of something else."""
+    """Raises: ValueError if one of these knobs is no share of the budget, or of something else."""
     for name in names:
         if not 0 <= getattr(policy, name) <= 1:
-            raise ValueError(f"{name} is a share of the {of}, from 0 to 1")
+            raise ValueError(f"{name} must be a share of the {of}, from 0 to 1")
 
 
 def numbers(policy: Policy, least: int, *names: str) -> None:
-    """Raises: ValueError where one of these knobs is below `least`, or beyond all that there could be of anything."""
+    """Raises: ValueError if one of these knobs is below `least`, or beyond all that there could be of anything."""
     for name in names:
         if not least <= getattr(policy, name) <= _MOST:
-            raise ValueError(f"{name} is a number, at least {least} and at most {_MOST:,}")
+            raise ValueError(f"{name} must be a number, at least {least} and at most {_MOST:,}")
 
 
 def ordered(policy: Policy, *names: str) -> None:
-    """Raises: ValueError where one of these knobs is above the next."""
+    """Raises: ValueError if one of these knobs is above the next."""
     values = [getattr(policy, name) for name in names]
     if values != sorted(values):
         listed = ", ".join(f"{name}={value:g}" for name, value in zip(names, values, strict=True))
@@ -80,16 +80,16 @@ def _given_values(kind: type[Policy], spec: str) -> dict[str, Any]:
             several = next(
                 (knob_name for knob_name, usual_value in usual.items() if isinstance(usual_value, tuple)), ""
             )
-            more = f"; several words of one are separated by |, as in {several}=a|b" if several and not sign else ""
+            more = f"; separate several values of a knob with |, as in {several}=a|b" if several and not sign else ""
             raise BadInput(
                 f"{kind.name} has no knob {knob[:40]!r}{meant(knob, usual)}"
                 if sign
-                else f"{word[:40]!r} is no KNOB=VALUE",
+                else f"{word[:40]!r} is not KNOB=VALUE",
                 hint=f"it has: {', '.join(usual) or 'none'}{more}",
             )
         values[knob] = _unpacked(value, usual[knob])
     if missing := [knob for knob, value in usual.items() if value is NODEFAULT and knob not in values]:
-        raise BadInput(f"{kind.name}: {missing[0]} has no usual value", hint=f"as in {kind.name}:{missing[0]}=VALUE")
+        raise BadInput(f"{kind.name}: {missing[0]} has no default value", hint=f"as in {kind.name}:{missing[0]}=VALUE")
     return values
 
 

@@ -32,29 +32,28 @@ REPLIES = 4
 
 
 class Layered(Policy, frozen=True, kw_only=True):
-    """Three layers, each of which measures what the one before it left: the dear ones act where the cheap ones were not
-    enough.
+    """Three layers, cheapest first: each measures what the one before it left, and acts only if that is not enough.
 
-    1. A result of more than the budget's offload threshold leaves; its beginning and its end stay to be seen.
-    2. Above `clear`, old results leave, oldest first, each behind a stub: all but the newest `keep`, errors, and those
-       of the tools in `exclude`.
-    3. Above `summarise`, what is older than the newest `verbatim`, and than the newest four replies, leaves behind
+    1. A result above the budget's offload threshold leaves; its head and tail stay visible.
+    2. Above `clear`, old results leave, oldest first, each replaced by a stub: all except the newest `keep`, errors,
+       and those of the tools in `exclude`.
+    3. Above `summarise`, everything older than the newest `verbatim` and the newest four replies is replaced by
        summaries, oldest first down to `low_water`, one for each part between two blocks that stay: by the model `ask`,
-       or without one by rule, which the summary then says of itself.
+       or without one by rule, as the summary then states.
 
     Knobs: `offload` turns layer 1 on or off. `clear`, `summarise` (0: the ladder's), `low_water` and `verbatim` are
-    shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of calls that were
-    made in parallel are kept all or none. `exclude` are names of tools.
+    shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of parallel calls
+    are kept all or none. `exclude` is a list of tool names.
 
-    Source: the documentation page "Context handling" of jutul-agent, section "Growth and its limits". What differs:
+    Source: the documentation page "Context handling" of jutul-agent, section "Growth and its limits". Differences:
     - There the summary is triggered by the history before clearing, as if nothing had been cleared.
-    - There all old results are cleared on each call above the threshold, one more each time, and each time the cached
-      prefix breaks. Here a batch goes down to `low_water`; one that would free less than half of what lies between the
-      two waits, unless the prompt is over the guard.
-    - What is cleared has an address and comes back; a result that is smaller than its stub stays.
-    - A summary stands for whole steps, so that no result loses its call, and never for what a human wrote, a note, an
-      instruction, a tool in `exclude`, or an earlier summary. It comes in one commit with the archive of what it stands
-      for. A part that the model gave no summary of stays.
+    - There all old results are cleared on each call above the threshold, one more each time, which breaks the cached
+      prefix each time. Here a batch goes down to `low_water`; one that would free less than half of the distance
+      between the two waits, unless the prompt is over the guard.
+    - Cleared results have an address and can be recovered; a result smaller than its stub stays.
+    - A summary covers whole steps, so that no result loses its call, and never human text, a note, an instruction, a
+      tool in `exclude`, or an earlier summary. It is committed together with the archive of the blocks it replaces. A
+      part that the model did not summarise stays.
     """
 
     name: ClassVar[str] = "layered"
@@ -90,7 +89,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             stand = self._cleared(stand, marks)
         if stand.tokens > marks.summarise:
             stand = self._summarised(stand, marks)
-        remarks = list(stand.remarks) or [f"clearing begins above {marks.clear:,}"]
+        remarks = list(stand.remarks) or [f"clearing starts above {marks.clear:,}"]
         if stand.tokens > view.budget.effective:
             remarks.append(_excess(stand))
         return Plan(
@@ -144,9 +143,9 @@ class Layered(Policy, frozen=True, kw_only=True):
         batch, after = fewest_actions(view, self._plan(old), marks.low, protect=stand.protect)
         freed = stand.tokens - after
         if not batch:
-            return replace(stand, remarks=(*stand.remarks, "no old result is left to be cleared"))
+            return replace(stand, remarks=(*stand.remarks, "no old result is left to clear"))
         if after > marks.low and freed < marks.least:
-            remark = f"clearing would free {freed:,}, and waits until that is {marks.least:,}"
+            remark = f"clearing would free only {freed:,} and waits until it frees {marks.least:,}"
             return replace(stand, waiting=batch, remarks=(*stand.remarks, remark))
         remark = f"{_count(batch, 'old result')} cleared, {after:,} left"
         return replace(stand, tokens=after, actions=(*stand.actions, *batch), remarks=(*stand.remarks, remark))
@@ -187,14 +186,14 @@ class Layered(Policy, frozen=True, kw_only=True):
         end = _end(view, costs, int(view.budget.effective * self.verbatim))
         spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
-            return replace(stand, remarks=(*stand.remarks, "nothing that may be summarised is old enough"))
+            return replace(stand, remarks=(*stand.remarks, "no part is old enough to summarise"))
         spans = _needed(view, spans, cleared.tokens_after, marks.low)
         freed = stand.tokens - view.calibrated(cleared.tokens_after - sum(span.shown - span.room for span in spans))
         if freed < marks.least:
-            remark = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
+            remark = f"summaries would free only about {freed:,} and wait until they free {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
         if self.ask and view.ledger.meta.asked and (new := summaries.since_asked(view)) < marks.least:
-            remark = f"summaries wait: only {new:,} came since a model was asked, less than {marks.least:,}"
+            remark = f"summaries wait: only {new:,} new tokens since a model was asked, less than {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
         texts, cost = self._texts(stand.view, spans)
         stand = replace(stand, asked=self.ask is not None, cost=cost)
@@ -204,15 +203,15 @@ class Layered(Policy, frozen=True, kw_only=True):
             if span.name in texts
         ]
         if not actions:
-            return replace(stand, remarks=(*stand.remarks, "the model gave no summary in the form asked for"))
+            return replace(stand, remarks=(*stand.remarks, "the model gave no summary in the requested form"))
         summarised = {target for action in actions for target in action.targets}
         others = [action for action in (*stand.actions, *stand.waiting) if not summarised.issuperset(action.targets)]
         rehearsal = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
         count = sum(action.verb == "summarise" for action in rehearsal.done)
         after = view.calibrated(rehearsal.tokens_after)
         remark = (
-            f"without summaries {view.calibrated(cleared.tokens_after):,} would be left; "
-            f"{count:,} of {_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {after:,} left"
+            f"without summaries {view.calibrated(cleared.tokens_after):,} would remain; {count:,} of "
+            f"{_count(spans, 'part')} summarised by {'the model' if self.ask else 'rule'}, {after:,} left"
         )
         return replace(stand, tokens=after, actions=rehearsal.done, remarks=(remark,))
 
@@ -355,7 +354,7 @@ def _excess(stand: _Stand) -> str:
     human = sum(view.price.body(row) for row in view.ledger.rows() if row.present and is_human(row.role, row.origin))
     return (
         f"{stand.tokens - view.budget.effective:,} over the budget: {view.overhead:,} are system prompt and tools, "
-        f"{human:,} people wrote, what else is left is new, or protected, or smaller than its stub"
+        f"{human:,} are human text, the rest is new, protected or smaller than its stub"
     )
 
 

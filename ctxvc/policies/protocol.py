@@ -52,13 +52,13 @@ _BOARDS: Mapping[str, frozenset[Board]] = {
 
 _USUAL: Mapping[str, str] = {
     "budget": (
-        "Your context has a budget of tokens for instructions, tools and all of the conversation. Its pieces are "
-        "blocks, as in B17; blocks that left together are a group, as in G3. A result ends with its tag in square "
-        "brackets, as in `B17 · 2.3k`: block and size."
+        "Your context has a budget of tokens for instructions, tools and the whole conversation. It consists of "
+        "blocks, such as B17; blocks that left together are a group, such as G3. A result ends with its tag in "
+        "square brackets, such as `B17 · 2.3k`: block and size."
     ),
     "changes": (
-        "Now and then a board shows how much of the budget is used, your notes, and which results would best leave. "
-        "The program writes it, not the user."
+        "Now and then a board shows how much of the budget is used, your notes, and which results could best "
+        "leave. The program writes it, not the user."
     ),
     "full": (
         "Now and then a dashboard shows how much of the budget is used, your notes, and a row for each block with "
@@ -67,25 +67,25 @@ _USUAL: Mapping[str, str] = {
     "status": "Now and then a line shows how much of the budget is used. The program writes it, not the user.",
     "data": "Calculate from the source: never copy rows of data from the conversation into code.",
     "when": (
-        "Change your context only where the task gains by it: a block's work is done and written down, it was a "
-        "dead end, or the next step needs the room. Age, size or being listed is no reason while there is room."
+        "Change your context only if that helps the task: a block's work is done and noted, it was a dead end, or "
+        "the next step needs the room. Age, size or being listed is no reason while there is room."
     ),
     "stubs": (
-        "Where something left stands a stub in square brackets: its handle, as in B17@3fa9c1, and its size. It only "
+        "Removed text leaves a stub in square brackets: its handle, as in B17@3fa9c1, and its size. It only "
         "points: take no exact words or numbers from it."
     ),
     "traces": (
-        "Where something left stands a line in square brackets with its id and size. You cannot read it again: take "
-        "no exact words or numbers from such a line."
+        "Removed text leaves a line in square brackets with its id and size. You cannot read it again: take no "
+        "exact words or numbers from such a line."
     ),
     "blocked": "A blocked result did run, but there was no room for it: do not run it again.",
     "overflow": "While a result lacks room, only calls that make room are answered.",
     "recover": (
-        "What recover reads is what the tool said then: where that may be out of date, ask the source again. Take "
-        "no more than you need."
+        "Text from recover is what the tool said then: if it may be out of date, ask the source again. Take no more "
+        "than you need."
     ),
-    "want": "Want of room is no reason to delete.",
-    "leaving": "Before you leave a scope, note what you learned in it: its messages are not seen from another one.",
+    "want": "A full context is no reason to delete.",
+    "leaving": "Before you leave a scope, note what you learned in it: its messages are not visible from another.",
 }
 
 _ALT: Mapping[str, str] = {
@@ -104,8 +104,7 @@ _ALT: Mapping[str, str] = {
         "not from the user."
     ),
     "status": (
-        "From time to time you are told the share of the limit in use. That comes from the program and not from the "
-        "user."
+        "From time to time you see the share of the limit in use. That comes from the program and not from the user."
     ),
     "data": "Let code read data where it is; do not retype what you saw of it.",
     "when": (
@@ -118,8 +117,8 @@ _ALT: Mapping[str, str] = {
         "are signposts, not evidence: quote nothing from them."
     ),
     "traces": (
-        "What was put away leaves a line in square brackets: the id, the size. It is not to be had back by you: "
-        "quote nothing from such a line."
+        "What was put away leaves a line in square brackets: the id, the size. You cannot get it back: quote "
+        "nothing from such a line."
     ),
     "blocked": (
         "If a result is marked blocked, its call was carried out, only the result was too large to show: do not "
@@ -134,17 +133,19 @@ _ALT: Mapping[str, str] = {
 
 _BRIEF: Mapping[str, str] = {
     "budget": "Your context has a budget of tokens. A result ends with its block and size, as in `B17 · 2.3k`.",
-    "changes": "Boards on it are the program's, not the user's.",
-    "full": "Dashboards of it are the program's, not the user's.",
-    "status": "Lines on its use are the program's, not the user's.",
+    "changes": "Boards about it come from the program, not the user.",
+    "full": "Dashboards of it come from the program, not the user.",
+    "status": "Usage lines come from the program, not the user.",
     "data": "Calculate from the source: never copy rows of data into code.",
-    "when": "Change it only where the task gains by it.",
-    "stubs": "A stub in square brackets stands for what left: take no exact words from it.",
-    "traces": "A line in square brackets stands for what left, never to be read again: take no exact words from it.",
+    "when": "Change it only if that helps the task.",
+    "stubs": "A stub in square brackets replaces removed text: take no exact words from it.",
+    "traces": (
+        "A line in square brackets replaces removed text that you cannot read again: take no exact words from it."
+    ),
     "blocked": "A blocked result did run: do not run it again.",
-    "overflow": "As long as a result lacks room, only calls that make room are answered.",
-    "recover": "What recover reads may be out of date.",
-    "want": "Do not delete for want of room.",
+    "overflow": "Until a result has room, only calls that make room are answered.",
+    "recover": "Text from recover may be out of date.",
+    "want": "Never delete just to gain room.",
     "leaving": "Before you leave a scope, note what you learned in it.",
 }
 _WORDINGS: Mapping[Wording, Mapping[str, str]] = {"usual": _USUAL, "alt": _ALT, "brief": _BRIEF}

@@ -28,8 +28,8 @@ def ask_plan(policy: Policy, view: View) -> Plan:
     plan = guard_errors(type(policy), lambda: _plan(policy.propose(view)))
     if deleted := [target for action in plan.actions if action.verb == "delete" for target in action.targets]:
         raise BadPolicy(
-            f"policy {policy.name} would delete {', '.join(deleted)[:80]}, which only the agent and people do",
-            hint="what a policy takes can be got back: archive it, or prune it",
+            f"policy {policy.name} would delete {', '.join(deleted)[:80]}, which only the agent and people may do",
+            hint="archive or prune it: content that a policy removes must be recoverable",
         )
     return msgspec.structs.replace(plan, actor=actor_name(policy), allow_user=False)
 
@@ -69,20 +69,20 @@ def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
         if kind.__module__.startswith("ctxvc."):
             raise
         failed = f"policy {kind.name or kind.__name__} fails: {type(error).__name__}: {error}"
-        raise BadPolicy(failed, hint=f"the mistake is in {_place(kind, error)}") from error
+        raise BadPolicy(failed, hint=f"the error is in {_place(kind, error)}") from error
 
 
 def _plan(proposal: object) -> Plan:
     """Raises: TypeError, msgspec.ValidationError."""
     if not isinstance(proposal, Plan):
-        raise TypeError(f"propose gave {type(proposal).__name__}, not a Plan")
+        raise TypeError(f"propose returned {type(proposal).__name__}, not a Plan")
     return msgspec.convert(msgspec.to_builtins(proposal), Plan)
 
 
 def _moment(decision: object) -> CommitDecision:
     """Raises: TypeError."""
     if not isinstance(decision, CommitDecision):
-        raise TypeError(f"moment gave {type(decision).__name__}, not a CommitDecision")
+        raise TypeError(f"moment returned {type(decision).__name__}, not a CommitDecision")
     return decision
 
 

@@ -29,21 +29,22 @@ _ASKED = 80
 
 
 class Scoped(Policy, frozen=True, kw_only=True):
-    """Each finished task leaves behind a departure note and an arrival note, as if done in a scope of its own.
+    """Each finished task is replaced by a departure note and an arrival note, as if done in its own scope.
 
     Source: "explicit context management", sections 1.4 and 1.5 (scope isolation, asymmetric notes). A live agent opens
-    scopes itself, with the tools of `terms`. For a recording, a task is a turn: from one human message to the next. It
-    leaves once the next one is under way, as one group whose stub is both notes: why it was begun, and its last words
-    as what was brought back. Knob: `note`, characters of these last words at most.
+    scopes itself, with the tools of `terms`. In a recording, a task is a turn: from one human message to the next. It
+    leaves once the next one is under way, as one group whose stub is both notes: why it was started, and its last words
+    as the result. Knob: `note`, the most characters of these last words.
 
-    An agent that noted nothing of some steps in a scope is reminded of it on its board, before it leaves: the result of
-    `goto` stays in the scope that is left. The paper has no such rule; ctx-cli, its code, can remind after 5 messages.
+    An agent that has noted nothing for some steps in a scope is reminded of it on its board before it leaves: the
+    result of `goto` stays in the former scope. The paper has no such rule; ctx-cli, its code, can remind after 5
+    messages.
 
-    Differs: behind the notes the blocks are a group that can be recovered; there a scope's messages are kept in memory
-    and no command reads them. Both notes stand in one place, since a recording has one line of reasoning only. Going to
-    a scope shows it as it was left. So the paper has it, where visibility is a filter; ctx-cli's `goto` (its branch
-    `main`) clears the messages of the scope that it goes to, a human's too, and its later branch puts no notes into
-    the prompt. Here notes stand in the prompt, and what humans said stays.
+    Differs: the blocks that the notes replace are a group that can be recovered; in the paper a scope's messages are
+    kept in memory, and no command reads them. Both notes are in one place, since a recording has only one line of
+    reasoning. Going to a scope shows it as it was left, as in the paper, where visibility is a filter; ctx-cli's `goto`
+    (its branch `main`) clears the messages of the destination, human text included, and its later branch puts no notes
+    into the prompt. Here notes are in the prompt, and human text stays.
     """
 
     name: ClassVar[str] = "scoped"
@@ -63,10 +64,10 @@ class Scoped(Policy, frozen=True, kw_only=True):
         tasks = tuple(self._departure(view, requests.get(turn, ""), turn, rows) for turn, rows in _finished(view))
         if not tasks:
             return Plan(
-                actions=(), actor=self.actor, reason=leaving(view, before, before, "no task was finished since")
+                actions=(), actor=self.actor, reason=leaving(view, before, before, "no task has finished since")
             )
         actions, after = fewest_actions(view, Plan(actions=tasks, actor=self.actor), 0)
-        what = f"finished tasks of which notes stay: {len(actions)}" if actions else "the notes would cost more"
+        what = f"finished tasks reduced to notes: {len(actions)}" if actions else "the notes would cost more"
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
     def terms(self) -> Terms:
@@ -75,7 +76,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """A scope was left: what was said in it is gone from the next call on."""
-        return timing.reckon(view, rehearsal, self.timing).moment("the scope of a task was left", now=bool(rehearsal))
+        return timing.reckon(view, rehearsal, self.timing).moment("a task's scope was left", now=bool(rehearsal))
 
     def _departure(self, view: View, request: str, turn: int, rows: list[Row]) -> Action:
         replies = [row for row in rows if row.kind == "assistant" and row.present]

@@ -21,32 +21,32 @@ TOOLS = ("archive", "recover", "restore", "delete", "note", "search")
 
 
 class SelfManaged(Policy, frozen=True, kw_only=True):
-    """The agent's own archive, recover, restore and delete calls act; the rules here are its safety net.
+    """The agent manages its context with archive, recover, restore and delete; the rules here are a safety net.
 
-    Source: VISTA, section "Budgeted Loop and Variants" and appendices B and D. What the harness owes the agent is in
-    `terms`; `propose` is the preflight guard: above it, the largest raw tool results are archived. Knobs:
+    Source: VISTA, section "Budgeted Loop and Variants" and appendices B and D. What the harness provides to the agent
+    is in `terms`; `propose` is the preflight guard: above it, the largest raw tool results are archived. Knobs:
 
-    - `theta`: θ, the largest result that is admitted whole, in tokens; `batch`: the same for the results of one step
-      together; 0 is the budget's own ladder, of which θ is at most a quarter.
-    - `beta`: β, the share of the budget above which the preflight guard acts; 0 is the budget's own, 0.98.
-    - `low_water`: share of the budget that the guard goes down to.
-    - `share`: share of the budget that the fixed rule goes down to, which acts in the agent's place with `agent=off`.
-    - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations. A note folds only where the agent may
+    - `theta`: θ, the largest result admitted whole, in tokens; `batch`: the same for all results of a step; 0 uses the
+      budget's own ladder, with θ at most a quarter.
+    - `beta`: β, the share of the budget above which the preflight guard acts; 0 uses the budget's own, 0.98.
+    - `low_water`: share of the budget down to which the guard archives.
+    - `share`: share of the budget down to which the fixed rule archives, which replaces the agent with `agent=off`.
+    - `dashboard`, `archive`, `recover`, `agent`: off for the paper's ablations. A note folds only if the agent may
       archive. With `archive=off` the agent can only delete, and nothing is archived by rule; large results still come
-      in as previews, and what would pass the hard budget is archived by the session's guard, as under every policy.
-    - `board`: `each` is the paper's, a table of which the prompt holds only the newest; `full` leaves those sent before
-      where they are; `changes` and `thresholds` name at most `candidates` in the table's place; `status` shows totals.
-    - `nudges`: whether a board says that it is time to make room; the paper's do not.
-    - `wording`: `alt` is the protocol in other words, `brief` in few.
+      in as previews, and the session's guard archives what would exceed the hard budget, as under every policy.
+    - `board`: `each` is the paper's, a table of which the prompt keeps only the newest; `full` keeps earlier ones in
+      place; `changes` and `thresholds` name at most `candidates` instead of the table; `status` shows totals.
+    - `nudges`: whether a board reminds the agent to make room; the paper's boards do not.
+    - `wording`: `alt` is the protocol in other words, `brief` in fewer.
 
-    Differs from the paper: a result that does not fit makes room for itself, or comes in as a preview; in the paper's
-    reported runs, which were strict, all results of a step that passes the room are dropped, and the agent calls again
-    (its code without that flag blocks single results from 12,000 tokens on, and a step's from 50,000). What left is
-    read by the tools `recover` and `search`, there by reading a file whose path the receipt named, as `recover` with
-    `file` does here. The board comes at a
-    turn's start, at thresholds, after a switch and on demand, not before each call, unless `board=each`. The guard goes
-    on to a low-water mark, since each time costs the cached prefix. Text that a human wrote stays, of which the paper
-    protects the first message only. Checksums, which the paper describes and its code has not, are verified here.
+    Differs from the paper: a result that does not fit makes room for itself or comes in as a preview; in the paper's
+    reported runs, which were strict, all results of a step that exceeds the room are dropped and the agent calls again
+    (without that flag its code blocks single results from 12,000 tokens, and a step's from 50,000). Removed blocks are
+    read with the tools `recover` and `search`, or as a file (`recover` with `file`), as the paper's receipts name one.
+    The board comes at a turn's start, at thresholds, after a switch and on demand, not before each call, unless
+    `board=each`. The guard continues to a low-water mark, since each time costs the cached prefix. All human text
+    stays; the paper protects only the first message. Checksums, which the paper describes but its code lacks, are
+    verified here.
     """
 
     name: ClassVar[str] = "self_managed"
@@ -79,7 +79,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         if before <= view.budget.guard:
             return self._none(standing(view, before, view.budget.guard, "the guard"))
         if not self.archive:
-            return self._none(leaving(view, before, before, "over the guard, and nothing may be archived"))
+            return self._none(leaving(view, before, before, "over the guard, but nothing may be archived"))
         free = removable(view)
         if self.agent:
             mark = int(effective * self.low_water)
@@ -93,7 +93,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         plan = Plan(actions=archives, actor=self.actor, pressure=True)
         actions, after = fewest_actions(view, plan, min(mark, view.budget.guard))
         what = "largest results" if self.agent else "oldest steps"
-        reason = leaving(view, before, after, f"over the guard, {what} that leave: {len(actions)}")
+        reason = leaving(view, before, after, f"over the guard, {what} archived: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
     def relief(self, view: View, target: int) -> Sequence[Action]:

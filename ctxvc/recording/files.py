@@ -276,8 +276,8 @@ def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:
     """The events, then a warning for each line with bytes that are not UTF-8."""
     yield from events
     for line, bad in recording.misread.items():
-        subject = "a byte is no UTF-8 and is" if bad == 1 else f"{bad} bytes are no UTF-8 and are"
-        yield Warned(text=f"{subject} kept as U+DC80 to U+DCFF; all else is as it was", line=line)
+        subject = "a byte is not UTF-8 and is" if bad == 1 else f"{bad} bytes are not UTF-8 and are"
+        yield Warned(text=f"{subject} kept as U+DC80 to U+DCFF; everything else is unchanged", line=line)
     recording.misread.clear()
 
 

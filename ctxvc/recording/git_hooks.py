@@ -47,20 +47,22 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
     """
     output = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
     if not output:
-        raise NotFound(f"{folder} is in no git repository", hint=Phrase("hook-folder"))
+        raise NotFound(f"{folder} is not in a git repository", hint=Phrase("hook-folder"))
     hooks, common = (Path(line) for line in output.splitlines())
     if git.own_repository(folder) is None:
         raise Refused(
-            f"the .git of this project names {common}, which does not have it as a worktree or submodule",
-            hint=f"`git worktree repair` mends a worktree that was moved; if the repository is yours, add to "
-            f"{hooks / PROJECT}: {_line(program)}",
+            f"this project's .git refers to {common}, which does not list it as a worktree or submodule",
+            hint=(
+                "`git worktree repair` fixes a moved worktree; if the repository is yours, add to "
+                f"{hooks / PROJECT}: {_line(program)}"
+            ),
         )
     top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     inside = [common, *([Path(top)] if top else [])]
     if not any(hooks.resolve().is_relative_to(parent.resolve()) for parent in inside):
         raise Refused(
-            f"git looks for this project's hooks in {hooks}, which is not the project's own (core.hooksPath)",
-            hint=f"to have it there, add to {hooks / PROJECT}: {_line(program)}",
+            f"git uses the hooks in {hooks}, outside this project (core.hooksPath)",
+            hint=f"to install it there, add to {hooks / PROJECT}: {_line(program)}",
         )
     changes = []
     for name in (PROJECT, REWRITE):
@@ -77,7 +79,7 @@ def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> lis
     trust.check(path)
     if (path / "hooks").is_symlink():
         raise Refused(
-            f"{path / 'hooks'} is a link: none is followed in a store", hint="put what it leads to in its place"
+            f"{path / 'hooks'} is a link: links in a store are not followed", hint="replace it with its target"
         )
     changes = []
     for name in HOOKS:
@@ -136,7 +138,7 @@ def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: boo
     if there and not is_ours(path):
         if script is None:
             return False
-        raise Refused(f"there is a hook already: {path}", hint=f"it stays as it is; add to it: {line}")
+        raise Refused(f"a hook already exists: {path}", hint=f"it was not changed; add to it: {line}")
     if script is None:
         if there and not dry_run:
             path.unlink()

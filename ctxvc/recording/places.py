@@ -101,7 +101,7 @@ def sealed(store: Path, path: Path) -> bytes:
     except Refused as error:
         raise FileNotFoundError(str(error)) from error
     if not seals.is_sealed_here(store, name.encode() + b"\n" + data, seal.decode("ascii", "replace")):
-        raise FileNotFoundError(f"{path} is not of this machine")
+        raise FileNotFoundError(f"{path} was not made on this machine")
     return data
 
 

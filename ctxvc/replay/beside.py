@@ -54,7 +54,7 @@ class ModelBeside:
         return policies.asking(policy, partial(self._answer, kind_of(policy)))
 
     def _answer(self, extra: Extra, view: View, question: str) -> Answer:
-        """The model's answer to the live prompt and one block behind it; empty where that does not fit.
+        """The model's answer to the live prompt and one block behind it; empty if that does not fit.
 
         Raises: ModelFailed, so that no result is made half with a model and half without.
         """
@@ -80,6 +80,6 @@ def kind_of(policy: Policy) -> Extra:
 
 
 def can_ask(policy: Policy) -> list[Extra]:
-    """What a policy, or its parts, would ask a model to be; empty where it asks none."""
+    """What a policy, or its parts, would ask a model to be; empty if it asks none."""
     parts = policy.parts if isinstance(policy, Composed) else (policy,)
     return [kind_of(part) for part in parts if getattr(part, "ask", part) is None]

@@ -19,12 +19,11 @@ def outcomes(
 ) -> Iterator[Outcome]:
     """The outcome of each unit as it is done, once each, as `work.outcomes`; a worker that dies loses none.
 
-    Raises: Refused without Dask, or if a unit is no file; CtxvcError if
-    there is no cluster at the address.
+    Raises: Refused without Dask, or if a unit is no file; CtxvcError if no cluster at the address.
     """
     units = list(units)
     if sessions := [unit.source.name for unit in units if not unit.source.format]:
-        raise Refused(f"session {sessions[0]} is in a store: a cluster gets files", hint="name the recording's file")
+        raise Refused(f"session {sessions[0]} is in a store: a cluster needs files", hint="name the recording's file")
     try:
         distributed = importlib.import_module("distributed")
     except ImportError as error:
@@ -32,7 +31,7 @@ def outcomes(
     try:
         client = distributed.Client(address, timeout="10s")
     except (OSError, ValueError) as error:
-        raise CtxvcError(f"there is no cluster at {address[:80]}: {error}", hint="as in tcp://HOST:8786") from error
+        raise CtxvcError(f"no cluster at {address[:80]}: {error}", hint="as in tcp://HOST:8786") from error
     with client:
         running = [
             client.submit(outcome_of, unit, unit.source.path.read_bytes(), replay, version, pure=False, retries=3)

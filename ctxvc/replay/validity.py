@@ -12,7 +12,7 @@ from typing import Any
 def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What the Messages API would refuse; nothing if the messages are valid."""
     if not messages:
-        yield "there is no message"
+        yield "there are no messages"
         return
     if messages[0]["role"] != "user":
         yield "the first message is not the user's"
@@ -25,7 +25,7 @@ def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"message {at} is empty"
         answered = [block["tool_use_id"] for block in blocks if block.get("type") == "tool_result"]
         if role == "user" and sorted(answered) != sorted(unanswered):
-            yield f"message {at} answers other calls than the message before it makes"
+            yield f"message {at} answers calls that are not in the message before it"
         if answered and [block.get("type") for block in blocks[: len(answered)]] != ["tool_result"] * len(answered):
             yield f"message {at} has something before its results"
         if role == "assistant" and (answered or unanswered):

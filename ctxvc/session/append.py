@@ -35,8 +35,8 @@ def message(raw: Mapping[str, Any], origin: Origin) -> Message:
     role, content = (raw.get("role"), raw.get("content")) if isinstance(raw, Mapping) else (None, None)
     if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
         raise BadInput(
-            f"this is no message of the Messages API: {str(raw)[:80]}",
-            hint='give {"role": "user", "content": …}, or a reply as it came',
+            f"not a message of the Messages API: {str(raw)[:80]}",
+            hint='pass {"role": "user", "content": …}, or a reply as received',
         )
     maker: Origin = "model" if role == "assistant" else origin
     blocks = [content] if isinstance(content, str) else content

@@ -390,7 +390,7 @@ def hard_edit(after: Ledger) -> dict[str, Any]:
 
 
 def newest_rendering(meta: Meta) -> dict[str, Any]:
-    """The fields by which a scope of an older format becomes one of today's; empty where it is. Only with a cut."""
+    """The fields by which a scope of an older format becomes one of today's; empty if it is. Only with a cut."""
     return {} if meta.render >= RENDER else {"format": max(meta.format, FORMAT), "render": RENDER}
 
 
@@ -434,7 +434,7 @@ def _amounts(rehearsal: Rehearsal, before: Ledger) -> str:
 
 
 def _why(rehearsal: Rehearsal) -> dict[str, str]:
-    """Why each block left, as the trailer of a commit has it; empty where the plan does not say."""
+    """Why each block left, as the trailer of a commit has it; empty if the plan does not say."""
     why = [f"{block} {display.one_line(text, _WHY)}" for action in rehearsal.done for block, text in action.why.items()]
     return {"Ctxvc-Why": "; ".join(why[:_MOST_TOUCHED])} if why else {}
 

@@ -84,22 +84,23 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     """The fault in the prompt that a commit records; empty if it renders the sent prompt byte for byte."""
     sent = parse(entry.trailers[TRAILER])
     if sent is None:
-        return "the hash of its prompt cannot be read"
+        return "the hash of its prompt is unreadable"
     try:
         commit = _rendering(store, entry.commit, sent.later, newer)
         if not commit:
             return (
-                f"its prompt needs {abs(sent.later)} commits {'behind' if sent.later > 0 else 'before'} it: not there"
+                f"its prompt needs {abs(sent.later)} commits {'after' if sent.later > 0 else 'before'} it, which "
+                "are missing"
             )
         snapshot = revision.at(store, commit)
         rendered = request(up_to(snapshot.ledger, sent.last), snapshot.bodies, snapshot.system, snapshot.tools)
     except CtxvcError as error:
         return f"its prompt cannot be rendered: {error}"
-    return "" if rendered.digest == sent.digest else "its prompt is not what was sent"
+    return "" if rendered.digest == sent.digest else "its prompt differs from the one sent"
 
 
 def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> str:
-    """The commit whose tree renders the prompt that the step at `commit` records; empty where there is none.
+    """The commit whose tree renders the prompt that the step at `commit` records; empty if there is none.
 
     `newer` are the commits after it, newest first. Raises: Damaged.
     """
@@ -112,7 +113,7 @@ def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> s
 def recorded(
     sent: Sent, step: Ledger, requested: Ledger, *, between: int, render: Callable[[Ledger], str]
 ) -> Sent | None:
-    """The record of a sent prompt by which its reply's commit can be checked; None where no commit renders it.
+    """The record of a sent prompt by which its reply's commit can be checked; None if no commit renders it.
 
     `step` is the ledger that the record leads to as it is, `requested` the one that was sent, `between` the number of
     verbs whose commits come right before the step's and after the call. `render` gives the digest of a ledger's prompt.

@@ -86,7 +86,7 @@ def _reading(
     path: str,
     seconds: float,
 ) -> tuple[Recovered, Resolved | None]:
-    """At most so many tokens of what is addressed, and what that is."""
+    """At most so many tokens of the addressed content, with its description."""
     resolved = addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
     if resolved and resolved.group:
@@ -182,8 +182,8 @@ def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
     if data is None:
         guess = addresses.guess(context.stored, address)
         raise NotFound(
-            f"{address[:80]!r} is no address, and no recorded call has this id",
-            hint=f"did you mean {guess}?" if guess else "as in B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
+            f"{address[:80]!r} is not an address or the id of a recorded call",
+            hint=f"did you mean {guess}?" if guess else "write B17, B17@3fa9c1, G3, SCOPE:B17, or the id of a call",
         )
     row = Row(id=address, kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="")
     return _measured(row, data), data

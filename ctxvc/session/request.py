@@ -47,7 +47,7 @@ def newest(context: Context) -> Slot:
         raise BadInput("there is nothing to send", hint="append a message first")
     # A reply that the provider paused continues when it is sent back, as does one that ends in a call of its own tool.
     if last.role == "assistant" and last.kind != "other" and stopped(context.ledger()) != PAUSED:
-        raise BadInput("the model has had its say", hint="append what comes next first")
+        raise BadInput("the last message is the model's", hint="append a message first")
     return last
 
 

@@ -335,7 +335,7 @@ class Session:
         """
         self.stored.refresh()
         if self.stored.open_calls:
-            raise BadInput("a call has no result yet", hint="append the results of the newest reply first")
+            raise BadInput("a call has no result yet", hint="append the newest reply's results first")
         newest = session_request.newest(self._context)
         turn_begins = session_request.turn_began(self.ledger())
         if turn_begins:
@@ -477,7 +477,7 @@ class Session:
     def delete(self, blocks: str | Sequence[str], reason: str) -> Rehearsal:
         """Removes blocks for good as far as the agent is concerned; a tombstone has the reason, history the bytes."""
         if not reason.strip():
-            raise BadInput("a deletion needs a reason", hint="say why nobody will need it again")
+            raise BadInput("a deletion needs a reason", hint="explain why it is no longer needed")
         return self.verb("delete", blocks, reason)
 
     def pin(self, blocks: str | Sequence[str]) -> Rehearsal:

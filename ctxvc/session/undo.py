@@ -38,7 +38,7 @@ def undo(context: Context, count: int = 1, to: str = "") -> tuple[Rehearsal, tup
         if to:
             targets = operations.net(history.since(to))
             if not targets:
-                raise Refused(f"nothing of this scope changed since {to}", hint=Phrase("list-operations"))
+                raise Refused(f"nothing in this scope has changed since {to}", hint=Phrase("list-operations"))
         else:
             targets = list(islice(operations.undoable(history), count))
         return _take_back(context, transaction, history, targets, "undo")
@@ -89,7 +89,7 @@ class _History:
             if change.commit == commit:
                 return newer
             newer.append(change)
-        raise NotFound(f"{moment} is no operation of this scope", hint=Phrase("list-operations"))
+        raise NotFound(f"{moment} is not an operation of this scope", hint=Phrase("list-operations"))
 
     def subject(self, operation: Operation) -> str:
         """The subject of the verb that an operation is, takes back, or brings back."""
@@ -140,7 +140,7 @@ class _History:
         return any(row.role == "assistant" or row.kind == "dashboard" for row in rows)
 
     def _operations_since_request(self) -> int | None:
-        """How many operations came after this process' last request; None where it made none."""
+        """How many operations came after this process' last request; None if it made none."""
         place = self._context.requested_at.get(self._context.scope)
         return None if place is None else operations.count_since(self, place)
 
@@ -155,7 +155,7 @@ def _take_back(
     """Adds what takes back `targets`, in this order, and acknowledges it. `op` is what was asked for."""
     scope = context.scope
     irreversible = [
-        Problem(target=change.op, why="not allowed", text=f"{change.subject!r} stays: it is not undone")
+        Problem(target=change.op, why="not allowed", text=f"{change.subject!r} cannot be undone")
         for change in islice(history.irreversible(targets[-1] if targets else None), 3 if op == "undo" else 0)
     ]
     if not targets:
@@ -171,7 +171,8 @@ def _take_back(
         subject = history.subject(target)
         if target.actor == "user" and context.actor != "user":
             raise Refused(
-                f"a person did {target.subject!r}: only a person takes it back", hint="ask, or go on without it"
+                f"a person did {target.subject!r}: only a person can undo it",
+                hint="ask the person, or continue without it",
             )
         rows, groups, fields, remainder = _inverse(context, history, target, transaction.ledger(scope))
         problems += remainder
@@ -198,14 +199,14 @@ def _take_back(
         tokens = taken_back.tokens_after
         subjects.append(subject)
     if not subjects:
-        why = problems[0].text if problems else "it changed nothing that still stands"
+        why = problems[0].text if problems else "none of its changes remain"
         raise Refused(f"nothing is left to {op} of {history.subject(targets[0])!r}", hint=why)
     final = transaction.ledger(scope)
     rehearsal = _rehearsal(context, view, final, view.counted, *_changes(start, final), (*problems, *irreversible))
     needed = view.calibrated(rehearsal.tokens_after)
     if needed > view.budget.effective and rehearsal.freed < 0:
         raise Refused(
-            f"there is no room: the prompt would be {needed:,} tokens of {view.budget.effective:,}",
+            f"there is no room: the prompt would need {needed:,} of {view.budget.effective:,} tokens",
             hint="archive something else first",
         )
     context.stored.acknowledge(transaction)

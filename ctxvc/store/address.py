@@ -123,7 +123,7 @@ def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Reso
         ]
     if len({_identity(candidate) for candidate in candidates}) > 1:
         listed = ", ".join(_first(map(_full, candidates)))
-        raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"there is {listed}")
+        raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"available: {listed}")
     return candidates[0] if candidates else _placed(stored, call)
 
 
@@ -200,11 +200,9 @@ def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSessio
     if len({_identity(resolved) for resolved in matching}) == 1:
         return matching[0]
     if matching or others:
-        why = (
-            "several stand there" if matching else "it has no such file" if address.file else "the checksum is another"
-        )
+        why = "there are several" if matching else "it has no such file" if address.file else "the checksum differs"
         listed = ", ".join(_first(_full(resolved) for resolved in matching or others))
-        raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"there is {listed}")
+        raise NotFound(f"{address} in session {stored.name}: {why}", hint=f"available: {listed}")
     raise NotFound(f"no {_what(address)} {address} in session {stored.name}", hint=Phrase("list-scope-blocks"))
 
 

@@ -83,7 +83,9 @@ def place(store: Store, session: str, scope: str) -> Path:
     Raises: Refused if the names, which a foreign store chooses, would lead out of it.
     """
     if not all(map(contained.plain, (session, scope))):
-        raise Refused(f"{f'{session}/{scope}'[:100]!r} cannot be the name of a folder", hint="name one: checkout … DIR")
+        raise Refused(
+            f"{f'{session}/{scope}'[:100]!r} cannot be used as a folder name", hint="name one: checkout … DIR"
+        )
     return store.path / FOLDER / session / scope
 
 
@@ -116,7 +118,7 @@ def person_changes(store: Store, folder: Path) -> Changes:
     store."""
     folder = folder.absolute()
     if not _is_checkout(store, folder):
-        raise NotFound(f"{folder} is no checkout of {store.path}", hint=Phrase("make-checkout"))
+        raise NotFound(f"{folder} is not a checkout of {store.path}", hint=Phrase("make-checkout"))
     base, commits = _base(store, folder)
     meta = store.reader.meta(base)
     ledger = store.reader.ledger(base)
@@ -145,7 +147,9 @@ def take(store: Store, folder: Path) -> Changes:
     """
     changes = person_changes(store, folder)
     if changes.others or (changes.commits and not changes.moves):
-        raise Refused(f"only moves between blocks/ and archive/ can be taken: {_brief(changes)}", hint=_advice(changes))
+        raise Refused(
+            f"only moves between blocks/ and archive/ can be applied: {_brief(changes)}", hint=_advice(changes)
+        )
     if changes.moves:
         before = store.reader.ledger(changes.base)
         with StoredSession.open(store, changes.session, changes.scope) as stored:
@@ -175,7 +179,9 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
     old, row = before[move.block], now.get(move.block)
     if row is None or (old.state, old.group) != (row.state, row.group):
         now_is = row.state if row else "not here"
-        raise Refused(f"{move.block} changed since this checkout was made: it is {now_is} now", hint=f"undo: {back}")
+        raise Refused(
+            f"{move.block} has changed since this checkout was made: it is now {now_is}", hint=f"undo: {back}"
+        )
     state = actions.after(row.state, move.verb)
     if state is None:
         raise Refused(f"cannot {move.verb} {row.id}: it is {row.state}", hint=f"undo: {back}")
@@ -208,7 +214,9 @@ def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
 def _add(store: Store, folder: Path, commit: str) -> None:
     """Creates a worktree, still empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Refused(f"{folder} is not empty and no checkout of this store", hint="name another folder, or delete it")
+        raise Refused(
+            f"{folder} is not empty and not a checkout of this store", hint="name another folder, or delete this one"
+        )
     try:
         if folder.is_relative_to(store.path / FOLDER):
             # `contained.examine` skips the insides of checkouts: a link in them may lead out of the store.
@@ -218,7 +226,7 @@ def _add(store: Store, folder: Path, commit: str) -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)
     except OSError as error:
-        raise CtxvcError(f"cannot make {folder}: {error.strerror}", hint="check the folder's permissions") from error
+        raise CtxvcError(f"cannot create {folder}: {error.strerror}", hint="check the folder's permissions") from error
     # Forced, because git still lists a folder that was deleted by hand.
     program.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
     program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
@@ -284,7 +292,7 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
         if by == COMMITTER and "Ctxvc-Op" in trailers_of(base_commit.message):
             return commit, foreign
         foreign.append(commit)
-    raise Damaged(f"nothing under {folder} was made by ctxvc", hint="delete the folder and make a new checkout")
+    raise Damaged(f"nothing in {folder} was made by ctxvc", hint="delete the folder and make a new checkout")
 
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
@@ -341,7 +349,7 @@ def _brief(changes: Changes) -> str:
     phrases = [
         *changes.others,
         *(f"{move.block}: moved" for move in changes.moves),
-        *(f"a commit of its own, {commit[:12]}" for commit in changes.commits),
+        *(f"a separate commit, {commit[:12]}" for commit in changes.commits),
     ]
     return "; ".join(phrases[:5]) + (f"; and {len(phrases) - 5} more" if len(phrases) > 5 else "")
 

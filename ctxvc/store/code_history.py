@@ -21,7 +21,7 @@ class FileVersion(NamedTuple):
     """A file at a commit; `commit` is empty for the folder's own. Times are in seconds since 1970.
 
     `authored` stays as it is where the commit is amended or rebased, `committed` is when that was done. `name` is the
-    path from the top of the project, `text` empty where the commit has no such file.
+    path from the top of the project, `text` empty if the commit has no such file.
     """
 
     commit: str
@@ -76,7 +76,7 @@ def _seconds(text: str) -> int:
 
 
 def _texts(folder: Path, names: Sequence[str]) -> Iterator[str]:
-    """The text of each of these objects; empty where there is none or it is too large."""
+    """The text of each of these objects; empty if there is none or it is too large."""
     names = [name if "\n" not in name else "HEAD:" for name in names]
     output = of_project(folder, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode(
         "utf-8", "surrogateescape"

@@ -89,7 +89,7 @@ class Reader:
         where = f"commit {commit[:12]}: {fmt.META}"
         data = self.optional(commit, fmt.META)
         if data is None:
-            raise NotFound(f"commit {commit[:12]} is no step of a session: it has no {fmt.META}")
+            raise NotFound(f"commit {commit[:12]} is not part of a session (no {fmt.META})")
         return fmt.decode_meta(data, where)
 
     def body(self, commit: str, row: Row) -> bytes:
@@ -100,7 +100,7 @@ class Reader:
         data = self.path(commit, fmt.body_path(row), row.id)
         if len(data) != row.bytes or hashlib.sha256(data).hexdigest() != row.sha256:
             raise Damaged(
-                f"{row.id} in commit {commit[:12]}: the body is not the one that was recorded (sha256 differs)",
+                f"{row.id} in commit {commit[:12]}: the body differs from the recorded one (sha256 mismatch)",
                 hint=Phrase("verify-all-hit", lost="the store"),
             )
         return data

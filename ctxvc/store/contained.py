@@ -31,7 +31,7 @@ _SMALL, _CONFIGURATION, _WHOLE = 8192, 1 << 20, 1 << 30
 #: Files that make git take objects, refs or settings from another repository.
 _ELSEWHERE = {
     "commondir": "another repository's refs and objects",
-    "gitdir": "another repository's place",
+    "gitdir": "another repository's location",
 }
 _LINKED = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 
@@ -61,7 +61,7 @@ def examine(store: Path) -> None:
         except PermissionError as error:
             raise Refused(
                 f"cannot read {store / folder}: permission denied",
-                hint="check who owns the store, and its permissions",
+                hint="check the store's owner and permissions",
             ) from error
         except (FileNotFoundError, NotADirectoryError):
             continue  # removed meanwhile, or not a store at all
@@ -77,7 +77,7 @@ def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
         raise _shared(store, name)
     most = _limit(name)
     if most and (size := entry.stat(follow_symlinks=False).st_size) > most:
-        raise Refused(f"{store}: {name} has {size:,} bytes, and may have {most:,}", hint=_remedy(store, name))
+        raise Refused(f"{store}: {name} has {size:,} bytes; at most {most:,} are allowed", hint=_remedy(store, name))
 
 
 def _is_log(name: str) -> bool:
@@ -298,7 +298,7 @@ def _folder(store: Path, name: str) -> Iterator[tuple[int, str]]:
     """
     *above, last = name.split("/")
     if not all(map(plain, (*above, last))) and not (last == "." and all(map(plain, above))):
-        raise Refused(f"{name[:100]!r} is no name in a store", hint=_remedy(store, name))
+        raise Refused(f"{name[:100]!r} is not a valid name in a store", hint=_remedy(store, name))
     handle = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for count, part in enumerate(above, 1):
@@ -326,8 +326,8 @@ def _reason(store: Path, name: str, folder: int, last: str, error: OSError) -> E
 
 def _shared(store: Path, name: str) -> Refused:
     return Refused(
-        f"{store / name} has a second name, so writing to it may change a file elsewhere",
-        hint="copy the store with `cp -a`, which gives it files of its own",
+        f"{store / name} has a second hard link, so writing to it may change a file elsewhere",
+        hint="copy the store with `cp -a`, which gives it its own files",
     )
 
 
@@ -340,11 +340,11 @@ def _foreign(store: Path, name: str, status: os.stat_result) -> Refused:
         (stat.S_ISREG, "a file"),
     )
     what = next((kind for test, kind in kinds if test(status.st_mode)), "a device")
-    return Refused(f"{store / name} is {what}, which a store does not have there", hint=_remedy(store, name))
+    return Refused(f"{store / name} is {what}, which does not belong in a store", hint=_remedy(store, name))
 
 
 def _remedy(store: Path, name: str) -> str:
-    return f"look at {str(store / name)[:300]!r}, and remove it if it is not yours"
+    return f"check {str(store / name)[:300]!r}, and remove it if it is not yours"
 
 
 def main_worktree(start: Path) -> Path | None:
@@ -391,5 +391,5 @@ def refuse_link(path: Path) -> None:
     project may contain a link to another store."""
     if path.is_symlink():
         target = str(path.readlink())
-        raise Refused(f"{path} is a link to {target[:300]!r}, which a project may bring with it",
+        raise Refused(f"{path} is a link to {target[:300]!r}, which may come with a project",
                       hint=f"if it is yours, name the store itself: CTXVC_STORE={target[:300]}")  # fmt: skip

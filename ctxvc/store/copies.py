@@ -33,7 +33,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: An export is an ordinary file, written to wherever a person chose.
-EXPORTS = Copy(kind="exports", state="unknown", why="where exports were written is not recorded")
+EXPORTS = Copy(kind="exports", state="unknown", why="the places of exports are not recorded")
 
 
 def copies(
@@ -72,4 +72,4 @@ def _searched(
         if scrub.has(behind + piece):
             return "has", ""
         behind = (behind + piece)[-_OVERLAP:]
-    return "unknown", "the time for searching was over"
+    return "unknown", "the search ran out of time"

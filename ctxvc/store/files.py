@@ -70,12 +70,12 @@ def locked(path: Path, *, shared: bool = False, timeout: float = 60.0) -> Iterat
         handle = os.open(path, opened | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     except OSError as error:
         raise CtxvcError(
-            f"cannot open the lock {path}: {error.strerror}", hint="check who owns the store and its permissions"
+            f"cannot open the lock {path}: {error.strerror}", hint="check the store's owner and permissions"
         ) from error
     try:
         mode = os.fstat(handle).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise Refused(f"the lock {path} is no plain file", hint="look at it, and remove it if it is not yours")
+            raise Refused(f"the lock {path} is not a regular file", hint="check it, and remove it if it is not yours")
         _take(handle, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout)
         yield handle
     finally:
@@ -92,7 +92,8 @@ def _take(handle: int, path: Path, kind: int, timeout: float) -> None:
         except OSError as error:
             if error.errno in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
                 raise Refused(
-                    f"{path}: this file system has no locks", hint="keep the store on a local disk (CTXVC_STORE)"
+                    f"{path}: this file system does not support locks",
+                    hint="keep the store on a local disk (CTXVC_STORE)",
                 ) from error
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EINTR):
                 raise

@@ -131,7 +131,7 @@ def decode_rows(data: bytes, where: str) -> tuple[Row, ...]:
     except _UNREADABLE as error:
         raise Damaged(f"{where}: not a ledger: {error}", hint=Phrase("verify")) from error
     if any(number < 1 or row.id != f"B{number}" for row, number in zip(rows, numbers, strict=True)):
-        raise Damaged(f"{where}: not a ledger: an id is no block's", hint=Phrase("verify"))
+        raise Damaged(f"{where}: not a ledger: an id is not a block's", hint=Phrase("verify"))
     if any(first >= second for first, second in pairwise(numbers)):
         raise Damaged(f"{where}: the rows are out of order", hint=Phrase("verify"))
     return rows

@@ -53,11 +53,11 @@ def make_id(path: Path) -> str:
         make_file(path / ID, f"{secrets.token_hex(16)}\n".encode())
     except OSError as error:
         raise CtxvcError(
-            f"cannot write {path / ID}: {error.strerror}", hint="check who owns the store and its permissions"
+            f"cannot write {path / ID}: {error.strerror}", hint="check the store's owner and permissions"
         ) from error
     if own_id := store_id(path):
         return own_id
-    raise Damaged(f"{path / ID} is no id of a store", hint="delete that file: a new one is made")
+    raise Damaged(f"{path / ID} is not a store's id", hint="delete that file: a new one will be created")
 
 
 # --- the person's data folder
@@ -74,7 +74,7 @@ def data_folder(*, make: bool = False) -> Path:
 
     folder = user_data_path("ctxvc", appauthor=False)
     if not folder.is_absolute():
-        raise no_folder(f"{folder} is no full path")
+        raise no_folder(f"{folder} is not an absolute path")
     try:
         if make and not folder.exists():
             nearest = next(parent for parent in folder.parents if parent.exists())
@@ -96,7 +96,7 @@ def data_folder(*, make: bool = False) -> Path:
 
 def no_folder(why: str) -> Refused:
     return Refused(
-        f"this machine can remember nothing for you: {why}",
+        f"this machine cannot store anything for you: {why}",
         hint=Phrase("trust-folder"),
     )
 
@@ -118,15 +118,17 @@ def read_plain(path: Path, most: int) -> bytes | None:
             raise link_refused(path) from error
         if error.errno in (errno.ENXIO, errno.ENODEV):
             raise Refused(
-                f"{path} is no plain file", hint="a store is only data: delete it if you know what it is"
+                f"{path} is not a regular file", hint="a store is only data: delete it if you know what it is"
             ) from error
         raise unreadable(path, error) from error
     try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
-            raise Refused(f"{path} is no plain file", hint="a store is only data: delete it if you know what it is")
+            raise Refused(
+                f"{path} is not a regular file", hint="a store is only data: delete it if you know what it is"
+            )
         if about.st_size > most:
-            raise Refused(f"{path} has {about.st_size:,} bytes: at most {most:,} are read", hint="look what is in it")
+            raise Refused(f"{path} has {about.st_size:,} bytes: at most {most:,} are read", hint="check its contents")
         with os.fdopen(os.dup(handle), "rb") as file:
             return file.read(most + 1)[:most]
     except OSError as error:
@@ -149,8 +151,8 @@ def make_file(path: Path, data: bytes) -> None:
 
 
 def link_refused(path: Path) -> Refused:
-    return Refused(f"{path} is a link: none is followed in a store", hint="put what it leads to in its place")
+    return Refused(f"{path} is a link: links in a store are not followed", hint="replace it with its target")
 
 
 def unreadable(path: Path, error: OSError) -> CtxvcError:
-    return CtxvcError(f"cannot read {path}: {error.strerror}", hint="check who owns the store, and its permissions")
+    return CtxvcError(f"cannot read {path}: {error.strerror}", hint="check the store's owner and permissions")

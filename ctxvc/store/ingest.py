@@ -131,7 +131,7 @@ def start_ingest(
     if not redact:
         if not (created or store.redaction.is_exact(session_name)):
             raise Refused(
-                f"session {session_name} was recorded with marks in the place of secrets, and goes on so",
+                f"session {session_name} was recorded with secrets replaced by marks, and continues that way",
                 hint=Phrase("import-as-new"),
             )
         store.redaction.keep_exact(session_name)
@@ -181,7 +181,7 @@ def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bo
     )
     with locked(store.lock_path(name)) as lock:
         if store.has(name):
-            raise Conflict(f"a session {name!r} was made meanwhile", hint="run the import again")
+            raise Conflict(f"session {name!r} was created meanwhile", hint="run the import again")
         if alone:
             store.clean_up()
         with store.pack_writer(lock, _QUICK) as pack:
@@ -203,14 +203,14 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
                 warnings.append(event)
             case _:
                 if opened is None:
-                    raise BadInput("the recording begins without saying what it is")
+                    raise BadInput("the recording does not start with a header")
 
                 def rest(first: Event = event) -> Iterator[Event]:
                     yield first
                     yield from stream
 
                 return opened, rest()
-    raise BadInput("there is no message in it", hint=Phrase("check-format"))
+    raise BadInput("it has no messages", hint=Phrase("check-format"))
 
 
 def _with_clean_name(store: Store, opened: Opened) -> Opened:
@@ -319,7 +319,7 @@ class _Ingest:
             waiting = 0
         if self.gatherer.number < self.earlier.units:
             progress = f"{self.gatherer.number} steps of {self.earlier.units}"
-            warnings.append(Warned(text=f"the file holds less than was imported before: {progress}"))
+            warnings.append(Warned(text=f"the file has less than was imported before: {progress}"))
         return IngestResult(
             session=self.name,
             created=False,
@@ -359,8 +359,8 @@ class _Ingest:
                 self.window = unit.event.window or self.window
             if number == self.earlier.units and unit.end != self.earlier.offset:
                 raise Refused(
-                    f"the file is not the one that was imported: what ended at byte {self.earlier.offset} "
-                    f"ends at byte {unit.end} now",
+                    f"the file is not the one that was imported: what ended at byte {self.earlier.offset} now ends "
+                    f"at byte {unit.end}",
                     hint=Phrase("import-edited"),
                 )
             if number <= self._newest_unit(unit.scope):

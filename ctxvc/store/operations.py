@@ -198,7 +198,7 @@ def count_since(newest_first: Iterable[Operation], place: Place) -> int:
 
 
 def _seconds(time: str) -> int:
-    """The seconds since 1970 of a recorded time; 0 where it cannot be read."""
+    """The seconds since 1970 of a recorded time; 0 if it cannot be read."""
     try:
         return int(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp())
     except (ValueError, OverflowError):

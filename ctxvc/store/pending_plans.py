@@ -96,16 +96,21 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
             if (other.scope, other.plan) == (scope, plan):
                 return other
         if len(state.plans) >= MOST:
-            raise Refused(f"{len(state.plans)} plans of session {session} wait already", hint="commit or drop some")
+            raise Refused(
+                f"{len(state.plans)} plans of session {session} are already pending", hint="apply or drop some"
+            )
         number = state.last + 1
         new = PendingPlan(id=f"P{number}", scope=scope, time=time, base_commit=base_commit, plan=plan)
         try:
             data = _json(new)
         except UnicodeEncodeError as error:
-            raise BadInput("the plan has text that is no Unicode", hint="leave out half of a surrogate pair") from error
+            raise BadInput(
+                "the plan has text that is not valid Unicode", hint="remove the unpaired surrogate"
+            ) from error
         if len(data) > LARGEST:
             raise Refused(
-                f"the plan has {len(data):,} bytes, and may have {LARGEST:,}", hint="make several of it, or name groups"
+                f"the plan has {len(data):,} bytes; at most {LARGEST:,} are allowed",
+                hint="split it into several, or name groups",
             )
         count = len(plan.actions)
         subject = f"plan {new.id} by {plan.actor}: {count} action{'' if count == 1 else 's'}"
@@ -149,7 +154,7 @@ def _state(store: Store, session: str) -> _State:
     """The plans at the newest commit. Raises: Damaged, Refused for a newer format."""
     ref = plans_ref(session)
     remove = program.advice(f"--git-dir={store.path}", "update-ref", "-d", ref)
-    hint = f"`{remove}` gives up what is left of the plans; no block is in them"
+    hint = f"`{remove}` removes the remaining plans; they contain no blocks"
     try:
         if ref not in store.repository.references:
             return _State()
@@ -162,7 +167,7 @@ def _state(store: Store, session: str) -> _State:
             )
         plans = [_read(entry) for entry in (root[FOLDER].peel(pygit2.Tree) if FOLDER in root else ())]
         if any(plan.number > counter.last for plan in plans):
-            raise ValueError("one is beyond the counter")
+            raise ValueError("a plan's number exceeds the counter")
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError, pygit2.GitError) as error:
         raise Damaged(f"{ref}: the pending plans cannot be read: {error}", hint=hint) from error
     return _State(tip, counter.last, tuple(sorted(plans, key=lambda plan: plan.number)))
@@ -179,7 +184,7 @@ def _read(entry: pygit2.Object) -> PendingPlan:
 def _blob(entry: pygit2.Object) -> bytes:
     """The bytes of a file in a plans tree. Raises: ValueError if it is not a file, or is too big."""
     if not isinstance(entry, pygit2.Blob) or entry.size > LARGEST:
-        raise ValueError(f"{entry.name} is no plan")
+        raise ValueError(f"{entry.name} is not a plan")
     return entry.data
 
 

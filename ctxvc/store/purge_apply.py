@@ -115,7 +115,7 @@ def write(path: Path, state: Decided) -> None:
     if strange := next(_strange(state), None):
         raise Refused(
             f"a purge cannot name {one_line(strange, 100)}",
-            hint="nothing was changed: give that another name, then again",
+            hint="nothing was changed: rename that, then try again",
         )
     _write(path, state)
 
@@ -181,7 +181,7 @@ def discard(path: Path) -> None:
         except (Refused, Damaged):
             state = None  # unreadable, so no process can have begun it
         if state and _is_begun(path, state):
-            raise Refused("some of the purge is done already: it can only be finished", hint=Phrase("purge-begun"))
+            raise Refused("part of the purge is already done: it can only be finished", hint=Phrase("purge-begun"))
         _remove_state(path)
         if state:
             trust.break_seal(state.seal)
@@ -234,7 +234,7 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
 def _only(objects: Path, pack: str) -> None:
     """Deletes all packs but one."""
     if not (objects / "pack" / f"{pack}.pack").exists():
-        raise CtxvcError(f"the pack of the purge, {pack}, is gone", hint="restore the store from a copy")
+        raise CtxvcError(f"the pack of the purge, {pack}, is missing", hint="restore the store from a copy")
     for file in list((objects / "pack").iterdir()):
         # A folder is not a pack and not ours; its contents were searched (`search.files`).
         if not file.name.startswith(f"{pack}.") and (file.is_symlink() or not file.is_dir()):
@@ -277,7 +277,7 @@ def _examine(path: Path) -> None:
     The store has not been opened yet, which would check this.
     """
     if not pending(path):
-        raise NotFound(f"no purge of {path} waits to be finished", hint=Phrase("purge-none"))
+        raise NotFound(f"{path} has no unfinished purge", hint=Phrase("purge-none"))
     contained.examine(path)
     trust.check(path)
 
@@ -289,9 +289,11 @@ def _sealed(path: Path) -> Decided:
         state = _read(path)
         ours = _is_ours(path, state)
     except (Refused, Damaged) as error:
-        raise Refused(f"a purge of {path} waits to be finished, and cannot be by itself: {error}", hint=hint) from error
+        raise Refused(
+            f"{path} has an unfinished purge, which cannot be finished automatically: {error}", hint=hint
+        ) from error
     if not ours:
-        message = f"a purge of {path} waits to be finished, which this machine did not decide"
+        message = f"{path} has an unfinished purge that was not decided on this machine"
         raise Refused(f"{message}: nothing of it was done now", hint=hint)
     return state
 
@@ -341,7 +343,7 @@ def _read(path: Path) -> Decided:
         raise Refused(f"{FOLDER / STATE} has format {state.format}; this ctxvc reads up to 2", hint="update ctxvc")
     if strange := next(_strange(state), None):
         raise Refused(
-            f"{FOLDER / STATE} names what is not in the store: {one_line(strange, 100)}",
+            f"{FOLDER / STATE} refers to something not in the store: {one_line(strange, 100)}",
             hint=Phrase("purge-strange"),
         )
     return state
@@ -369,7 +371,7 @@ def _check_folders(path: Path) -> None:
     for name in _FOLDERS:
         if (path / name).is_symlink():
             raise Refused(
-                f"{path / name} is a link: none is followed in a store", hint="put what it leads to in its place"
+                f"{path / name} is a link: links in a store are not followed", hint="replace it with its target"
             )
 
 
@@ -380,11 +382,11 @@ def _check_staged(path: Path, state: Decided) -> None:
     for name in staged:
         if not (path / name).is_file() or _sum(path / name) != state.sums[name]:
             raise Refused(
-                f"{name} is not what the purge was decided on",
+                f"{name} has changed since the purge was decided",
                 hint="restore the store from a copy, or discard the purge",
             )
     if not (path / "objects" / "pack" / f"{state.pack}.idx").is_file():
-        raise Refused(f"the pack of the purge, {state.pack}, is not there", hint=Phrase("purge-discard"))
+        raise Refused(f"the pack of the purge, {state.pack}, is missing", hint=Phrase("purge-discard"))
     from ctxvc.store.purge import search  # imports all that a purge needs, which opening a store does not
 
     packed = frozenset(search.packed(path, state.pack))
@@ -393,7 +395,7 @@ def _check_staged(path: Path, state: Decided) -> None:
     lost = [ref for ref, tip in {**tips, **state.refs}.items() if ref not in state.gone and tip not in packed]
     if lost:
         raise Refused(
-            f"{one_line(lost[0], 100)} leads to what the purge does not keep",
+            f"{one_line(lost[0], 100)} leads to something that the purge removes",
             hint=Phrase("purge-again"),
         )
 

@@ -203,7 +203,7 @@ def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
     except KeyError:
         commit = None
     except ValueError as error:
-        raise NotFound(f"{prefix} is the beginning of several ids", hint="give more digits") from error
+        raise NotFound(f"{prefix} matches several ids", hint="give more digits") from error
     if not isinstance(commit, pygit2.Commit):
         raise NotFound(f"no commit {prefix}", hint=hint)
     return str(commit.id)

@@ -38,7 +38,7 @@ def seal(store: Path, payload: bytes) -> str:
     for folder in _folders(make=True):
         with suppress(OSError):
             return _mac(_key(folder, make=True), name, payload)
-    raise OSError("no place for a key: neither the data folder nor the temporary one can be written to")
+    raise OSError("no place for a key: neither the data folder nor the temporary folder is writable")
 
 
 def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
@@ -104,7 +104,7 @@ def _stored(path: Path) -> bytes:
     try:
         key = os.read(handle, _BYTES + 1)
         if os.fstat(handle).st_uid != os.geteuid() or len(key) != _BYTES:
-            raise PermissionError(f"{path} is no key of this user")
+            raise PermissionError(f"{path} is not a key of this user")
         return key
     finally:
         os.close(handle)

@@ -70,14 +70,14 @@ class Scanner:
         start, end = match.location["start_offset"], match.location["end_offset"]
         stands = seen[start:end].decode("utf-8", "replace")
         if not 0 <= start < end <= len(seen) or not (match.is_base64_encoded or stands == match.secret):
-            raise self._failed("what it found does not stand where it says")
+            raise self._failed("its findings are not at the positions it reports")
         kind = _NO_LETTERS.sub("-", _WHOSE.sub("", match.rule_id.lower()))
         return Finding(_between(seen, start, -1), _between(seen, end, 1), kind[:40].strip("-") or KINGFISHER)
 
     def _kingfisher(self) -> _Kingfisher:
         if self._name != KINGFISHER:
             raise Refused(
-                f"{SETTING} is {self._name!r}, a scanner that is not known",
+                f"{SETTING} is {self._name!r}, an unknown scanner",
                 hint=f"`{self._setting(KINGFISHER)}`, the only one, or `{self._setting()}`",
             )
         with _loading:
@@ -86,8 +86,9 @@ class Scanner:
                     package = import_module("kingfisher_sdk")
                 except ImportError as error:
                     raise Refused(
-                        f"this store has {KINGFISHER} look for secrets, and it is not installed; nothing was stored",
-                        hint=f"`pip install 'ctxvc[secrets]'`, or do without it: `{self._setting()}`",
+                        f"this store uses {KINGFISHER} to search for secrets, but it is not installed; nothing was "
+                        "stored",
+                        hint=f"`pip install 'ctxvc[secrets]'`, or turn it off: `{self._setting()}`",
                     ) from error
                 # It caches compiled rules in the person's own folders: a foreign store could bring such a cache.
                 _loaded.append(package.Scanner(package.Rules()))
@@ -95,8 +96,8 @@ class Scanner:
 
     def _failed(self, why: str) -> CtxvcError:
         return CtxvcError(
-            f"{self._name} could not look for secrets: {why}; nothing was stored",
-            hint=f"without it: `{self._setting()}`",
+            f"{self._name} could not search for secrets: {why}; nothing was stored",
+            hint=f"to turn it off: `{self._setting()}`",
         )
 
     def _setting(self, value: str = "") -> str:

@@ -19,7 +19,7 @@ class Ambiguous(NotFound):
     def __init__(self, beginning: str, names: list[str]) -> None:
         first = ", ".join(names[:_MOST_NAMED])
         more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        super().__init__(f"{len(names)} sessions begin with {beginning!r}: {first}{more}", hint="give more of the name")
+        super().__init__(f"{len(names)} sessions start with {beginning!r}: {first}{more}", hint="give more of the name")
         self.names = names
 
 
@@ -50,4 +50,4 @@ def resolve(store: Store, text: str) -> str:
     if fitting:
         raise Ambiguous(text, [name for name in by_recency(store) if name in fitting])
     near = ", ".join(similar(text, names) or names[:_MOST_NAMED]) or "none yet"
-    raise NotFound(f"no session {text[:60]!r} in {store.path}{meant(text, names)}", hint=f"there are: {near}")
+    raise NotFound(f"no session {text[:60]!r} in {store.path}{meant(text, names)}", hint=f"available: {near}")

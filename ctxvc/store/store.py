@@ -115,7 +115,7 @@ class Store:
                 if (place := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
                     tips.setdefault(place[0], {})[place[1]] = str(reference.target)
         except pygit2.GitError as error:
-            message = f"the refs of {self.path} cannot be read: {error}"
+            message = f"cannot read the refs of {self.path}: {error}"
             raise Damaged(message, hint=Phrase("verify-refs")) from error
         return tips
 
@@ -131,7 +131,7 @@ class Store:
         if place and place[0] in sessions:
             return place[0]
         if not sessions:
-            raise NotFound(f"no session in {self.path} yet", hint=Phrase("import-sessions"))
+            raise NotFound(f"no sessions in {self.path} yet", hint=Phrase("import-sessions"))
         return sessions[-1]
 
     def current_scope(self, session: str) -> str:
@@ -181,13 +181,13 @@ class Store:
         except pygit2.GitError as error:
             raise self._unreadable_ref(name, str(error)) from error
         if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
-            raise self._unreadable_ref(name, "it names no ref")
+            raise self._unreadable_ref(name, "it does not name a ref")
         # No name of ours has other characters: such a target is treated as missing.
         return target.decode("ascii", "replace") if isinstance(target, bytes) else ""
 
     def _unreadable_ref(self, name: str, why: str) -> Damaged:
         path = self.path / name
-        other = "without it git sees no repository" if name == "HEAD" else "or remove it"
+        other = "without it git does not recognise the repository" if name == "HEAD" else "or remove it"
         hint = f"write `ref: refs/heads/SESSION/SCOPE` into {path}; {other}"
         return Damaged(f"{path} cannot be read: {why}", hint=hint)
 
@@ -263,7 +263,7 @@ class Store:
         names.check(name, "session", set(self.sessions()))
         with locked(self.lock_path(name)) as handle:
             if self.tips(name):
-                raise Refused(f"a session {name!r} exists already", hint=Phrase("session-taken"))
+                raise Refused(f"session {name!r} already exists", hint=Phrase("session-taken"))
             first = self.first_commit(name, model=model, source=source, system=system, tools=tools, time=time)
             self.write([first], handle)
             if make_current:
@@ -386,7 +386,7 @@ class Store:
         except (KeyError, ValueError, pygit2.GitError) as error:
             raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
         if not isinstance(git_object, pygit2.Commit):
-            raise Damaged(f"{id[:12]} is no commit", hint=Phrase("verify"))
+            raise Damaged(f"{id[:12]} is not a commit", hint=Phrase("verify"))
         return git_object
 
 
@@ -402,7 +402,7 @@ def create(path: Path) -> Store:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
     except OSError as error:
-        raise CtxvcError(f"cannot make {path}: {error.strerror}", hint="check the folder's permissions") from error
+        raise CtxvcError(f"cannot create {path}: {error.strerror}", hint="check the folder's permissions") from error
     try:
         program.run(
             None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
@@ -450,7 +450,7 @@ def _exclude(path: Path) -> None:
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
     number = settings.get("ctxvc.format")
     if number is None:
-        raise Refused(f"{path} is a git repository, but no ctxvc store", hint=Phrase("init-elsewhere"))
+        raise Refused(f"{path} is a git repository but not a ctxvc store", hint=Phrase("init-elsewhere"))
     if not re.fullmatch("[0-9]{1,9}", number) or int(number) > fmt.FORMAT:
         raise Refused(
             f"the store {path} has format {display.one_line(number, 40)}; this ctxvc reads up to {fmt.FORMAT}",
@@ -459,7 +459,7 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
     for name in settings:
         if name.startswith("extensions.") and name != "extensions.worktreeconfig":
             raise Refused(
-                f"the store {path} uses {name}, which is not supported", hint="clone it with plain git settings"
+                f"the store {path} uses {name}, which is not supported", hint="clone it with default git settings"
             )
 
 

@@ -105,8 +105,8 @@ def look(path: Path) -> Survey:
     """
     if os.path.lexists(path / "commondir"):
         raise Refused(
-            f"{path / 'commondir'} leads git to another repository",
-            hint="a store is whole in itself: delete that file if you know the store",
+            f"{path / 'commondir'} redirects git to another repository",
+            hint="a store is self-contained: delete that file if you know the store",
         )
     settings: list[Setting] = []
     digest = hashlib.sha256()
@@ -133,7 +133,7 @@ def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
                 yield Setting(name, setting.key, value, allowlist.is_acceptable(setting))
     except ValueError as error:
         raise Damaged(
-            f"{path / name} cannot be read as settings of git: {error}", hint="mend that line, or take it out"
+            f"{path / name} cannot be read as git settings: {error}", hint="fix that line, or remove it"
         ) from error
 
 
@@ -149,9 +149,7 @@ def _worktree_files(path: Path) -> Iterator[str]:
     except OSError as error:
         raise unreadable(folder, error) from error
     if len(names) > _MOST_WORKTREES:
-        raise Refused(
-            f"{folder} lists {len(names):,} checkouts", hint=f"no more than {_MOST_WORKTREES:,} are looked into"
-        )
+        raise Refused(f"{folder} lists {len(names):,} checkouts", hint=f"at most {_MOST_WORKTREES:,} are checked")
     for name in names:
         if (folder / name).is_symlink():
             raise link_refused(folder / name)
@@ -172,11 +170,11 @@ def _refusal(path: Path, first: Setting, others: int) -> Refused:
     if first.key.startswith("extensions."):
         return Refused(
             f"the store {path} uses {one_line(first.key, 120)}, which is not supported",
-            hint=f"clone it with plain git settings, or take it out: {remove}",
+            hint=f"clone it with default git settings, or remove it: {remove}",
         )
-    why = f"{what}{more}, which could run a program or lead git elsewhere: a store is only data"
+    why = f"{what}{more}, which could run a program or redirect git: a store is only data"
     if not first.acceptable:
-        return Refused(why, hint=f"nobody can accept this one; take it out: {remove}")
+        return Refused(why, hint=f"this one cannot be accepted; remove it: {remove}")
     return Refused(why, hint=Phrase("trust-setting", remove=remove))
 
 
@@ -274,7 +272,7 @@ def seal(name: str, payload: bytes) -> str:
         (folder / SEALS).mkdir(mode=0o700, exist_ok=True)
         files.replace(folder / SEALS / mac, b"")
     except OSError as error:
-        raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
+        raise no_folder(f"{folder} is not writable: {error.strerror}") from error
     return mac
 
 
@@ -312,9 +310,9 @@ def _own_key(folder: Path) -> bytes:
             make_file(path, secrets.token_bytes(32))
         key = _read(path) or b""
     except OSError as error:
-        raise no_folder(f"{path} cannot be written: {error.strerror}") from error
+        raise no_folder(f"{path} is not writable: {error.strerror}") from error
     if len(key) != 32:
-        raise CtxvcError(f"{path} is no key", hint="delete that file: a new one is made")
+        raise CtxvcError(f"{path} is not a key", hint="delete that file: a new one will be created")
     return key
 
 
@@ -331,7 +329,7 @@ def _recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
             file = folder / STORES / f"{name}.json"
             yield file, _memory(file)
     except OSError as error:
-        raise no_folder(f"{folder} cannot be written: {error.strerror}") from error
+        raise no_folder(f"{folder} is not writable: {error.strerror}") from error
 
 
 def _memory(file: Path) -> Remembered | None:

@@ -153,7 +153,7 @@ def _tiktoken() -> Count:
 
         vocabulary = ranks()
     except (ImportError, OSError, lzma.LZMAError) as error:
-        hint = "install ctxvc and tiktoken anew, or choose the tokenizer 'chars'"
+        hint = "reinstall ctxvc and tiktoken, or choose the tokenizer 'chars'"
         raise Refused(f"the tokenizer cannot be loaded: {error}", hint=hint) from error
     encoding = tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=vocabulary, special_tokens=_SPECIAL)
     # Not `encode_ordinary`: where its regex gives up, it raises a BaseException.
@@ -231,7 +231,7 @@ class CountCache:
             db.execute("PRAGMA trusted_schema = OFF")
             kinds = db.execute("SELECT type, name FROM sqlite_master LIMIT 3").fetchall()
             if not {*kinds} <= {("table", "counts")}:
-                raise sqlite3.DatabaseError("it is no cache of counts")
+                raise sqlite3.DatabaseError("it is not a cache of counts")
         except BaseException:
             db.close()
             raise
@@ -258,7 +258,7 @@ class CountCache:
                 with suppress(OSError):
                     Path(path).unlink()
             elif suffix == "-journal":
-                raise sqlite3.OperationalError("somebody makes it at this moment")
+                raise sqlite3.OperationalError("another process is creating it")
 
     def _make(self) -> None:
         # Under a lock, since closing any handle on a file drops the locks that SQLite holds on it in this process.

@@ -37,9 +37,9 @@ class Meter:
     def __init__(
         self, store: Store | None, tokenizer: str = "o200k_base", progress: tokens.Progress | None = None
     ) -> None:
-        """Without a store, counts are kept in memory only. `progress` is told of bodies that are counted anew.
+        """Without a store, counts are kept in memory only. `progress` is called for bodies that are not counted yet.
 
-        Raises: BadName where there is no such tokenizer.
+        Raises: BadName if there is no such tokenizer.
         """
         self._cache = tokens.CountCache(cache_file(store)) if store else None
         self._tokens = tokens.Tokens(tokens.tokenizer(tokenizer), cache_file(store) if store else None, progress)

@@ -121,11 +121,11 @@ def test_models_from_5_1_on_bind_their_thinking(adapter: Adapter, model: str) ->
 
 def test_the_prompt_is_the_sessions_alone(adapter: Adapter, place: Path) -> None:
     for name in ("messages", "system", "tools"):
-        with pytest.raises(BadInput, match=f"{name}: the session has it already"):
+        with pytest.raises(BadInput, match=f"{name}: the session already has it"):
             adapter.request(**{name: []})
     with Session.open(place, "nameless") as session:
         session.append({"role": "user", "content": "hi"})
-        with pytest.raises(BadInput, match="no model is named"):
+        with pytest.raises(BadInput, match="no model given"):
             Adapter(session).request()
 
 
@@ -164,7 +164,7 @@ def test_a_call_that_is_handled_twice_acts_once(adapter: Adapter) -> None:
     assert adapter.handle(note) == first
     assert [note.text for note in adapter.session.notes()] == ["once"]
     adapter.results([first])
-    with pytest.raises(BadInput, match="waits for its result"):
+    with pytest.raises(BadInput, match="waiting for a result"):
         adapter.handle(note)
 
 
@@ -231,7 +231,7 @@ def test_a_turn_that_paused_behind_words_is_sent_back_as_it_is_also_by_another_p
             assert again.stopped == "pause_turn"
             assert loop(Adapter(again), client).text == "Found."
             assert again.stopped == ""
-            with pytest.raises(BadInput, match="had its say"):
+            with pytest.raises(BadInput, match="the last message is the model's"):
                 again.request()
         nothing_rejected(api)
         assert api.bodies[1]["messages"][-1] == {"role": "assistant", "content": blocks}
@@ -289,12 +289,12 @@ def test_the_same_reply_recorded_again_adds_nothing(adapter: Adapter) -> None:
 
 def test_a_call_that_no_reply_made_and_one_that_is_answered_already_do_nothing(adapter: Adapter) -> None:
     aside = call("scope", name="aside", note="look")
-    with pytest.raises(BadInput, match="waits for its result"):
+    with pytest.raises(BadInput, match="waiting for a result"):
         adapter.handle(aside)
     assert adapter.session.scopes() == ["main"]
     reply = ended(adapter, said([call("note", text="one")]))
     adapter.results([adapter.handle(each) or ran(each) for each in reply.calls])
-    with pytest.raises(BadInput, match="waits for its result"):
+    with pytest.raises(BadInput, match="waiting for a result"):
         adapter.handle(reply.calls[0])
     assert [note.text for note in adapter.session.notes()] == ["one"]
 
@@ -533,7 +533,7 @@ def test_a_switch_that_another_writer_made_impossible_is_told_in_its_result(
     else:
         ((words, error),) = results_of(adapter.session, "scope")
         assert error
-    assert "the switch to 'look' cannot be made any more" in words
+    assert "the switch to 'look' is no longer possible" in words
     assert len(words) < 400
     assert ended(adapter, said("Well.")).stop == "done"
 

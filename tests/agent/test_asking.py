@@ -76,8 +76,8 @@ def test_what_does_not_hold_is_told_once_and_can_be_mended(recorded: Session) ->
     answer, bodies = asked(recorded, wrong, [call("read_block", block="B8")], f"It was [{handle(recorded, 'B8')}].")
 
     told = bodies[1]["messages"][-1]["content"][-1]["text"]
-    assert "B9999@aaaaaa is no block" in told
-    assert "B7@000000 is no block" in told
+    assert "B9999@aaaaaa is not a block" in told
+    assert "B7@000000 is not a block" in told
     assert f"{handle(recorded, 'B8')} was not read" in told
     assert [each.holds for each in answer.citations] == [True]
 
@@ -177,16 +177,16 @@ def test_whatever_looks_like_an_address_is_checked(recorded: Session) -> None:
         "B9": "has no checksum",
         read: "",
         f"main:{read}": "",
-        f"nope:{read}": "is no block of the recording",
+        f"nope:{read}": "is not a block of the recording",
         f"other/main:{read}": "is in another session",
-        read.upper(): "is no handle as read_block gives it",
-        "B7@zzzz": "is no handle as read_block gives it",
-        "B7@": "is no handle as read_block gives it",
+        read.upper(): "is not a handle as read_block gives it",
+        "B7@zzzz": "is not a handle as read_block gives it",
+        "B7@": "is not a handle as read_block gives it",
         "B9999": "has no checksum",
-        "B5-B7": "is no handle as read_block gives it",
-        f"{read}-{read}": "is no handle as read_block gives it",
-        "b8": "is no handle as read_block gives it",
-        "b8@aaaa": "is no handle as read_block gives it",
+        "B5-B7": "is not a handle as read_block gives it",
+        f"{read}-{read}": "is not a handle as read_block gives it",
+        "b8": "is not a handle as read_block gives it",
+        "b8@aaaa": "is not a handle as read_block gives it",
         "main:B6": "has no checksum",
         "G1@abcd12": "is a group: cite the blocks in it",
         handle(recorded, "B8"): "was not read",
@@ -233,7 +233,7 @@ def test_an_output_that_the_model_saw_cut_is_cited_as_it_was_read(recorded: Sess
     told = re.search(f"recovered ({block}-1.txt@[0-9a-f]+):", said)
     assert told
     found = ask.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
-    assert [each.why for each in found] == ["", "is no block of the recording"]
+    assert [each.why for each in found] == ["", "is not a block of the recording"]
 
 
 def test_the_limits_hold_for_the_answer_and_its_mending_together(recorded: Session) -> None:

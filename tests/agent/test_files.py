@@ -193,7 +193,7 @@ def test_what_would_run_code_later_is_not_written(space: Workspace, path: str) -
     (space.root / "link").symlink_to(".git")
 
     assert refused(space, path)
-    assert b"is not for writing" in space.run("write_file", {"path": path, "content": "x"}).output
+    assert b"must not be written" in space.run("write_file", {"path": path, "content": "x"}).output
 
 
 @pytest.mark.parametrize("path", ["HEAD", "objects/x", "gitignore", ".gitignore", "git", "claude.md", "mcp.json", "~1"])
@@ -249,7 +249,7 @@ def test_of_a_project_with_many_folders_a_second_look_is_cheap(tmp_path: Path) -
 def test_where_there_are_too_many_folders_it_is_told_once(space: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footholds, "FOLDERS", 1)
     outcome = space.run("bash", {"command": "true"})
-    assert outcome.alarm == "of more than 1 folders the deepest are not watched for what runs code later"
+    assert outcome.alarm == "beyond 1 folders the deepest are not watched for files that run code later"
     assert space.run("bash", {"command": "true"}).alarm == ""
     (space.root / ".claude").mkdir()
     (space.root / ".claude" / "settings.json").write_text("{}")
@@ -262,4 +262,4 @@ def test_a_line_that_a_pattern_takes_too_long_for_costs_its_file_alone(space: Wo
 
     listed = space.run("search_files", {"pattern": r"needle|(?:a|a)+b(?=x)"}).output.decode()
 
-    assert "b:1: the needle" in listed and listed.endswith("no more was searched of: a]")
+    assert "b:1: the needle" in listed and listed.endswith("these were not searched further: a]")

@@ -81,7 +81,7 @@ def lived(session: Session, api: MessagesApi, place: Path) -> None:
     ]
     refused = [words for words, error in results_of(session, "goto", "main") if error]
     assert len(refused) == 1
-    assert "asked for already" in refused[0]
+    assert "already pending" in refused[0]
     assert all("recovered" in words for words, _ in results_of(session, "recover", "main"))
     assert any("quick brown" in words for words, _ in results_of(session, "search", "main"))
     assert not humans_gone(session.ledger())

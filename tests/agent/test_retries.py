@@ -144,7 +144,7 @@ def test_a_stream_that_ends_in_its_middle_is_no_reply(tmp_path: Path, how: str) 
         assert run.go(asked(session), setup(tmp_path, model, eyes)).text == "Whole."
         assert kept(session) == ["Whole."]
         assert not (tmp_path / "project" / "log").exists()
-    lost = "".join(eyes.words).removesuffix("Whole.").split("\n[broke off, asking again]\n")
+    lost = "".join(eyes.words).removesuffix("Whole.").split("\n[connection lost, retrying]\n")
     assert len(lost) == 3
     assert lost[0] == lost[1] != ""
     assert lost[2] == ""
@@ -160,7 +160,7 @@ def test_streams_that_go_on_ending_in_the_middle_are_waited_for_and_then_the_rea
     tmp_path: Path, how: str, words: str, hint: str
 ) -> None:  # fmt: skip
     with begun(tmp_path) as session, provider(lambda _: cut_short(how)) as (api, model):
-        with pytest.raises(ModelFailed, match=f"broke off 5 times: .*{words}") as told:
+        with pytest.raises(ModelFailed, match=f"was interrupted 5 times: .*{words}") as told:
             run.go(asked(session), setup(tmp_path, model))
         assert hint in told.value.hint
         assert len(api.calls) == 5

@@ -140,8 +140,8 @@ def test_what_it_is_told_at_first_fits_the_tools_that_it_has(tmp_path: Path, spe
         request = session.request()
         names = {tool["name"] for tool in request.tools}
         assert ("can be recovered" in request.system) == ("recover" in names)
-        assert ("a scope of its own" in request.system) == ("scope" in names)
-        assert "the end; all" in request.system or "the end.\n" in request.system
+        assert ("a separate scope" in request.system) == ("scope" in names)
+        assert "end of long output; all" in request.system or "end of long output.\n" in request.system
         assert "{" not in request.system
         assert ("recover" in names) == (spec != "self_managed:recover=off")
 
@@ -204,9 +204,9 @@ def test_instructions_that_are_too_long_are_cut_and_both_are_told(tmp_path: Path
         tmp_path / ".ctxvc", "run-1", model=MODEL, policy=policies.parse("default"), folder=tmp_path, note=notes.append
     ) as session:
         (words,) = [words for row in session.ledger().rows() if (words := session.body(row.id).decode())[:3] == "AGE"]
-    cut = "of the 140,000 bytes of AGENTS.md these are the first 65,534"
+    cut = "the first 65,534 of 140,000 bytes of AGENTS.md"
     assert words.endswith(f"Use tabs, é.\n[{cut}]")
-    assert notes == [f"the model is told a part: {cut}"]
+    assert notes == [f"the model gets only part of it: {cut}"]
 
 
 def test_of_an_output_with_progress_the_end_is_shown_and_all_is_kept(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_wrong_key_is_told_in_plain_words(tmp_path: Path) -> None:
 
 # --- helpers
 
-FOLLOWS = "{} has reported; its words follow as a note."
+FOLLOWS = "{} has reported; its report follows as a note."
 
 
 def joined(session: Session) -> list[str]:
@@ -464,7 +464,7 @@ def test_a_helper_that_cannot_be_made_is_an_answer(tmp_path: Path) -> None:
     replies = script([call("delegate", name="../x", task="t"), call("delegate", name="main", task="t")], "Well.")
     with serve(replies) as api, begun(tmp_path) as session:
         assert run.go(asked(session), setup(tmp_path, real(api))).text == "Well."
-        assert all("could not go on" in words for words in results(session))
+        assert all("could not continue" in words for words in results(session))
 
 
 def test_a_call_before_a_helper_is_run_before_it_and_one_behind_beside_it(tmp_path: Path) -> None:
@@ -568,13 +568,13 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
 
 def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:
     for dollars in (float("nan"), float("inf"), -1.0):
-        with pytest.raises(BadInput, match="no amount"):
+        with pytest.raises(BadInput, match="not an amount"):
             Limits(dollars=dollars)
     with serve(script("Done.")) as api, begun(tmp_path) as session:
         session.set(model="claude-nobody-9")
         with pytest.raises(BadInput, match="no price") as told:
             run.go(asked(session), setup(tmp_path, real(api), dollars=1.0))
-        assert "limit of cost" in told.value.hint
+        assert "cost limit" in told.value.hint
         assert not api.calls
 
 
@@ -614,7 +614,7 @@ def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
         assert run.go(asked(session), setup(tmp_path, real(api))).text == "Done."
         one, other = sorted(results(session))
         assert one == FOLLOWS.format("aside")
-        assert "there is a helper at work in aside" in other
+        assert "a helper is already working in aside" in other
 
 
 def test_the_step_that_a_helper_left_open_is_ended_by_the_next_run(tmp_path: Path) -> None:
@@ -672,7 +672,7 @@ def test_a_script_is_read_from_a_file_and_says_what_is_wrong_with_it() -> None:
     assert model.reply({}, lambda _: None)["content"] == [{"type": "text", "text": "hi"}]
     with pytest.raises(ModelFailed):
         model.reply({}, lambda _: None)
-    with pytest.raises(Exception, match="no script"):
+    with pytest.raises(Exception, match="not a script"):
         Scripted.read(b"{}")
 
 
@@ -817,8 +817,10 @@ def test_a_planner_that_answers_garbage_is_replaced_by_rules_and_the_screen_and_
         assert run.go(asked(session), setup(tmp_path, real(api), eyes)).text == "Counted."
         session.stored.flush()
         entries = revision.history(session.store, session.stored.tip())
-    commits = [entry for entry in entries if "in the planner's place" in entry.trailers.get("Ctxvc-Reason", "")]
+    commits = [
+        entry for entry in entries if "fixed rules replaced the planner" in entry.trailers.get("Ctxvc-Reason", "")
+    ]
 
     assert len(answered) == 10
-    assert "".join(eyes.words).count("fixed rules planned in the planner's place") >= 5
+    assert "".join(eyes.words).count("fixed rules replaced the planner") >= 5
     assert len(commits) >= 2

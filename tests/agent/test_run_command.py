@@ -105,7 +105,7 @@ def test_a_run_that_is_at_work_is_not_gone_on_with_by_another(folder: Path, at_w
     for words in (("--resume", "run-1"), ("--resume", "run-1", "and this", "--model", "other")):
         code, out, err = ran(folder, *words, script=[])
         assert (code, out) == (4, "")
-        assert "a run is at work on session run-1" in err
+        assert "a run is already working on session run-1" in err
     (folder / "go").touch()
     assert ended(at_work)[:2] == (0, "Finished.\n")
     assert [words for kind, words in told(folder) if kind == "tool_result"] == ["did it\n"]
@@ -127,7 +127,7 @@ def test_a_run_that_is_done_says_so_again_and_takes_another_task(folder: Path) -
     before = told(folder)
     code, out, err = ran(folder, "--resume", "run-1", script=[])
     assert (code, out) == (0, "All done.\n")
-    assert 'it was done already: session run-1; `ctxvc run --resume run-1 "TASK"`' in err
+    assert 'already done: session run-1; `ctxvc run --resume run-1 "TASK"`' in err
     assert told(folder) == before
     assert ran(folder, "--resume", "run-1", "more", script=[{"content": "More."}])[:2] == (0, "More.\n")
 
@@ -145,12 +145,14 @@ def test_a_reply_that_ended_before_its_time_is_not_taken_for_the_answer(
     code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "It ends."}])
     if told_again:
         assert (code, out) == (1, "It begins\n")
-        assert 'the provider would not go on after 0 replies: session run-1; `ctxvc run --resume run-1 "TASK"`' in err
+        assert (
+            'the provider refused to continue after 0 replies: session run-1; `ctxvc run --resume run-1 "TASK"`' in err
+        )
     else:
         assert (code, out) == (0, "It ends.\n"), err
         assert [words for _, words in told(folder)][-3:] == [
             "It begins",
-            "[your reply was cut short; go on]",
+            "[your reply was truncated; continue]",
             "It ends.",
         ]
 
@@ -169,7 +171,7 @@ def test_a_session_that_no_run_began_is_not_gone_on_with(folder: Path) -> None:
     before = told(folder, "mine")
     code, out, err = ran(folder, "--resume", "mine", "more", "--model", "other", script=[{"content": "Hm."}])
     assert (code, out) == (1, "")
-    assert "`ctxvc run` did not begin session mine" in err
+    assert "`ctxvc run` did not start session mine" in err
     assert "`ctxvc ask mine QUESTION`" in err
     assert told(folder, "mine") == before
 
@@ -180,7 +182,7 @@ def test_in_a_part_of_a_repository_the_store_is_the_repositorys(folder: Path) ->
     asks = [{"content": [call("write_file", path="../x", content="x"), call("write_file", path="y", content="y")]}]
     code, _, err = ran(folder / "part", "do it", script=[*asks, {"content": "Done."}])
     assert code == 0
-    assert f"made a store at {folder.resolve() / '.ctxvc'}" in err
+    assert f"created a store at {folder.resolve() / '.ctxvc'}" in err
     assert sorted(each.name for each in (folder / "part").iterdir()) == [
         ".local",
         "script.json",
@@ -226,7 +228,7 @@ class Terminal(io.StringIO):
 def test_who_gives_no_answer_has_said_no(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", Terminal())
     assert _Ask()("rm -r .") is False
-    assert "nobody answers: it is not run" in capsys.readouterr().err
+    assert "no answer: not run" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", Terminal(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         _Ask()("rm -r .")
@@ -244,7 +246,7 @@ def test_protected_files_are_part_of_the_policy_that_the_session_keeps(folder: P
     code, _, err = ran(folder, *task, "--policy", "window", script=[{"content": "Done."}])
     assert code == 1 and "window protects no files" in err and "default does" in err
     code, _, err = ran(folder, "--resume", "run-1", "--protect", "*.md", script=[{"content": "Done."}])
-    assert code == 2 and "needs --policy" in err
+    assert code == 2 and "requires --policy" in err
 
 
 def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> None:
@@ -253,8 +255,8 @@ def test_a_budget_that_is_too_small_is_told_with_the_way_on(folder: Path) -> Non
     sizes = dict(re.findall(r"(the system prompt|the tools) ([\d,]+)", err))
     assert all(int(size.replace(",", "")) > 300 for size in sizes.values()), err
     assert len(sizes) == 2
-    (enough,) = re.findall(r"give --budget (\d+) or more", err)
-    assert "`ctxvc run --resume run-1` goes on from there" in err
+    (enough,) = re.findall(r"set --budget (\d+) or more", err)
+    assert "`ctxvc run --resume run-1` continues from there" in err
     code, _, err = ran(folder, "do it", "--budget", enough, script=[{"content": "Done."}])
     assert code == 0, err
 
@@ -293,7 +295,7 @@ def test_who_stops_it_gets_130_and_it_goes_on(folder: Path, at_work: subprocess.
     (folder / "go").touch()
     code, _, err = ended(at_work)
     assert code == 130
-    assert "`ctxvc run --resume run-1` goes on" in err
+    assert "`ctxvc run --resume run-1` continues it" in err
     assert ran(folder, "--resume", "run-1", script=[{"content": "On."}])[:2] == (0, "On.\n")
 
 
@@ -323,7 +325,7 @@ def test_who_stops_it_twice_waits_for_nobody_and_leaves_nothing_behind(folder: P
         code, _, err = ended(process)
         assert time.monotonic() - begin < 3.5
         assert code == 130, err
-        assert "`ctxvc run --resume run-1` goes on" in err
+        assert "`ctxvc run --resume run-1` continues it" in err
         with pytest.raises(ProcessLookupError):
             os.killpg(int((folder / "begun").read_text()), 0)
         assert ran(folder, "--resume", "run-1", url=api.url)[:2] == (0, "I looked.\n")

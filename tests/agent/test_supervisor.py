@@ -61,7 +61,7 @@ def test_a_large_command_and_one_that_cannot_start_are_answered(shell: Shell, tm
     assert "Argument list too long" in ran(shell, tmp_path, f": {'x' * 200_000}")
     assert "No such file or directory" in ran(shell, tmp_path / "nowhere", "true")
     broken = Shell(lambda: ["/nowhere/python"])
-    with pytest.raises(CtxvcError, match="commands cannot be run"):
+    with pytest.raises(CtxvcError, match="cannot run commands"):
         ran(broken, tmp_path, "true")
 
 

@@ -169,8 +169,8 @@ def test_what_is_said_of_tools_is_said_of_those_that_are_there(place: Path, spec
         ("self_managed", "make room first, with archive or note with fold, then repeat the call"),
         ("self_managed:recover=off", "make room first, with archive or note with fold, then repeat the call"),
         ("self_managed:archive=off", "make room first, with delete, then repeat the call"),
-        ("self_managed:agent=off", "no tool of yours makes any: answer with what you know"),
-        ("keep", "no tool of yours makes any: answer with what you know"),
+        ("self_managed:agent=off", "no tool of yours makes room: answer with what you know"),
+        ("keep", "no tool of yours makes room: answer with what you know"),
         ("scoped", "make room first, with note with fold or scope, then repeat the call"),
         ("", "make room first, with archive, note with fold or scope, then repeat the call"),
     ],
@@ -297,14 +297,14 @@ def test_nothing_that_only_the_command_line_takes_is_told(talk: Talk) -> None:
     ]
     assert not [words for words in said if re.search(r"(^|[ `])--?[a-zA-Z]|ctxvc|log", words)], said
     assert said[2].endswith("use grep with lines")
-    assert "scopes lists the others" in said[6]
+    assert "scopes lists all scopes" in said[6]
     assert "scopes of demo: main" in said[8]
 
 
 def test_what_is_left_out_is_told_and_where_nothing_is_left_that_is_an_error(talk: Talk) -> None:
     first = results(talk.session)[0]
     told = talk.told("archive", blocks=f"{first},B1,B9999")
-    assert "Left out: " in told
+    assert "Skipped: " in told
     assert "pinned" in told
     assert "B9999" in told
     assert "nothing was archived" in talk.wrong("archive", blocks="B1")
@@ -317,7 +317,9 @@ def test_a_line_that_a_pattern_takes_too_long_for_costs_its_block_alone(place: P
         lines = search(session.stored, r"needle|(?:a|a)+b(?=x)")
 
     assert [found.lines[0][1] for found in lines.found] == ["the needle"]
-    assert f"{lines.blocks} of {lines.blocks} blocks were searched, 1 of them up to a line" in lines.unfinished
+    assert (
+        f"{lines.blocks} of {lines.blocks} blocks were searched, 1 of them only up to a slow line" in lines.unfinished
+    )
 
 
 def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None:
@@ -325,7 +327,7 @@ def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None
     talk.told("archive", blocks=first)
     lines = talk.told("search", pattern="QUICK", ignore_case=True).splitlines()
     assert lines[0].startswith(f"{talk.session.ledger()[first].handle} tool_result, archived, line 1: toolu_")
-    assert "(and 56 further lines of it)" in lines[4]
+    assert "(and 56 more lines in it)" in lines[4]
     assert len(lines) < 30
     assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
     assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
@@ -333,10 +335,10 @@ def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None
 
 def test_scopes_and_notes(talk: Talk) -> None:
     assert talk.told("note", text="The parser is wrong.").startswith("Noted as B")
-    assert "you are in look" in talk.told("scope", name="look", note="Look at it.")
+    assert "you move to look" in talk.told("scope", name="look", note="Look at it.")
     assert talk.session.scope == "look"
     assert talk.told("scopes").splitlines()[1].startswith("* look: ")
-    assert "results of this step stay in look" in talk.told("goto", name="main", note="Seen.")
+    assert "this step's results stay in look" in talk.told("goto", name="main", note="Seen.")
     assert talk.session.scope == "main"
     assert [line.partition(": ")[2] for line in talk.told("notes").splitlines()] == [
         "The parser is wrong.", "[→ look] Look at it.", "[← look] Seen.",
@@ -350,7 +352,7 @@ def test_a_second_switch_in_one_step_is_answered_by_an_error(talk: Talk) -> None
     )
     assert "is_error" not in first
     assert second["is_error"]
-    assert "asked for already" in second["content"]
+    assert "already pending" in second["content"]
     assert shell["content"].startswith(shell["tool_use_id"])
     assert talk.session.scopes() == ["main", "a"]
     assert talk.session.scope == "a"
@@ -447,7 +449,7 @@ def test_an_error_says_how_to_mend_the_call(talk: Talk) -> None:
     assert "missing required field `reason`" in talk.wrong("delete", blocks="B3")
     assert "Expected `str`, got `int`" in talk.wrong("search", pattern=7)
     assert "B3, B5-B9 or G2" in talk.wrong("archive", blocks="everything")
-    assert "counted from 1" in talk.wrong("recover", block="B3", lines="0:9")
+    assert "count from 1" in talk.wrong("recover", block="B3", lines="0:9")
     assert "no block B999" in talk.wrong("recover", block="B999")
     assert "4,000 are allowed" in talk.wrong("note", text="x" * 5_000)
     assert "its scopes: main" in talk.wrong("goto", name="nowhere", note="x")

@@ -192,7 +192,7 @@ def test_what_fills_a_prompt_that_does_not_fit_is_named_with_the_budget_that_wou
     assert order == sorted(order), words
     assert "human text 10,6" in words
     assert "(B2)" in words
-    assert "give a budget of 1" in told.value.hint
+    assert "set a budget of 1" in told.value.hint
     assert "allow_user" in told.value.hint
 
 
@@ -212,7 +212,7 @@ def test_where_system_prompt_and_tools_fill_the_budget_they_are_named_first(tmp_
         session.set(calibration=(1_100, 0))
         with pytest.raises(OverBudget, match=r"has 1,200: the tools 1,[0-9]{3}, the system prompt") as told:
             session.request()
-    assert "in every call" in told.value.hint
+    assert "every call includes them" in told.value.hint
 
 
 # --- the tokens of a run
@@ -238,7 +238,7 @@ def test_a_run_ends_when_its_prompts_and_replies_took_what_they_may_and_goes_on_
 
 
 def test_a_limit_of_tokens_is_a_number() -> None:
-    with pytest.raises(BadInput, match="-1 is no number of tokens"):
+    with pytest.raises(BadInput, match="-1 is not a number of tokens"):
         Limits(tokens=-1)
 
 

@@ -106,7 +106,7 @@ def test_a_command_that_writes_without_end_is_stopped(space: Workspace, monkeypa
     outcome = space.run("bash", {"command": "yes"})
     assert outcome.error
     assert len(outcome.output) < shell.KEPT + 500
-    assert "[stopped: it wrote more than 1,048,576 bytes]" in (outcome.shown or "")
+    assert "[stopped: its output exceeded 1,048,576 bytes]" in (outcome.shown or "")
 
 
 def test_files_are_read_with_line_numbers_and_in_parts(space: Workspace) -> None:
@@ -119,24 +119,22 @@ def test_of_a_giant_file_the_beginning_is_read_and_that_is_said(
     space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace, "KEPT", 8)
-    assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n[6 bytes behind are not read]"
+    assert said(space.run("read_file", {"path": "a.py"})) == "     1\tone\n     2\ttwo\n[6 more bytes are not read]"
 
 
 def test_what_is_no_file_is_not_read(space: Workspace) -> None:
     os.mkfifo(space.root / "pipe")
     for tool, more in (("read_file", {}), ("edit_file", {"old": "a", "new": "b"})):
         for path in ("pipe", "src"):
-            assert said(space.run(tool, {"path": path, **more})) == f"{path} is no file"
+            assert said(space.run(tool, {"path": path, **more})) == f"{path} is not a file"
 
 
 def test_files_are_written_and_edited_whole_or_not_at_all(space: Workspace) -> None:
     assert not space.run("write_file", {"path": "new/c.txt", "content": "a a b"}).error
     assert said(space.run("edit_file", {"path": "new/c.txt", "old": "a", "new": "x"})).startswith(
-        "the text stands 2 times"
+        "the text occurs 2 times"
     )
-    assert said(space.run("edit_file", {"path": "new/c.txt", "old": "zz", "new": "x"})).startswith(
-        "the text does not stand"
-    )
+    assert said(space.run("edit_file", {"path": "new/c.txt", "old": "zz", "new": "x"})).startswith("the text is not in")
     assert (space.root / "new" / "c.txt").read_text() == "a a b"
     assert not space.run("edit_file", {"path": "new/c.txt", "old": "a", "new": "x", "all": True}).error
     assert (space.root / "new" / "c.txt").read_text() == "x x b"
@@ -308,7 +306,7 @@ def test_the_repository_of_the_folder_is_meant_whatever_the_environment_says(
 def test_a_folder_that_is_not_there_is_an_error(space: Workspace, tool: str) -> None:
     done = space.run(tool, {"path": "nowhere", **({"pattern": "x"} if tool == "search_files" else {})})
     assert done.error
-    assert said(done) == "there is no nowhere in the working folder"
+    assert said(done) == "no nowhere in the working folder"
 
 
 def test_of_a_file_or_a_list_all_is_shown_not_its_end(space: Workspace) -> None:

@@ -66,9 +66,9 @@ def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run:
     assert done.exit_code == 1
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "left out B99: not here, or not all of it: B99",
-        "left out B1: a human wrote it; only a person removes it, and says so",
-        "left out B3: 21 tokens would stand where 7 stand now",
+        "skipped B99: not here, or not completely: B99",
+        "skipped B1: a human wrote it; a person must remove it explicitly",
+        "skipped B3: 21 tokens would replace 7",
     ]
 
 
@@ -85,23 +85,23 @@ def test_whatever_is_asked_for_the_reasons_are_short(words: list[str], run: Run,
 
 def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
     problems = [
-        answers.LeftOut(target=f"B{n}", why="gone", text=f"cannot archive B{n}: it is in G{n % 20} already")
+        answers.LeftOut(target=f"B{n}", why="gone", text=f"cannot archive B{n}: it is already in G{n % 20}")
         for n in range(2, 4_000)
     ]
     lines = list(left_out("archive", problems))
 
     assert len(lines) == 9
-    assert lines[0].startswith("left out B2, B22, ")
-    assert lines[0].endswith(" and 188 more: it is in G2 already")
-    assert lines[-1] == "left out more, for 12 other reasons; --json lists them"
-    assert list(left_out("archive", problems[:1])) == ["left out B2: it is in G2 already"]
+    assert lines[0].startswith("skipped B2, B22, ")
+    assert lines[0].endswith(" and 188 more: it is already in G2")
+    assert lines[-1] == "skipped others, for 12 other reasons; --json lists them"
+    assert list(left_out("archive", problems[:1])) == ["skipped B2: it is already in G2"]
 
 
 def test_a_part_that_can_be_done_is_done_and_the_rest_is_said(run: Run, project: Path) -> None:
     done = run("archive", "B1-B10", "-m", "the look", folder=project)
 
     assert done.exit_code == 0
-    assert "left out B1: a human wrote it" in done.stderr
+    assert "skipped B1: a human wrote it" in done.stderr
     assert states(run, project, "B1", "B2", "B10") == ["visible", "archived", "archived"]
 
 
@@ -193,7 +193,7 @@ def test_a_block_of_another_scope_cannot_be_changed_from_here(run: Run, project:
     done = run("--session", "branched", "archive", "agent-1:B5", folder=project)
 
     assert done.exit_code == 1
-    assert "left out" in done.stderr
+    assert "skipped" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_long_id_is_found_in_other_sessions_and_a_short_one_is_not(run: Run, p
     assert run("recover", f"{LONG}x", folder=project).stdout == "of the other session\n"
     done = run("recover", "short", folder=project)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "no recorded call has this id" in done.stderr
+    assert "is not an address or the id of a recorded call" in done.stderr
     assert run("recover", "other/main:short", folder=project).stdout == "short, of the other session\n"
 
 

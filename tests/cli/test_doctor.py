@@ -97,7 +97,7 @@ def test_a_transcript_that_went_on_after_it_was_taken_is_told_of(run: Run, proje
 
     (told,) = items(run, project, "transcripts")
     assert (told["level"], told["mend"]) == ("note", "ctxvc import")
-    assert "went on after" in told["found"] and "in 28 days" in told["found"]
+    assert "continued after the last import" in told["found"] and "in 28 days" in told["found"]
     assert (done := run("import", folder=project)).exit_code == 0, done.output
     assert items(run, project, "transcripts")[0]["level"] == "ok"
 
@@ -231,10 +231,10 @@ def test_a_damaged_record_is_told_once_and_fails_verify_until_it_is_taken_as_los
 
     assert repaired.exit_code == 0, repaired.output
     (item,) = [item for item in json.loads(repaired.stdout)["items"] if item["check"] == "repair"]
-    assert (item["level"], "taken as lost" in item["found"]) == ("note", True)
+    assert (item["level"], "treated as lost" in item["found"]) == ("note", True)
     assert run("verify", folder=project).exit_code == 0
     assert len(list(journal.parent.glob("demo~unreadable-*.accepted"))) == 1
-    assert "nothing to take as lost" in run("doctor", "--repair", folder=project).stdout
+    assert "no losses: every journal can be read" in run("doctor", "--repair", folder=project).stdout
 
 
 def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Run, project: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
 
     for answer in (listed, searched, packed):
         assert answer.exit_code == 3
-        assert "journal demo: the head cannot be read" in answer.stderr and "doctor --repair" in answer.stderr
+        assert "journal demo: the header is unreadable" in answer.stderr and "doctor --repair" in answer.stderr
     assert "other" in [item["name"] for item in json.loads(listed.stdout)["items"]]
     assert [item["session"] for item in json.loads(searched.stdout)["items"]] == ["other"]
     assert json.loads(packed.stdout)["packs_after"] == 1
@@ -309,7 +309,7 @@ def test_a_setting_that_nobody_reads_is_told(run: Run, project: Path) -> None:
     git.run(project / FOLDER, "config", "ctxvc.redcat", "false")
 
     (told,) = items(run, project, "settings")
-    assert "ctxvc.redact meant?" in told["found"]
+    assert "did you mean ctxvc.redact?" in told["found"]
     subprocess.run(told["mend"], shell=True, check=True)
     assert items(run, project, "settings") == []
 
@@ -353,7 +353,10 @@ def test_what_another_machine_left_for_itself_is_told_of_and_goes_by_the_command
     monkeypatch.setenv("HOME", str(tmp_path))
 
     told = items(run, project, "hooks")
-    assert [item["found"].partition(" that")[0] for item in told] == ["2 requests", "1 code commit"]
+    assert [item["found"].partition(" made")[0].partition(" noted")[0] for item in told] == [
+        "2 requests",
+        "1 code commit",
+    ]
     assert items(run, project, "hooks") == told
     assert run("why", "HEAD", folder=project).exit_code in (0, 1) and items(run, project, "hooks") == told
     for item in told:

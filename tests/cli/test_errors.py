@@ -93,8 +93,8 @@ def _extension(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message", "code"),
     [
-        (_not_git, "is no git repository", 3),
-        (_other_git, "no ctxvc store", 1),
+        (_not_git, "is not a git repository", 3),
+        (_other_git, "not a ctxvc store", 1),
         (_newer, "has format 3; this ctxvc reads up to 2", 1),
         (_extension, "ctxvcfuture", 1),
     ],
@@ -252,7 +252,7 @@ def test_where_nothing_may_be_written_a_new_store_is_refused(words: list[str], v
     visible.chmod(0o755)
 
     assert done.returncode == 1
-    assert "cannot make" in done.stderr
+    assert "cannot create" in done.stderr
     assert "ermission" in done.stderr
 
 

@@ -139,5 +139,5 @@ def test_no_key_is_handed_on_under_any_name() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 @pytest.mark.parametrize("home", ["/", "", ".", "home/me"])
 def test_a_home_that_is_no_folder_to_hide_is_said(tmp_path: Path, home: str) -> None:
-    with pytest.raises(Refused, match="no folder to hide"):
+    with pytest.raises(Refused, match="not a folder it can hide"):
         sandbox.sandbox(tmp_path, Path(home), which=lambda _: "/bin/true")

@@ -54,7 +54,7 @@ def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_
 
     done = run("init", folder=tmp_path)
 
-    assert (done.exit_code, done.stdout) == (0, f"made a store at {tmp_path}/.ctxvc\n")
+    assert (done.exit_code, done.stdout) == (0, f"created a store at {tmp_path}/.ctxvc\n")
     assert (tmp_path / ".ctxvc").stat().st_mode & 0o777 == 0o700
     status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
     assert status.stdout == b""
@@ -65,7 +65,7 @@ def test_init_again_changes_nothing_and_says_so(run: Run, project: Path) -> None
 
     done = run("init", folder=project)
 
-    assert (done.exit_code, done.stdout) == (0, f"there is a store already at {project}/.ctxvc\n")
+    assert (done.exit_code, done.stdout) == (0, f"a store already exists at {project}/.ctxvc\n")
     assert before == sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
 
 
@@ -97,7 +97,7 @@ def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_pat
     done = run("import", recording, folder=below)
 
     assert done.exit_code == 0
-    assert f"made a store at {tmp_path}/.ctxvc" in done.stderr
+    assert f"created a store at {tmp_path}/.ctxvc" in done.stderr
     assert run("sessions", folder=below).stdout.count("\n") == 2
 
 

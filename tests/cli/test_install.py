@@ -134,7 +134,7 @@ def test_what_may_not_be_written_to_is_left_alone(run: Run, settings: Path, word
 
     done = run("install", "claude-code", "--user", *words)
 
-    assert done.exit_code == 1 and "may not be written to" in done.stderr and "chmod u+w" in done.stderr
+    assert done.exit_code == 1 and "is not writable" in done.stderr and "chmod u+w" in done.stderr
     assert (settings.read_bytes(), settings.stat().st_mode & 0o777) == (before, 0o444)
     assert list(settings.parent.iterdir()) == [settings]
 

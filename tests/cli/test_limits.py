@@ -114,7 +114,7 @@ def test_a_search_that_takes_too_long_lists_what_it_found_and_how_far_it_came(
     done = run("grep", CATASTROPHE, "--timeout", "0.3", *(["--json"] if as_json else []), folder=slow)
 
     assert done.exit_code == 1
-    assert "the search was ended after 0.3 s" in done.stderr and "of 200 bodies were searched" in done.stderr
+    assert "the search was stopped after 0.3 s" in done.stderr and "of 200 bodies were searched" in done.stderr
     if as_json:
         answer = json.loads(done.stdout)
         assert answer["bodies"] == 200 and 0 < answer["searched"] < 200
@@ -141,7 +141,7 @@ def test_a_line_that_takes_too_long_costs_its_block_alone(tmp_path: Path, run: R
     done = run("grep", CATASTROPHE, "--timeout", "30", *(["--json"] if as_json else []), folder=tmp_path)
 
     assert done.exit_code == 1 and "the needle" in done.stdout
-    assert "1 body given up on" in done.stderr and "--timeout" not in done.stderr
+    assert "1 body abandoned" in done.stderr and "--timeout" not in done.stderr
     if as_json:
         answer = json.loads(done.stdout)
         assert (answer["bodies"], answer["searched"], answer["skipped"]) == (3, 2, 1)
@@ -163,7 +163,7 @@ def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> No
 
     done = run("recover", "B1", "--grep", CATASTROPHE, "--timeout", "0.3", folder=tmp_path)
 
-    assert done.exit_code == 1 and "the search was ended after 0.3 s" in done.stderr
+    assert done.exit_code == 1 and "the search was stopped after 0.3 s" in done.stderr
 
 
 # --- campaigns: minutes

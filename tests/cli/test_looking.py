@@ -116,7 +116,7 @@ def test_a_checksum_must_be_that_of_the_block(store: Store) -> None:
     handle = find(store, "demo", "B1").row.handle
 
     assert find(store, "demo", handle).row.id == "B1"
-    with pytest.raises(NotFound, match="checksum is another") as raised:
+    with pytest.raises(NotFound, match="checksum differs") as raised:
         find(store, "demo", "B1@000000")
     assert f"demo/main:{handle}" in raised.value.hint
 
@@ -457,9 +457,9 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(run: Run, project
         (found,) = (item["mend"] for what, item in told.items() if words in what)
         return found
 
-    assert mend("others may enter the store") == f"chmod 700 {path}"
-    assert "ctxvc gc" in mend("tmp_pack_123: a killed writer left this")
-    assert "--repair" in mend("demo~unreadable-99: bytes of a journal that cannot be read")
+    assert mend("others can enter the store") == f"chmod 700 {path}"
+    assert "ctxvc gc" in mend("tmp_pack_123: left by a killed writer")
+    assert "--repair" in mend("demo~unreadable-99: unreadable bytes of a journal")
     run("gc", folder=project)
     assert not [item for item in _items(run, project) if "killed writer" in item["found"]]
 

@@ -34,11 +34,11 @@ def test_a_model_that_the_prompt_cannot_fit_is_refused_and_nothing_changes(long:
         session.append({"role": "user", "content": "every word counts " * 1_000})
     refused = run("model", "tiny", "--window", "2000", folder=long)
     assert refused.exit_code == 1
-    assert "tiny takes 2,000 tokens, and" in refused.stderr and "may not leave the prompt" in refused.stderr
+    assert "tiny takes 2,000 tokens, but" in refused.stderr and "may not leave the prompt" in refused.stderr
     with Session.open(long / ".ctxvc", "long") as session:
         assert session.ledger().meta.model == ""
 
 
 def test_a_window_that_nobody_knows_is_called_a_guess(long: Path, run: Run) -> None:
-    assert "200,000, a guess: give --window" in run("model", "nobody-knows-1", folder=long).stdout
+    assert "200,000, a guess: set --window" in run("model", "nobody-knows-1", folder=long).stdout
     assert "a guess" not in run("model", "gpt-4o", folder=long).stdout

@@ -54,7 +54,7 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
     assert states(run, project) == before
 
     shown = run("plan", "--policy", OLD, "--budget", "20000", folder=project)
-    assert "nothing was changed: --commit makes it true" in shown.stdout
+    assert "nothing was changed: --commit applies the plan" in shown.stdout
 
 
 def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) -> None:
@@ -101,8 +101,8 @@ def test_a_plan_that_does_nothing_frees_nothing(run: Run, project: Path) -> None
 
 
 RECKONED = re.compile(
-    r"[\d,]+ tokens fewer in [\d,]+ calls to come save [\d,]+, "
-    r"[\d,]+ written anew behind the first edit cost ([\d,]+), the planning took 0"
+    r"[\d,]+ tokens fewer in the next [\d,]+ calls save [\d,]+, "
+    r"rewriting [\d,]+ after the first edit costs ([\d,]+), planning cost 0"
 )
 
 
@@ -183,7 +183,7 @@ def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
     }  # fmt: skip
     again = run("plan", "--drop", waits, folder=project)
     assert again.exit_code == 1
-    assert f"no plan {waits} waits here" in again.stderr
+    assert f"no pending plan {waits} here" in again.stderr
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project
     done = run("plan", *words, folder=project)
 
     assert done.exit_code == 2
-    assert "--wait, not both" in done.stderr or "no new plan is made with them" in done.stderr
+    assert "either --commit or --wait" in done.stderr or "are for pending plans" in done.stderr
     assert states(run, project) == before
 
 
@@ -251,7 +251,7 @@ def test_a_policy_that_asks_no_model_is_given_none(run: Run, project: Path, comm
     done = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
 
     assert done.exit_code == 1
-    assert "mask+keep asks no model" in done.stderr
+    assert "mask+keep does not use a model" in done.stderr
     assert "planned, layered and summary" in done.stderr
 
 
@@ -324,4 +324,4 @@ def test_policies_are_listed_with_their_columns_and_one_with_its_knobs(run: Run,
     assert own["knobs"]["least"]
     wrong = run("policies", "layred", folder=project)
     assert wrong.exit_code == 1
-    assert "there are: default" in wrong.stderr
+    assert "available: default" in wrong.stderr

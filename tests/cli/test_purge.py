@@ -19,7 +19,7 @@ def test_without_yes_it_says_what_would_go_and_exits_with_1(run: Run, project: P
 
     assert done.exit_code == 1
     assert "would erase" in done.stdout and "demo" in done.stdout
-    assert done.stderr == "nothing was done: --yes does it\n"
+    assert done.stderr == "nothing was done; add --yes to do it\n"
     assert b"Why does tests/test_app.py fail?" in everything(project / FOLDER)
 
 
@@ -74,7 +74,7 @@ def test_it_tells_what_it_looked_for_and_which_transcripts_still_have_it(run: Ru
     dry = run("purge", "--text", "tests/test_app.py", folder=project)
     assert f"{folder / 'one.jsonl'} still has it: ctxvc does not change transcripts" in dry.stdout
     assert "in JSON escapes, URL encoding, hexadecimal and Base64" in dry.stdout
-    assert "1 transcript of this project: nothing of it." in dry.stdout
+    assert "1 transcript of this project: none of it." in dry.stdout
     assert "Exports are not tracked" in dry.stdout
     answer = json.loads(run("purge", "--text", "tests/test_app.py", "--yes", "--json", folder=project).stdout)
 
@@ -86,4 +86,4 @@ def test_it_tells_what_it_looked_for_and_which_transcripts_still_have_it(run: Ru
 
 def test_a_text_that_is_too_short_to_be_encoded_is_told(run: Run, project: Path) -> None:
     result = run("purge", "--text", "test", folder=project)
-    assert "1 text of fewer than 6 bytes only as JSON quotes it" in result.stdout
+    assert "1 text of fewer than 6 bytes only exactly and JSON-escaped" in result.stdout

@@ -182,7 +182,7 @@ def test_a_file_of_a_block_that_is_in_no_commit_yet_is_refused(run: Run, project
     done = run("recover", "B15", "--file", folder=project)
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "B15 is in no commit yet" in done.stderr
+    assert "B15 is not committed yet" in done.stderr
     assert run("recover", "B15", folder=project).stdout == "Anything else?"
 
 

@@ -113,24 +113,24 @@ def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["nowhere.jsonl"], 1, "there is no file, folder or session 'nowhere.jsonl'"),
-        (["notes.jsonl"], 1, "no transcript of a known format"),
+        (["nowhere.jsonl"], 1, "no such file, folder or session: 'nowhere.jsonl'"),
+        (["notes.jsonl"], 1, "not a transcript in a known format"),
         (["blank.jsonl"], 1, "the file is empty"),
-        (["empty"], 1, "no recording of a known format in"),
+        (["empty"], 1, "no recording in a known format in"),
         (["talk.jsonl", "--policy", "nosuch"], 1, "no policy 'nosuch'"),
         (["talk.jsonl", "--policy", "window:nosuch=1"], 1, "window has no knob 'nosuch'"),
         (["talk.jsonl", "--policy", "window,,clear"], 1, "a policy is missing"),
-        (["talk.jsonl", "--policy", "nowhere.py:Mine"], 1, "there is no such Python file"),
-        (["talk.jsonl", "--budget", "0"], 2, "'0' is no number of tokens"),
-        (["talk.jsonl", "--budget", "12k,x"], 2, "'x' is no number of tokens"),
-        (["talk.jsonl", "--budget", "-5"], 2, "'-5' is no number of tokens"),
-        (["talk.jsonl", "--budget", "1e9"], 2, "'1e9' is no number of tokens"),
-        (["talk.jsonl", "--budget", "999"], 2, "'999' is no number of tokens"),
+        (["talk.jsonl", "--policy", "nowhere.py:Mine"], 1, "no such Python file"),
+        (["talk.jsonl", "--budget", "0"], 2, "'0' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "12k,x"], 2, "'x' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "-5"], 2, "'-5' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "1e9"], 2, "'1e9' is not a number of tokens"),
+        (["talk.jsonl", "--budget", "999"], 2, "'999' is not a number of tokens"),
         (["talk.jsonl", "--jobs", "0"], 2, "--jobs"),
         (["talk.jsonl", "--compare", "window"], 2, "'window' is not two policies"),
         (["talk.jsonl", "--compare", "window,nosuch"], 1, "no policy 'nosuch'"),
-        (["talk.jsonl", "--format", "codex", "--policy", "window", "--jobs", "1"], 1, "no reply of a model in"),
-        (["talk.jsonl", "--out", "notes.jsonl"], 1, "no result of a replay"),
+        (["talk.jsonl", "--format", "codex", "--policy", "window", "--jobs", "1"], 1, "no model reply in"),
+        (["talk.jsonl", "--out", "notes.jsonl"], 1, "not a replay result"),
         (["talk.jsonl", "--out", "nowhere/results.jsonl"], 1, "No such file"),
         ([], 2, "or give --mine"),
         (["talk.jsonl", "--mine"], 2, "or give --mine"),
@@ -203,7 +203,7 @@ def test_of_two_that_write_to_one_file_the_second_is_refused_at_once(run: Run, t
     with alone(out):
         second = run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out)
     assert second.exit_code == 4
-    assert f"another replay writes to {out}" in second.stderr and "bug" not in second.stderr
+    assert f"another replay is writing to {out}" in second.stderr and "bug" not in second.stderr
     assert out.read_bytes() == before
 
     assert run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out).exit_code == 0
@@ -284,8 +284,8 @@ def test_mine_says_which_policy_and_budget_to_take_and_on_what_it_rests(run: Run
     table = rest[: rest.index("")]
     assert header.split("\t") == COLUMNS
     assert 0 < len(table) <= 8
-    taken = next(line for line in rest if line.startswith("take "))
-    assert taken == f"take {table[0].split(chr(9))[0]} at {table[0].split(chr(9))[1]}"
+    taken = next(line for line in rest if line.startswith("recommended: "))
+    assert taken == f"recommended: {table[0].split(chr(9))[0]} at {table[0].split(chr(9))[1]}"
     assert any("of keeping everything" in line for line in rest)
 
 
@@ -301,7 +301,7 @@ def test_mine_counts_a_session_once_that_is_also_in_the_store(run: Run, tmp_path
 
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("1 session of yours: 1 call")
-    assert "nothing to judge by" in done.stdout
+    assert "nothing to compare" in done.stdout
 
 
 @pytest.mark.slow
@@ -410,7 +410,7 @@ def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, monk
         assert not api.bodies
     assert done.exit_code == 0, done.output
     assert "up to 2 questions" in done.stderr
-    assert "the next cut takes 3 questions, and 2 are left" in done.stderr
+    assert "the next cut needs 3 questions, and 2 are left" in done.stderr
 
 
 def test_answers_of_a_model_need_a_file(run: Run, talk: Path) -> None:
@@ -476,7 +476,7 @@ def test_a_model_plans_and_its_calls_are_paid_for_apart(
     assert window == same  # nobody asks under it, so its result is of no model, and was there
     assert json.loads(elsewhere.stdout)["items"] == [planned, same]
     assert "asks claude-opus-5-5 for planned" in with_model.stderr
-    assert f"of its cost {planned['planner']:.3f} is planning" in again.stderr
+    assert f"of its cost, {planned['planner']:.3f} is planning" in again.stderr
     assert [(one.policy, one.options.model) for one in results(out)] == [
         ("planned", ""), ("planned", "claude-opus-5-5"), ("window", ""),
     ]  # fmt: skip
@@ -501,7 +501,7 @@ def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--policy", "window", "--model", "m"], "no policy that asks a model"),
+        (["--policy", "window", "--model", "m"], "none of these policies asks a model"),
         (["--policy", "planned", "--model", "m", "--cluster", "tcp://nowhere:1"], "no key for a model"),
     ],
 )
@@ -531,10 +531,10 @@ def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
     [
         (("nonsense",), "no experiment 'nonsense'"),
         (("split",), "split needs recordings"),
-        (("split", "nowhere.jsonl"), "there is no file or folder"),
+        (("split", "nowhere.jsonl"), "no such file or folder:"),
         (("--json",), "print tables"),
-        (("layers", "here.jsonl", "--model", "m"), "layers takes no --model"),
-        (("memory", "here.jsonl", "--out", "o.jsonl"), "memory takes no --out"),
+        (("layers", "here.jsonl", "--model", "m"), "layers does not take --model"),
+        (("memory", "here.jsonl", "--out", "o.jsonl"), "memory does not take --out"),
     ],
 )
 def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:

@@ -155,7 +155,7 @@ def test_without_a_key_or_a_network_nothing_begins(
         before = run("sessions", folder=tmp_path).stdout
         monkeypatch.delenv("ANTHROPIC_API_KEY")
         done = run(*words, folder=tmp_path)
-        assert (done.exit_code, "did not take the key" in done.stderr) == (1, True)
+        assert (done.exit_code, "rejected the key" in done.stderr) == (1, True)
         assert "set ANTHROPIC_API_KEY" in done.stderr
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
     done = run(*words, folder=tmp_path)  # nobody serves any more
@@ -176,9 +176,9 @@ def test_a_provider_that_fails_on_the_way_is_told_of_with_the_way_on(
     with serving(script("Well.", busy, busy)):
         ran(run, tmp_path, "first")
         done = run("run", "second", "--name", "mine", folder=tmp_path)
-        assert "wait a little; `ctxvc run --resume mine` goes on" in done.stderr
+        assert "wait a little; `ctxvc run --resume mine` continues from there" in done.stderr
         done = run("ask", "mine", "Why?", folder=tmp_path)
-        assert "ask again; what was read so far stands in session ask-1" in done.stderr
+        assert "ask again; what was read so far is in session ask-1" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -63,11 +63,11 @@ def test_a_name_that_begins_another_is_itself(store: Store) -> None:
 
 
 def test_a_beginning_of_several_lists_them_the_newest_first(store: Store) -> None:
-    with pytest.raises(Ambiguous, match="2 sessions begin with 'cl': claude-aa, claude-ab"):
+    with pytest.raises(Ambiguous, match="2 sessions start with 'cl': claude-aa, claude-ab"):
         resolve(store, "cl")
 
 
-@pytest.mark.parametrize(("text", "hint"), [("codez-1", "there are: codex-1"), ("x", "there are: claude-aa"), ("", "")])
+@pytest.mark.parametrize(("text", "hint"), [("codez-1", "available: codex-1"), ("x", "available: claude-aa"), ("", "")])
 def test_an_unknown_name_says_which_are_near(store: Store, text: str, hint: str) -> None:
     with pytest.raises(NotFound) as failed:
         resolve(store, text)

@@ -266,7 +266,7 @@ def test_lines_that_only_a_script_can_have_made_are_unknown(run: Run, app: Path)
     told = why(run, app, "HEAD")
 
     assert (told["origin"], told["session"]) == ("unknown", "")
-    assert "a script of that time may have: work/main:B" in told["basis"]
+    assert "a script that ran then may have: work/main:B" in told["basis"]
 
 
 def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:

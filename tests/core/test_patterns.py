@@ -24,7 +24,7 @@ def test_a_search_ends_when_its_time_is_over_and_what_it_found_stands() -> None:
     pattern = compiled("l.ne").until(20, Clock())
     found = []
 
-    with pytest.raises(Slow, match="ended after 20 s"):
+    with pytest.raises(Slow, match="stopped after 20 s"):
         for match in pattern.lines(TEXT):
             found.append(match.line)
 

@@ -326,14 +326,14 @@ def test_a_store_of_another_kind_is_refused(small: Store, setting: str, value: s
 def test_a_plain_repository_is_no_store(small: Store) -> None:
     program.run(small.path, "config", "--unset", "ctxvc.format")
 
-    refused(small.path, "no ctxvc store")
+    refused(small.path, "not a ctxvc store")
 
 
 @pytest.mark.parametrize(
     ("path", "change", "what"),
     [
         ("ctxvc.json", lambda data: data.replace(b'"format": 2', b'"format": 3'), "format 3"),
-        ("ctxvc.json", lambda _: None, "no step of a session"),
+        ("ctxvc.json", lambda _: None, "not part of a session"),
         ("ledger/00/00.jsonl", lambda data: b"".join(reversed(data.splitlines(keepends=True))), "out of order"),
         ("ledger/00/00.jsonl", lambda data: data + data.splitlines(keepends=True)[-1], "out of order"),
         ("ledger/00/00.jsonl", lambda data: b"{" + data, "not a ledger"),

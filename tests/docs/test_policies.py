@@ -48,7 +48,7 @@ def test_the_example_keeps_the_laws() -> None:
         ("examples/stale_reads.py:StaleReads:more=1", "has no knob 'more'"),
         ("examples/stale_reads.py:StaleReads:least=x", "Expected `int`"),
         ("nothing", "no policy 'nothing'"),
-        ("layered:keep", "no KNOB=VALUE"),
+        ("layered:keep", "is not KNOB=VALUE"),
     ],
 )
 def test_what_is_no_policy_is_refused_with_a_way_on(words: str, told: str) -> None:

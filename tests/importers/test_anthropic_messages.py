@@ -163,8 +163,8 @@ def test_an_empty_message_is_left_out_with_a_warning(tmp_path: Path):
 
     assert said(events) == [("message:1", "a"), ("message:4", "b")]
     assert [event.text for event in events if isinstance(event, Warned)] == [
-        "message 2 was left out: it is empty",
-        "message 3 was left out: it is empty",
+        "message 2 was skipped: it is empty",
+        "message 3 was skipped: it is empty",
     ]
 
 

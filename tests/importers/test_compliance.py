@@ -245,7 +245,7 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, t
 def test_the_session_is_opened_before_anything_else(format: str, path: Path, tmp_path: Path) -> None:
     damaged = written(tmp_path / path.name, [b"\xff\xfe{", *lines_of(path)])
     if format in (*LOGS, "ctxvc-trajectory"):
-        with pytest.raises(BadInput, match=r"no header|neither a JSON document nor JSON lines"):
+        with pytest.raises(BadInput, match=r"not a header|neither a JSON document nor JSON lines"):
             events_of(format, damaged)
         return
 

@@ -70,7 +70,7 @@ def test_such_bytes_are_told_with_their_lines(tmp_path: Path, packed: bool) -> N
     with create(tmp_path / ".ctxvc") as store:
         (outcome,) = import_paths(store, [path], final=True)
         assert outcome.error is None
-        assert [(warned.line, warned.text[:25]) for warned in outcome.warnings] == [(3, "2 bytes are no UTF-8 and ")]
+        assert [(warned.line, warned.text[:26]) for warned in outcome.warnings] == [(3, "2 bytes are not UTF-8 and ")]
         assert _first(store, outcome.session) == "N\udcc3me th\udcff bird.".encode("utf-8", "surrogatepass")
 
 

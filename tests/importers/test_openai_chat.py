@@ -166,7 +166,7 @@ def test_a_result_without_a_call_in_the_file_keeps_its_id_and_name(tmp_path: Pat
 def test_an_empty_leading_system_message_is_warned_of(tmp_path: Path):
     events = told_of(tmp_path, [{"role": "system", "content": []}, {"role": "user", "content": "a"}])
 
-    assert warnings(events) == ["message 1 was left out: it is empty"]
+    assert warnings(events) == ["message 1 was skipped: it is empty"]
 
 
 def test_a_made_up_id_is_never_that_of_a_result_without_a_call(tmp_path: Path):
@@ -248,7 +248,7 @@ def test_of_several_choices_the_first_is_taken_and_the_rest_named(tmp_path: Path
     events = told_of(tmp_path, {"id": "r", "choices": choices})
 
     assert [part.body for part in parts(events)] == [b"a"]
-    assert warnings(events) == ["left out: 2 more choices of the response"]
+    assert warnings(events) == ["skipped: 2 more choices in the response"]
 
 
 def test_a_message_that_says_nothing_is_left_out_with_a_warning(tmp_path: Path):
@@ -265,7 +265,7 @@ def test_a_message_that_says_nothing_is_left_out_with_a_warning(tmp_path: Path):
     )
 
     assert len(messages(events)) == 1
-    assert warnings(events) == [f"message {number} was left out: it is empty" for number in (1, 2, 3, 4, 5)]
+    assert warnings(events) == [f"message {number} was skipped: it is empty" for number in (1, 2, 3, 4, 5)]
 
 
 @pytest.mark.parametrize(

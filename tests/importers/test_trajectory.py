@@ -128,5 +128,5 @@ def test_a_file_without_our_header_is_refused(tmp_path: Path, first: str):
     path.write_text(first + "\n")
 
     assert not trajectory.sniff(path.read_bytes())
-    with pytest.raises(BadInput, match="no header"):
+    with pytest.raises(BadInput, match="not a header"):
         told(path)

@@ -41,8 +41,8 @@ _READ, _PART = 6, 2_000
 
 #: How a reason tells by how much the budget is passed, and what is left that may not leave.
 _OVER = re.compile(r"([0-9,]+) (?:too many|(?:are )?over the budget)")
-_NOTHING = re.compile(r"([0-9,]+) of ([0-9,]+) tokens: nothing is left that may leave")
-_STAYS = re.compile(r"of what stays are ([^;]*)")
+_NOTHING = re.compile(r"([0-9,]+) of ([0-9,]+) tokens: nothing more can leave below")
+_STAYS = re.compile(r"remaining: ([^;]*)")
 _AMOUNT = re.compile(r"(?<![\w-])[0-9][0-9,]*(?= )")
 #: Where the address of a block or a group stands in a text of ours.
 _ADDRESS = re.compile(r"\b([BG][0-9]+)@")

@@ -74,7 +74,7 @@ def test_keep_takes_nothing_away_and_says_what_that_comes_to() -> None:
     assert Keep().propose(made.view(100_000)).reason == "17,162 of 100,000 tokens: everything is kept"
     plan = Keep().propose(made.view(12_000))
     assert not plan.actions
-    assert plan.reason.endswith("that is 5,162 too many, and this policy takes nothing away")
+    assert plan.reason.endswith("that is 5,162 too many, but this policy removes nothing")
 
 
 # --- window
@@ -257,7 +257,7 @@ def test_a_summary_that_is_longer_than_what_it_tells_is_not_used() -> None:
     told = "Intent: x\nDecisions: y\nArtifacts: z\nNext steps: none\n" + LONG * 15
     made = running(human("Find the leak"), *steps(14))
     plan = Summary(ask=lambda *_: Answer(f'<summary of="B2-B27">\n{told}\n</summary>')).propose(made.view(12_000))
-    assert not plan.actions and "no summary that is shorter" in plan.reason
+    assert not plan.actions and "gave no shorter summary" in plan.reason
 
 
 def test_below_the_threshold_no_model_is_asked_and_above_it_once() -> None:
@@ -287,7 +287,7 @@ def test_a_model_that_gives_no_summary_changes_nothing_and_its_cost_is_told(word
     made = running(human("Find the leak"), *steps(14))
     plan = Summary(ask=lambda *_: Answer(words, 9)).propose(made.view(12_000))
     assert (plan.actions, plan.cost) == ((), 9)
-    assert "gave no summary" in plan.reason
+    assert "gave no shorter summary" in plan.reason
 
 
 def test_earlier_summaries_stay_and_a_few_new_blocks_are_no_reason_for_another() -> None:
@@ -325,7 +325,7 @@ def test_what_left_by_itself_goes_into_the_summary_too() -> None:
     ],
 )
 def test_a_knob_that_makes_no_sense_is_refused(made: Any) -> None:
-    with pytest.raises(ValueError, match=r"is a (share of the budget|number)"):
+    with pytest.raises(ValueError, match=r"must be a (share of the budget|number)"):
         made()
 
 

@@ -62,7 +62,7 @@ def test_the_plan_is_the_compositions_whichever_part_acts() -> None:
 def test_only_a_part_that_acts_is_asked_of_the_moment() -> None:
     assert judged(Takes(), Waits(blocks=("B3",))) == CommitDecision(False, "waits: asked of B3")
     assert judged(parse("keep"), Waits(blocks=("B3",))) == CommitDecision(False, "waits: asked of B3")
-    assert judged(parse("scoped"), Takes(blocks=("B5",), now=False)).why.startswith("scoped: the scope of a task")
+    assert judged(parse("scoped"), Takes(blocks=("B5",), now=False)).why.startswith("scoped: a task's scope")
 
 
 def test_the_knobs_of_the_part_that_acts_decide() -> None:
@@ -77,7 +77,7 @@ def test_each_part_is_asked_of_what_it_wants_itself() -> None:
     both = judged(Waits(blocks=("B3",)), Waits(blocks=("B5", "B7")))
 
     assert not both.now
-    assert both.why.startswith("waits: asked of B3; with all the others; ")
+    assert both.why.startswith("waits: asked of B3; including all other parts; ")
     assert both.cost > 0
 
 
@@ -85,7 +85,7 @@ def test_where_one_part_breaks_the_prefix_the_others_go_with_it() -> None:
     both = judged(Waits(blocks=("B3",)), Takes(blocks=("B5",)))
 
     assert both.now
-    assert both.why.startswith("takes: asked of B5; with all the others; ")
+    assert both.why.startswith("takes: asked of B5; including all other parts; ")
 
 
 def test_a_composition_in_a_composition_is_one() -> None:

@@ -189,7 +189,7 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     ],
 )
 def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"is a (share of the budget|number)|are not|is no weight"):
+    with pytest.raises(ValueError, match=r"must be a (share of the budget|number)|are not|is not a weight"):
         Default(**made)  # type: ignore[arg-type]
 
 

@@ -94,7 +94,7 @@ def test_what_is_left_is_told_where_it_is_too_much(policy: Policy) -> None:
     talk.answers("Yes.")
     plan = policy.propose(talk.run.view(4_000))
 
-    assert "as no more of it may leave" in plan.reason and "are over the budget" in plan.reason
+    assert "since no more may leave" in plan.reason and "over the budget" in plan.reason
 
 
 @pytest.mark.parametrize("kind", [type(policy) for policy in POLICIES])

@@ -119,7 +119,7 @@ def test_below_the_threshold_nothing_is_cleared_and_the_reason_has_the_numbers()
     tried = proposed(running(human("go"), *steps(12)))
 
     assert not tried
-    assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing begins above 60,000", tried.plan.reason)
+    assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing starts above 60,000", tried.plan.reason)
 
 
 def test_old_results_leave_and_the_newest_six_stay() -> None:
@@ -358,7 +358,7 @@ def test_history_is_never_replaced_without_the_summariser() -> None:
     for words in ("", "I cannot do that.", "Intent: x"):
         tried = proposed(run, 90_000, Layered(ask=Model(words)))
         assert not tried
-        assert "no summary in the form asked for" in tried.plan.reason
+        assert "no summary in the requested form" in tried.plan.reason
 
 
 def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
@@ -368,7 +368,7 @@ def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
     plan = Layered(ask=model).propose(run.view(100_000))
 
     assert not model.asked
-    assert re.search(r"summaries would free about \d+, and wait until that is 10,000", plan.reason)
+    assert re.search(r"summaries would free only about \d+ and wait until they free 10,000", plan.reason)
 
 
 def run_tokens(run: Run) -> int:
@@ -412,7 +412,7 @@ def test_a_batch_that_would_free_little_waits_and_says_so() -> None:
     tried = proposed(run, 100_000)
 
     assert not tried
-    assert re.search(r"clearing would free [\d,]+, and waits until that is 10,000", tried.plan.reason)
+    assert re.search(r"clearing would free only [\d,]+ and waits until it frees 10,000", tried.plan.reason)
 
 
 def test_over_the_guard_whatever_helps_is_done() -> None:
@@ -528,7 +528,9 @@ def test_where_the_budget_cannot_be_met_the_reason_says_by_how_much_and_why() ->
 
     tried = proposed(run, 12_000)
 
-    assert re.search(r"[\d,]+ over the budget: 0 are system prompt and tools, 19,\d{3} people wrote", tried.plan.reason)
+    assert re.search(
+        r"[\d,]+ over the budget: 0 are system prompt and tools, 19,\d{3} are human text", tried.plan.reason
+    )
 
 
 def test_calibration_decides_what_is_too_much() -> None:

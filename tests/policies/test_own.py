@@ -142,7 +142,7 @@ def line(words: str) -> int:
             "policy fails fails: ZeroDivisionError: division by zero",
             "        return 1 / len(self.plan().actions)",
         ),
-        ("Unplanned", "policy unplanned fails: TypeError: propose gave NoneType, not a Plan", ""),
+        ("Unplanned", "policy unplanned fails: TypeError: propose returned NoneType, not a Plan", ""),
         ("UnknownVerb", "policy unknown_verb fails: ValidationError: Invalid enum value 'explode'", ""),
         (
             "DeepInside",
@@ -158,7 +158,7 @@ def test_a_mistake_in_it_is_told_with_its_file_and_line(own: Path, name: str, sa
         with pytest.raises(BadInput) as told:
             ask_plan(each, view)
         assert str(told.value).startswith(said)
-        assert told.value.hint == f"the mistake is in {own}" + (f", line {line(at)}" if at else "")
+        assert told.value.hint == f"the error is in {own}" + (f", line {line(at)}" if at else "")
 
 
 def test_so_are_mistakes_in_what_else_it_says(own: Path) -> None:
@@ -166,7 +166,7 @@ def test_so_are_mistakes_in_what_else_it_says(own: Path) -> None:
         parsed("own.py:NoTerms", own.parent)
     assert told.value.hint.endswith(f"line {line('        return Terms(tools=self.missing)')}")
     view = working().view(20_000)
-    with pytest.raises(BadInput, match="moment gave bool, not a CommitDecision"):
+    with pytest.raises(BadInput, match="moment returned bool, not a CommitDecision"):
         ask_timing(parsed("own.py:NoMoment", own.parent), view, rehearse(view, parse("keep").propose(view)))
 
 
@@ -181,11 +181,11 @@ def test_a_mistake_in_a_policy_of_ours_stays_a_bug(monkeypatch: pytest.MonkeyPat
 def test_it_has_a_name_that_can_stand_in_a_commit(own: Path, name: str) -> None:
     with pytest.raises(BadInput, match=f"{name} has no name") as told:
         parsed(f"own.py:{name}", own.parent)
-    assert told.value.hint == 'give the class one, as in: name = "my_policy"'
+    assert told.value.hint == 'give the class a name, as in: name = "my_policy"'
 
 
 def test_a_knob_without_a_usual_value_must_be_given(own: Path) -> None:
-    with pytest.raises(BadInput, match="needs_one: one has no usual value") as told:
+    with pytest.raises(BadInput, match="needs_one: one has no default value") as told:
         parsed("own.py:NeedsOne", own.parent)
     assert told.value.hint == "as in needs_one:one=VALUE"
     policy = parsed("own.py:NeedsOne:one=3", own.parent)
@@ -228,7 +228,7 @@ def test_a_session_under_it_is_gone_on_with_when_it_is_named_again(own: Path, tm
         pass
     with pytest.raises(BadInput, match="NeedsOne:one=3' is a policy of your own") as told:
         Session.open(tmp_path / "store", "demo")
-    assert "name it again" in str(told.value.hint)
+    assert "name the policy again" in str(told.value.hint)
     with Session.open(tmp_path / "store", "demo", policy=policy) as session:
         assert session.policy == policy
 
@@ -236,7 +236,7 @@ def test_a_session_under_it_is_gone_on_with_when_it_is_named_again(own: Path, tm
 def test_it_does_not_take_the_name_of_one_that_ships(own: Path) -> None:
     source = own.read_text().replace('name = "needs_one"', 'name = "layered"')
     own.write_text(source)
-    with pytest.raises(BadInput, match="layered is the name of a policy that is there already"):
+    with pytest.raises(BadInput, match="layered is already the name of a policy"):
         parsed("own.py:NeedsOne:one=3", own.parent)
 
 
@@ -250,16 +250,16 @@ def test_the_example_of_the_docs_is_one(own: Path) -> None:
 
 @pytest.mark.parametrize("words", ["layered+", "+", "+keep", "keep++mask"])
 def test_a_plus_has_a_policy_on_both_sides(words: str) -> None:
-    with pytest.raises(BadInput, match=r"a policy is missing beside a \+"):
+    with pytest.raises(BadInput, match=r"a policy is missing next to a \+"):
         parse(words)
 
 
 def test_words_that_name_none_say_how_it_is_done() -> None:
     with pytest.raises(BadInput, match="a policy without a name: ':keep=3'"):
         parse(":keep=3")
-    with pytest.raises(BadInput, match="'Grep' is no KNOB=VALUE") as told:
+    with pytest.raises(BadInput, match="'Grep' is not KNOB=VALUE") as told:
         parse("layered:exclude=Read,Grep")
-    assert told.value.hint.endswith("several words of one are separated by |, as in exclude=a|b")
+    assert told.value.hint.endswith("separate several values of a knob with |, as in exclude=a|b")
     assert parse("layered:exclude=Read|Grep") == parse(spec(parse("layered:exclude=Read|Grep")))
 
 

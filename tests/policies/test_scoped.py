@@ -49,13 +49,13 @@ def test_a_task_leaves_when_the_next_one_is_under_way_and_not_before() -> None:
     assert not POLICY.propose(made.view()).actions
     made.append(human("Next"))
     plan = POLICY.propose(made.view())
-    assert (plan.actions, plan.reason) == ((), "1,743 of 128,000 tokens: no task was finished since, 1,743 are left")
+    assert (plan.actions, plan.reason) == ((), "1,743 of 128,000 tokens: no task has finished since, 1,743 left")
     made.append(*step(99, LONG))
     tried = settled(POLICY, made, 128_000)
     assert [row.id for row in tried.rows] == ["B2", "B3", "B4", "B5", "B6"]
     moment = POLICY.moment(made.view(), tried)
     assert moment.now
-    assert moment.why.startswith("the scope of a task was left; ") and "written anew" in moment.why
+    assert moment.why.startswith("a task's scope was left; ") and "rewriting" in moment.why
 
 
 def test_a_task_of_a_few_words_stays_since_its_notes_would_cost_more() -> None:
@@ -91,7 +91,7 @@ def test_a_long_last_word_is_clipped_and_a_task_without_one_says_so() -> None:
 
 
 def test_a_note_of_no_characters_is_refused() -> None:
-    with pytest.raises(ValueError, match="note is a number, at least 1"):
+    with pytest.raises(ValueError, match="note must be a number, at least 1"):
         Scoped(note=0)
 
 

@@ -400,7 +400,7 @@ def test_the_protocol_is_short_and_has_no_paragraph_for_a_tool_that_is_not_there
 
 @pytest.mark.parametrize("made", [{"low_water": 2}, {"share": -1}, {"theta": -1}, {"beta": 1.5}, {"batch": -5}])
 def test_a_knob_that_makes_no_sense_is_refused(made: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"is a (share of the budget|number)"):
+    with pytest.raises(ValueError, match=r"must be a (share of the budget|number)"):
         SelfManaged(**made)
 
 

@@ -290,7 +290,7 @@ def test_a_file_that_cannot_be_read_leaves_no_session_behind(store: Store, tmp_p
     path = tmp_path / "cut.jsonl.gz"
     path.write_bytes(packed[: len(packed) // 2])
 
-    with pytest.raises(BadInput, match="cut or damaged"):
+    with pytest.raises(BadInput, match="truncated or damaged"):
         take(store, path)
     assert store.sessions() == []
 

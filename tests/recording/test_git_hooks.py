@@ -225,7 +225,7 @@ def test_a_hook_of_somebody_else_stays_and_the_refusal_says_what_to_add(project:
 
     done = ctxvc(project, "install", "post-commit")
 
-    assert done.exit_code == 1 and "there is a hook already" in done.stderr
+    assert done.exit_code == 1 and "a hook already exists" in done.stderr
     assert 'hook post-commit "$(git rev-parse HEAD)"' in done.stderr
     assert path.read_text() == "#!/bin/sh\necho mine\n"
     assert install(project, "post-commit", "--uninstall")[str(path)] is False
@@ -289,7 +289,7 @@ def test_a_project_that_only_names_another_repository_changes_nothing_in_it(proj
     for name in ("pointer", "link", "common"):
         assert ctxvc(tmp_path / name, "init").exit_code == 0
         done = ctxvc(tmp_path / name, "install", "post-commit")
-        assert done.exit_code == 1 and "does not have it as a worktree" in done.stderr
+        assert done.exit_code == 1 and "does not list it as a worktree" in done.stderr
 
     assert exclude.read_bytes() == before and not hooks.exists()
 

@@ -85,7 +85,7 @@ def test_an_error_of_ours_is_logged_and_not_told(place: Path, tmp_path: Path) ->
 
     assert hook(place, tmp_path / "s.jsonl", "Stop") == ""
     (entry,) = log.entries(store)
-    assert "Stop: Refused" in entry and "requests is a file, which a store does not have there" in entry
+    assert "Stop: Refused" in entry and "requests is a file, which does not belong in a store" in entry
 
 
 def test_a_transcript_that_was_edited_is_told_in_the_log(place: Path, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_doctor_shows_what_went_wrong(place: Path) -> None:
 
     assert shown() == []
     places.home(store).mkdir()
-    assert shown() == ["nothing went wrong in them"]
+    assert shown() == ["no errors"]
     log.note(store, "Stop", "the disk is full")
     requests.post(store, Request("Stop", "/t/s.jsonl"))
     waiting, entry = shown()

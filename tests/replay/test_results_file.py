@@ -103,7 +103,7 @@ def test_a_file_of_another_kind_is_refused_and_stays_as_it_is(tmp_path: Path, co
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
 
-    with pytest.raises(BadInput, match="no result of a replay"):
+    with pytest.raises(BadInput, match="not a replay result"):
         ResultFile(path, VERSION)
 
     assert path.read_bytes() == content
@@ -113,7 +113,7 @@ def test_results_of_another_version_are_not_mixed_with_these(tmp_path: Path) -> 
     path = tmp_path / "results.jsonl"
     path.write_bytes(encode(result(version="2+def")))
 
-    with pytest.raises(Refused, match=r"version 2\+def, and this is 1\+abc"):
+    with pytest.raises(Refused, match=r"version 2\+def, but this is 1\+abc"):
         ResultFile(path, VERSION)
 
 

@@ -42,9 +42,15 @@ def test_a_valid_prompt_has_no_faults() -> None:
     [
         ([], "no message"),
         ([_model(_text("a")), _user(_text("q"))], "the first message is not the user's"),
-        ([_user(_text("q")), _model(_call("a")), _user(_text("x"))], "answers other calls"),
-        ([_user(_text("q")), _user(_result("a"))], "answers other calls"),
-        ([_user(_text("q")), _model(_call("a")), _user(_result("a"), _result("a"))], "answers other calls"),
+        (
+            [_user(_text("q")), _model(_call("a")), _user(_text("x"))],
+            "answers calls that are not in the message before it",
+        ),
+        ([_user(_text("q")), _user(_result("a"))], "answers calls that are not in the message before it"),
+        (
+            [_user(_text("q")), _model(_call("a")), _user(_result("a"), _result("a"))],
+            "answers calls that are not in the message before it",
+        ),
         ([_user(_text("q")), _model(_call("a")), _user(_text("x"), _result("a"))], "before its results"),
         ([_user(_text("q")), _model(_call("a")), _model(_text("x")), _user(_result("a"))], "before the results"),
         ([*VALID, _model(_call("a")), _user(_result("a"))], "repeats the id"),

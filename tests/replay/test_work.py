@@ -128,7 +128,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text("my notes\n")
     (tmp_path / "empty.jsonl").write_text("")
 
-    with pytest.raises(BadInput, match="no transcript of a known format"):
+    with pytest.raises(BadInput, match="not a transcript in a known format"):
         of_file(tmp_path / "notes.jsonl")
     with pytest.raises(BadInput, match="empty"):
         of_file(tmp_path / "empty.jsonl")

@@ -317,10 +317,10 @@ def test_a_request_needs_something_to_answer(session: Session) -> None:
     session.append({"role": "user", "content": "Hi."})
     agent = Agent(session)
     agent.ask("Hello.")
-    with pytest.raises(BadInput, match="had its say"):
+    with pytest.raises(BadInput, match="the last message is the model's"):
         session.request()
     agent.say(" \n")  # is not sent: there is no more to answer than before
-    with pytest.raises(BadInput, match="had its say"):
+    with pytest.raises(BadInput, match="the last message is the model's"):
         session.request()
     agent.say("Go on.")
     agent.ask(call("sh", cmd="ls"))

@@ -263,7 +263,7 @@ def test_undo_to_an_operation_brings_back_what_was_undone_since(session: Session
     for place, moment in zip(places, moments, strict=True):
         session.undo(to=place[:12])
         assert forms(session) == moment
-    with pytest.raises(Refused, match="nothing of this scope changed since"):
+    with pytest.raises(Refused, match="nothing in this scope has changed since"):
         session.undo(to="HEAD")
     with pytest.raises(NotFound):
         session.undo(to="+1")
@@ -291,11 +291,11 @@ def test_what_an_agent_may_not_take_back(session: Session) -> None:
     Agent(session).say("Go on.")
     with opened(session.store.path) as person:
         person.note("Mind the gap.")
-    with pytest.raises(Refused, match="only a person takes it back"):
+    with pytest.raises(Refused, match="only a person can undo it"):
         session.undo()
     with opened(session.store.path) as person:
         person.undo()
-    with pytest.raises(Refused, match="only a person takes it back"):
+    with pytest.raises(Refused, match="only a person can undo it"):
         session.redo()
 
 

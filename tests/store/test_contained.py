@@ -87,7 +87,7 @@ def test_a_pipe_is_not_waited_for_and_a_second_name_not_written_to(tmp_path: Pat
     (tmp_path / "second").hardlink_to(outside / "folder" / "file")
     with pytest.raises(Refused, match="pipe"):
         contained.read(tmp_path, "pipe")
-    with pytest.raises(Refused, match="second name"):
+    with pytest.raises(Refused, match="second hard link"):
         contained.opened(tmp_path, "second", os.O_WRONLY | os.O_APPEND)
 
     assert contained.read(tmp_path, "second") == b"theirs" and contained.glance(tmp_path / "pipe") == b""
@@ -141,7 +141,7 @@ def test_a_log_of_gits_with_a_second_name_is_refused(path: Path, outside: Path, 
     """git adds to a log that is there, whatever the settings say."""
     (path / name).parent.mkdir(parents=True)
     os.link(outside / "folder" / "file", path / name)
-    with pytest.raises(Refused, match=f"{name} has a second name"):
+    with pytest.raises(Refused, match=f"{name} has a second hard link"):
         Store(path)
 
 
@@ -445,12 +445,12 @@ def test_a_folder_that_the_store_claims_is_not_written_to_nor_advised_to_be_clea
 ) -> None:
     (store.path / "worktrees" / "out" / "ctxvc-seal").write_text("0" * 64)  # as in a project that came as an archive
     before = {found: found.lstat().st_mtime_ns for found in out.rglob("*")}
-    with pytest.raises(Refused, match="no checkout of this store"):
+    with pytest.raises(Refused, match="not a checkout of this store"):
         checkout(store, "demo", "main", out)
     with pytest.raises(Refused, match="did not make on this machine") as refused:
         list(exposure.checkouts(store))
     told = [(item.found, item.mend) for item in doctor._checkouts(store)]
 
-    assert told == [("1 worktree that ctxvc did not make on this machine", "")]
+    assert told == [("1 worktree that ctxvc did not create on this machine", "")]
     assert "worktrees/out" in refused.value.hint
     assert {found: found.lstat().st_mtime_ns for found in out.rglob("*")} == before

@@ -401,7 +401,7 @@ def test_a_journal_without_its_head_keeps_its_records_once_repaired(
                 session.append(human("and then?"))
     before = blocks(case.store)
     _behead(case)
-    with pytest.raises(Damaged, match="the head cannot be read"):
+    with pytest.raises(Damaged, match="the header is unreadable"):
         StoredSession.open(case.store, "demo")
 
     (notice,) = repair.accept(case.store)

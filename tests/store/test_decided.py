@@ -97,7 +97,7 @@ def test_elsewhere_nothing_of_it_is_done_and_the_person_is_told(foreign: Path, w
     done = run(*words, folder=foreign.parent)
 
     assert done.exit_code == 1
-    assert "which this machine did not decide" in done.stderr
+    assert "that was not decided on this machine" in done.stderr
     assert "ctxvc purge --finish" in done.stderr
     assert "--discard" in done.stderr
     assert standing(foreign.parent) == before
@@ -191,7 +191,7 @@ def test_what_is_not_as_this_machine_decided_it_is_not_done(own: Path, change: C
 def test_what_was_done_once_is_not_done_again_from_a_copy(own: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(own, tmp_path / "copy", symlinks=True)
     Store(own).close()
-    with pytest.raises(Refused, match="did not decide"):
+    with pytest.raises(Refused, match="not decided on this machine"):
         Store(Path(copy))
 
 
@@ -330,7 +330,7 @@ def test_a_checkout_that_a_moved_store_lost_sight_of_is_told(tmp_path: Path, ins
     done = run("purge", "--text", SECRET, "--yes", folder=new)
     assert done.exit_code == 0
     assert told in done.stdout
-    assert "object and file of the store: nothing" in done.stdout
+    assert "object and file of the store: none" in done.stdout
     assert "checkout/demo" not in done.stdout  # that one goes
     assert is_erased(new / ".ctxvc")
 
@@ -364,7 +364,7 @@ def test_folders_that_another_machine_names_stay(foreign: Path, tmp_path: Path) 
     changed("checkouts", [str(tmp_path / "mine")])(foreign)
 
     told = run("purge", "--finish", folder=foreign.parent)
-    assert f"{tmp_path}/mine (stays: delete it yourself)" in told.stdout
+    assert f"{tmp_path}/mine (not deleted: delete it yourself)" in told.stdout
     assert run("purge", "--finish", "--yes", folder=foreign.parent).exit_code == 0
     assert (tmp_path / "mine" / "file").read_text() == "mine"
 
@@ -374,7 +374,7 @@ def test_what_came_in_meanwhile_by_plain_git_is_not_lost(own: Path) -> None:
     git_dir = f"--git-dir={own}"
     commit = subprocess.run(["git", git_dir, *made], capture_output=True, check=True, text=True).stdout.strip()
     subprocess.run(["git", git_dir, "update-ref", "refs/heads/mine", commit], check=True)
-    with pytest.raises(Refused, match="refs/heads/mine leads to what the purge does not keep"):
+    with pytest.raises(Refused, match="refs/heads/mine leads to something that the purge removes"):
         Store(own)
     assert subprocess.run(["git", git_dir, "cat-file", "-e", commit], check=False).returncode == 0
 
@@ -438,7 +438,7 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
     decide(tmp_path / "killed" / ".ctxvc", SECRET)
     told = run("status", folder=tmp_path / "killed")
     assert told.exit_code == 1
-    assert "can remember nothing for you" in told.stderr
+    assert "cannot store anything for you" in told.stderr
     assert run("purge", "--finish", "--yes", folder=tmp_path / "killed").exit_code == 0
     assert is_erased(tmp_path / "killed" / ".ctxvc")
 

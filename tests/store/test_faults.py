@@ -274,7 +274,7 @@ def test_a_merge_of_packs_that_fails_fails_nothing_else_and_is_tried_again(
         add_scope(session, "side")
         assert session.scopes() == ["main", "side"]
         assert store.merge_failure is not None and "full" in str(store.merge_failure)
-        assert "tried again" in store.merge_failure.hint
+        assert "retried" in store.merge_failure.hint
         assert littered(path) == [], "half a pack does not stay"
     packs = len(list((path / "objects/pack").glob("*.pack")))
     session.append(human("three"), reply("four"))

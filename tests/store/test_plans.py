@@ -156,7 +156,7 @@ def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypa
     monkeypatch.setattr(pending_plans, "MOST", 3)
     held = [put(store, a_plan(f"B{number}")) for number in range(1, 4)]
 
-    with pytest.raises(Refused, match="3 plans of session demo wait already"):
+    with pytest.raises(Refused, match="3 plans of session demo are already pending"):
         put(store, a_plan("B4"))
 
     assert pending_plans.pending(store, "demo") == tuple(held)
@@ -165,7 +165,7 @@ def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypa
 
 
 def test_a_plan_has_a_size(store: Store) -> None:
-    with pytest.raises(Refused, match="bytes, and may have"):
+    with pytest.raises(Refused, match="bytes; at most 1,048,576 are allowed"):
         put(store, a_plan(reason="x" * pending_plans.LARGEST))
     assert pending_plans.pending(store, "demo") == ()
     put(store, a_plan(*(f"B{number}" for number in range(1, 50_001))))

@@ -262,7 +262,7 @@ def test_checkouts_go_and_one_that_was_changed_stops_it(filled: Path, tmp_path: 
     with Store(filled) as store:
         checkout.checkout(store, "demo", "main", tmp_path / "out")
         (tmp_path / "out" / "mine.txt").write_text("a person's")
-        with pytest.raises(Refused, match="was changed"):
+        with pytest.raises(Refused, match="is a changed checkout"):
             purge.purge(store, PurgeRequest(texts=(SECRET,)))
         (tmp_path / "out" / "mine.txt").unlink()
         report = purge.purge(store, PurgeRequest(texts=(SECRET,)))
@@ -562,7 +562,7 @@ def test_what_is_in_no_commit_goes_too(filled: Path, where: str) -> None:
 def test_what_cannot_be_taken_out_is_refused_before_anything_is_changed(filled: Path, text: str) -> None:
     before = git(filled, "show-ref"), everything(filled)
     packs = sorted(os.listdir(filled / "objects" / "pack"))
-    with Store(filled) as store, pytest.raises(Refused, match="cannot be taken out: ") as refused:
+    with Store(filled) as store, pytest.raises(Refused, match="cannot be removed: ") as refused:
         purge.purge(store, PurgeRequest(texts=(text,)))
     assert "commit" in str(refused.value) and "nothing was changed" in refused.value.hint
     assert (git(filled, "show-ref"), sorted(os.listdir(filled / "objects" / "pack"))) == (before[0], packs)
@@ -697,7 +697,7 @@ def test_a_search_outside_ends_in_time_and_says_so(tmp_path: Path) -> None:
     ticks = iter(range(100))
     scrub = Scrub(marks={SECRET.encode(): b"-"})
     (large, _) = copies(scrub, [tmp_path / "large"], seconds=2, clock=lambda: next(ticks))
-    assert (large.state, large.why) == ("unknown", "the time for searching was over")
+    assert (large.state, large.why) == ("unknown", "the search ran out of time")
     (large, _) = copies(scrub, [tmp_path / "large"])
     assert large.state == "has"
 

@@ -266,7 +266,7 @@ def test_hooks_go_on_and_their_log_says_why_nothing_is_recorded(tmp_path: Path) 
     finally:
         end_recorder(store)
 
-    assert "'osprey', a scanner that is not known" in log.entries(store)[0]
+    assert "'osprey', an unknown scanner" in log.entries(store)[0]
     with Store(store) as opened:
         assert opened.sessions() == []
 
@@ -294,7 +294,10 @@ def test_a_finding_that_stands_elsewhere_stops_the_write(
     asked: Store, monkeypatch: pytest.MonkeyPatch, found: object
 ) -> None:
     with_findings(monkeypatch, found)
-    with StoredSession.open(asked, "demo") as session, pytest.raises(CtxvcError, match="does not stand where it says"):
+    with (
+        StoredSession.open(asked, "demo") as session,
+        pytest.raises(CtxvcError, match="not at the positions it reports"),
+    ):
         session.append(human("any thing to store"))
 
     assert afresh(asked.path) == {}

@@ -298,7 +298,7 @@ def test_a_scope_from_an_earlier_commit_has_what_stood_there_and_says_why(sessio
 
 def test_a_scope_from_another_session_s_commit_is_refused(session: StoredSession, store: Store) -> None:
     store.create_session("other")
-    with pytest.raises(NotFound, match="not of session"):
+    with pytest.raises(NotFound, match="not in session"):
         session.open_scope("again", "why", from_commit=store.tips("other")["main"])
     assert session.scopes() == ["main"] and len(session.ledger()) == 0
 
@@ -361,10 +361,10 @@ def test_going_back_shows_everything_as_it_was(session: StoredSession, path: Pat
 @pytest.mark.parametrize(
     ("name", "text", "error", "words"),
     [
-        ("fix", "", BadInput, "needs a word"),
-        ("fix", " \n", BadInput, "needs a word"),
-        ("main", "why", Refused, "exists already"),
-        ("Side", "why", BadName, "differ by case"),
+        ("fix", "", BadInput, "needs a note"),
+        ("fix", " \n", BadInput, "needs a note"),
+        ("main", "why", Refused, "already exists"),
+        ("Side", "why", BadName, "differ only in case"),
         ("../x", "why", BadName, "bad scope name"),
         ("a b", "why", BadName, "bad scope name"),
         ("-m", "why", BadName, "bad scope name"),
@@ -384,7 +384,7 @@ def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
         with pytest.raises(error, match=words) as failure:
             session.open_scope(name, text)
         assert failure.value.hint
-        if words == "exists already":
+        if words == "already exists":
             assert "goto" in failure.value.hint
         assert (session.scope, session.switching) == ("main", "")
         session.leave()
@@ -397,7 +397,7 @@ def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
         ("main", "why", Refused, "already"),
         ("nowhere", "why", NotFound, "no scope"),
         ("x" * 100_000, "why", NotFound, "no scope"),
-        ("side", "", BadInput, "needs a word"),
+        ("side", "", BadInput, "needs a note"),
     ],
 )
 def test_a_goto_that_cannot_be_done_writes_nothing(
@@ -484,9 +484,9 @@ def test_a_goto_inside_a_call_has_the_whole_step_as_its_second_parent(session: S
 def test_a_second_switch_in_one_step_is_refused(session: StoredSession) -> None:
     session.append(human("go"), reply("", "a", "b"))
     session.open_scope("first", "why")
-    with pytest.raises(Refused, match="'first' is asked for already"):
+    with pytest.raises(Refused, match="'first' is already pending"):
         session.open_scope("second", "why")
-    with pytest.raises(Refused, match="'first' is asked for already"):
+    with pytest.raises(Refused, match="'first' is already pending"):
         session.goto("main", "why")
     session.append(results(result("a", "ok"), result("b", "error: one switch a step")))
 

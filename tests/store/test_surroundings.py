@@ -241,7 +241,7 @@ def test_what_may_not_be_read_is_named(path: Path, monkeypatch: pytest.MonkeyPat
         Store(path)
 
     assert str(told.value) == f"cannot read {path / name}: permission denied"
-    assert told.value.hint == "check who owns the store, and its permissions"
+    assert told.value.hint == "check the store's owner and permissions"
 
 
 def project(tmp_path: Path) -> Path:
@@ -374,7 +374,7 @@ def test_the_worktree_extension_that_sparse_checkouts_set_is_read(path: Path) ->
 
 def test_a_repository_that_is_no_store_is_refused(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "other.git"], check=True)
-    with pytest.raises(Refused, match="no ctxvc store"):
+    with pytest.raises(Refused, match="not a ctxvc store"):
         Store(tmp_path / "other.git")
     with pytest.raises(NotFound):
         Store(tmp_path / "nothing")

@@ -690,7 +690,7 @@ def test_without_a_data_folder_all_works_but_trust(
     done = run("trust", "--yes", folder=tmp_path / "project")
 
     assert done.exit_code == 1
-    assert "can remember nothing for you" in done.stderr
+    assert "cannot store anything for you" in done.stderr
     assert "set HOME" in done.stderr
 
 
@@ -759,7 +759,7 @@ def test_processes_that_begin_at_once_agree(path: Path) -> None:
 def test_an_id_that_is_none_is_said(path: Path) -> None:
     (path / "ctxvc" / "id").write_text("../../x\n")
     assert trust.store_id(path) == ""
-    with pytest.raises(Damaged, match="no id"):
+    with pytest.raises(Damaged, match="not a store's id"):
         trust.make_id(path)
 
 
@@ -781,5 +781,5 @@ def test_a_broken_record_is_as_none(foreign: Path) -> None:
 
 def test_an_error_is_one_of_ours(path: Path) -> None:
     (path / "config").write_bytes(b"[core\n")
-    with pytest.raises(CtxvcError, match="line 1 is no setting"):
+    with pytest.raises(CtxvcError, match="line 1 is not a setting"):
         Store(path)

@@ -114,7 +114,7 @@ def test_processes_on_sessions_of_their_own_share_a_store(path: Path) -> None:
 def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_told(path: Path) -> None:
     answers = [lines[0] for lines in together([start("creator.py", path, "new") for _ in range(4)])]
 
-    assert sorted(answers) == ["Refused: a session 'new' exists already"] * 3 + ["made"]
+    assert sorted(answers) == ["Refused: session 'new' already exists"] * 3 + ["made"]
     assert commits(path, "new") == []
     assert complaints(path) == ""
 

@@ -44,7 +44,7 @@ def test_case_01_a_switch_among_parallel_calls_ends_where_it_was_asked_exactly_o
     names = ["c1", "c2", "c3"]
     reply(session, *(call(name, "ctx" if at == place else "sh") for at, name in enumerate(names)))
     session.open_scope("side", "a look")
-    with pytest.raises(Refused, match="asked for already"):
+    with pytest.raises(Refused, match="already pending"):
         session.open_scope("other", "a second one in one step")
     for name in names[::-1]:  # they need not come in the order of their calls
         assert session.scope == "main"
@@ -294,7 +294,7 @@ def test_case_06_a_name_that_git_or_a_file_system_cannot_hold_is_refused(session
 def test_case_06_names_that_differ_by_case_only_are_one_on_some_file_systems(session: Session) -> None:
     say(session, "go")
     session.open_scope("Fix", "why")
-    with pytest.raises(BadName, match="differ by case"):
+    with pytest.raises(BadName, match="differ only in case"):
         session.open_scope("fix", "why")
 
 

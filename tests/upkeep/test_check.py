@@ -227,7 +227,7 @@ def test_a_loose_object_under_anothers_name_is_found(full: Store) -> None:
     other = object_at(full, "demo/main:blocks/00/00/B10.txt")
     object_at(full, "demo/main:blocks/00/00/B9.txt").write_bytes(other.read_bytes())
 
-    damaged(full, "its bytes are not those of its name", block="B9")
+    damaged(full, "its bytes do not match its name", block="B9")
 
 
 def test_without_any_pack_everything_is_missing_and_nothing_fails(full: Store) -> None:
@@ -272,7 +272,7 @@ def test_an_edited_row_is_found_with_its_block_and_commit(full: Store, field: st
     }  # fmt: skip
     commit = edit_row(full, "B3", **{field: other[field]})
 
-    damaged(full, f"the row of B3 was edited: another {field}", block="B3", commit=commit, path="ledger/00/00.jsonl")
+    damaged(full, f"the row of B3 was edited: different {field}", block="B3", commit=commit, path="ledger/00/00.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -281,15 +281,15 @@ def test_an_edited_row_is_found_with_its_block_and_commit(full: Store, field: st
 def test_a_row_that_names_a_file_as_none_is_named_is_found(full: Store, fields: dict[str, object]) -> None:
     edit_row(full, "B3", **fields)
 
-    damaged(full, "the row of B3 names a file as no block's is named", block="B3")
+    damaged(full, "the row of B3 names a file that cannot be a block's", block="B3")
 
 
 def test_an_edited_row_is_found_in_the_middle_of_a_history(full: Store) -> None:
     commit = edit_row(full, "B1", depth=4, origin="client")
 
-    report = damaged(full, "another origin", block="B1", commit=commit)
+    report = damaged(full, "different origin", block="B1", commit=commit)
 
-    (finding,) = [finding for finding in report.findings if "another origin" in finding.what]
+    (finding,) = [finding for finding in report.findings if "different origin" in finding.what]
     assert (finding.where.session, finding.where.scope) == ("demo", "main")  # though `side` has that commit too
 
 
@@ -305,7 +305,7 @@ def test_a_ledger_edited_in_the_middle_of_a_history_is_found_where_it_was_edited
     commit = rewrite(store, edited, depth=15, each=True)  # step 25, B97 to B100, and every step after it
 
     (finding,) = found(store)
-    assert finding.what == "the row of B70 was edited: another kind, and no verb does that"
+    assert finding.what == "the row of B70 was edited: different kind, which no verb changes"
     assert (finding.where.commit, finding.where.block, finding.where.path) == (commit, "B70", "ledger/00/01.jsonl")
 
 
@@ -323,7 +323,7 @@ def test_a_ledger_edited_in_one_commit_and_put_right_in_the_next_is_found(store:
     commit = rewrite(store, edited, depth=5, each=True)
 
     first, second = found(store)
-    assert first.what == second.what == "the row of B2 was edited: another kind, and no verb does that"
+    assert first.what == second.what == "the row of B2 was edited: different kind, which no verb changes"
     assert [first.where.commit, first.where.block] == [commit, "B2"]
     assert list(store.first_parents(second.where.commit))[1] == commit
 
@@ -347,7 +347,7 @@ def test_what_was_received_with_a_block_cannot_be_edited_and_our_own_notes_can(f
     assert found(full) == []
 
     edit_row(full, "B3", extra={"citations": []})
-    damaged(full, "another extra", block="B3")
+    damaged(full, "different extra", block="B3")
 
 
 def test_a_swapped_body_is_found(full: Store) -> None:
@@ -359,7 +359,7 @@ def test_a_swapped_body_is_found(full: Store) -> None:
 def test_a_swapped_body_is_found_where_it_began(full: Store) -> None:
     commit = rewrite(full, {"blocks/00/00/B25.txt": b"never said"}, depth=3)
 
-    damaged(full, "the body of B25 is not the one that was recorded", block="B25", commit=commit)
+    damaged(full, "the body of B25 differs from the recorded one", block="B25", commit=commit)
 
 
 def test_a_body_that_changed_while_it_moved_is_found(full: Store) -> None:
@@ -375,13 +375,13 @@ def test_a_body_that_changed_while_it_moved_is_found(full: Store) -> None:
             "ledger/00/00.jsonl": rows,
         }
 
-    damaged(full, "another body came out when B9 moved", block="B9", commit=rewrite(full, edit))
+    damaged(full, "the body changed when B9 moved", block="B9", commit=rewrite(full, edit))
 
 
 def test_an_image_that_changed_while_its_block_moved_is_found(full: Store) -> None:
     rewrite(full, {"archive/00/00/B27-1.png": b"another picture"}, depth=1)  # where B27 was archived
 
-    damaged(full, "another body came out when B27 moved", block="B27", path="archive/00/00/B27-1.png")
+    damaged(full, "the body changed when B27 moved", block="B27", path="archive/00/00/B27-1.png")
 
 
 def test_a_body_and_its_row_that_were_both_changed_are_found(full: Store) -> None:
@@ -403,7 +403,7 @@ def test_a_swapped_sibling_is_found(full: Store) -> None:
 def test_a_sibling_that_was_never_the_right_one_is_found(full: Store) -> None:
     rewrite(full, {"blocks/00/00/B27-1.png": b"another picture"}, depth=3)
 
-    damaged(full, "B27-1.png is not the one that was recorded", block="B27")
+    damaged(full, "B27-1.png differs from the recorded one", block="B27")
 
 
 def test_a_row_that_is_gone_with_its_body_is_found(full: Store) -> None:
@@ -411,13 +411,13 @@ def test_a_row_that_is_gone_with_its_body_is_found(full: Store) -> None:
         rows = [row for row in fmt.decode_rows(files["ledger/00/00.jsonl"], "") if row.id != "B9"]
         return {"ledger/00/00.jsonl": fmt.encode_rows(rows), "blocks/00/00/B9.txt": None}
 
-    damaged(full, "the row of B9 is gone", block="B9", commit=rewrite(full, edit))
+    damaged(full, "the row of B9 is missing", block="B9", commit=rewrite(full, edit))
 
 
 def test_a_body_that_is_gone_is_found(full: Store) -> None:
     commit = rewrite(full, {"blocks/00/00/B9.txt": None})
 
-    damaged(full, "B9 is gone from where its state says it lies", block="B9", commit=commit)
+    damaged(full, "B9 is missing from where its state requires it", block="B9", commit=commit)
 
 
 @pytest.mark.parametrize(
@@ -451,14 +451,14 @@ def test_a_link_in_the_place_of_a_file_is_found(full: Store, path: str) -> None:
     index.add(pygit2.IndexEntry(path, index[path].id, pygit2.enums.FileMode.LINK))
     commit = _commit_tree(full, index.write_tree(repository))
 
-    damaged(full, "ctxvc puts nothing here", commit=commit, path=path)
+    damaged(full, "ctxvc writes nothing here", commit=commit, path=path)
 
 
 def test_a_state_that_the_body_did_not_follow_is_found(full: Store) -> None:
     commit = edit_row(full, "B9", state="archived")
 
-    damaged(full, "has no file where its state says it lies", block="B9", commit=commit, path="archive/00/00/B9.txt")
-    damaged(full, "lies where its state says it does not", block="B9", commit=commit, path="blocks/00/00/B9.txt")
+    damaged(full, "has no file where its state requires one", block="B9", commit=commit, path="archive/00/00/B9.txt")
+    damaged(full, "has a file where its state allows none", block="B9", commit=commit, path="blocks/00/00/B9.txt")
 
 
 @pytest.mark.parametrize(
@@ -491,21 +491,21 @@ def test_rows_out_of_order_or_in_the_wrong_file_are_found(full: Store) -> None:
     damaged(full, "the rows are out of order", path="ledger/00/00.jsonl")
     full.repository.references.create("refs/heads/demo/main", first, force=True)
     rewrite(full, moved)
-    damaged(full, "the row of B1 is in another's place", block="B1", path="ledger/00/01.jsonl")
+    damaged(full, "the row of B1 is in another row's place", block="B1", path="ledger/00/01.jsonl")
 
 
 @pytest.mark.parametrize(
     ("group", "what"),
     [
-        (Group(id="G1", members=("B5", "B6")), "B7 is in G1, which does not have it"),
+        (Group(id="G1", members=("B5", "B6")), "B7 is in G1, which does not contain it"),
         (Group(id="G1", members=("B5", "B6", "B7", "B8")), "G1 has B8, which is in no group"),
-        (Group(id="G1", members=("B5", "B6", "B7", "B99")), "G1 has B99, which is not there"),
-        (Group(id="G1", members=("B5", "B6", "B7", "G7")), "G1 has G7, which is not there"),
-        (Group(id="G1", members=("B5", "B6", "B7", "B7")), "no members, or one twice"),
-        (Group(id="G1", members=("B5", "B6", "B7"), group="G9"), "G1 is in G9, which is not there"),
+        (Group(id="G1", members=("B5", "B6", "B7", "B99")), "G1 has B99, which does not exist"),
+        (Group(id="G1", members=("B5", "B6", "B7", "G7")), "G1 has G7, which does not exist"),
+        (Group(id="G1", members=("B5", "B6", "B7", "B7")), "no members, or a duplicate one"),
+        (Group(id="G1", members=("B5", "B6", "B7"), group="G9"), "G1 is in G9, which does not exist"),
         (Group(id="G1", members=("B5", "B6", "B7"), before="B99"), "the stub of G1 needs B99"),
         (Group(id="G1", members=("B5", "B6", "B7"), summary=("x",)), "the stub of G1 needs x"),
-        (Group(id="G5", members=("B5", "B6", "B7")), "which is not there"),
+        (Group(id="G5", members=("B5", "B6", "B7")), "which does not exist"),
     ],
 )
 def test_a_group_that_its_members_know_nothing_of_is_found(full: Store, group: Group, what: str) -> None:
@@ -519,7 +519,7 @@ def test_a_group_inside_one_of_its_own_level_is_found(full: Store) -> None:
 
     rewrite(full, {"ledger/groups.jsonl": fmt.encode_groups(groups)})
 
-    damaged(full, "G2 is of level 1 and holds G1 of level 1")
+    damaged(full, "G2 has level 1 and contains G1 of level 1")
 
 
 def test_a_row_that_left_its_group_by_itself_is_found(full: Store) -> None:
@@ -527,7 +527,7 @@ def test_a_row_that_left_its_group_by_itself_is_found(full: Store) -> None:
     damaged(full, "G1 has B5, which is in no group")
 
     edit_row(full, "B9", group="G1")
-    damaged(full, "B9 is in G1, which does not have it", block="B9")
+    damaged(full, "B9 is in G1, which does not contain it", block="B9")
 
 
 def _nested(store: Store) -> None:
@@ -547,15 +547,15 @@ def _nested(store: Store) -> None:
     ("name", "fields", "what"),
     [
         ("G1", {"group": ""}, "G3 has G1, which is in no group"),
-        ("G1", {"group": "G2"}, "G1 is in G2, which does not have it"),
-        ("G1", {"level": 2}, "G3 is of level 2 and holds G1 of level 2"),
-        ("G3", {"level": 1}, "G3 is of level 1 and holds G1 of level 1"),
-        ("G1", None, "G3 has G1, which is not there"),
-        ("G3", None, "G1 is in G3, which is not there"),
+        ("G1", {"group": "G2"}, "G1 is in G2, which does not contain it"),
+        ("G1", {"level": 2}, "G3 has level 2 and contains G1 of level 2"),
+        ("G3", {"level": 1}, "G3 has level 1 and contains G1 of level 1"),
+        ("G1", None, "G3 has G1, which does not exist"),
+        ("G3", None, "G1 is in G3, which does not exist"),
         ("G3", {"members": ("G1", "G2")}, "G3 has G2, which is in no group"),
-        ("G2", {"members": ("B9",)}, "B10 is in G2, which does not have it"),
+        ("G2", {"members": ("B9",)}, "B10 is in G2, which does not contain it"),
         ("G2", {"members": ("B9", "B10", "B11")}, "G2 has B11, which is in no group"),
-        ("G2", None, "B9 is in G2, which is not there"),
+        ("G2", None, "B9 is in G2, which does not exist"),
     ],
 )
 def test_groups_in_groups_that_disagree_are_found(
@@ -580,9 +580,9 @@ def test_groups_in_groups_that_disagree_are_found(
     [
         ("B9", "", "G2 has B9, which is in no group"),
         ("B9", "G1", "G2 has B9, which is in G1"),
-        ("B9", "G1", "B9 is in G1, which does not have it"),
-        ("B1", "G2", "B1 is in G2, which does not have it"),
-        ("B1", "G9", "B1 is in G9, which is not there"),
+        ("B9", "G1", "B9 is in G1, which does not contain it"),
+        ("B1", "G2", "B1 is in G2, which does not contain it"),
+        ("B1", "G9", "B1 is in G9, which does not exist"),
     ],
 )
 def test_a_row_that_changes_its_group_by_itself_is_found(store: Store, block: str, group: str, what: str) -> None:
@@ -603,7 +603,7 @@ def test_a_group_whose_line_stands_there_twice_counts_as_the_last_one_says(store
 
     store.repository.references.create("refs/heads/demo/main", whole, force=True)
     rewrite(store, {path: lines + other})
-    damaged(store, "B5 is in G1, which does not have it", commit=head(store), block="B5")
+    damaged(store, "B5 is in G1, which does not contain it", commit=head(store), block="B5")
 
 
 def test_one_group_of_twenty_thousand_blocks_is_looked_through_once(store: Store) -> None:
@@ -655,7 +655,7 @@ def test_a_scope_whose_name_moves_the_cursor_is_found_and_not_repeated_raw(full:
     rewrite(full, edit)
     rewrite(full, {"blocks/\x1b[2J": b"x"})
 
-    report = damaged(full, "is no name of a session or scope", path="ctxvc.json")
+    report = damaged(full, "is not a valid session or scope name", path="ctxvc.json")
     assert "\x1b" not in "".join(f"{finding.what} {finding.where}" for finding in report.findings)
 
 
@@ -666,9 +666,9 @@ def test_a_counter_that_would_give_a_number_out_twice_is_found(full: Store) -> N
 
     rewrite(full, edit)
 
-    damaged(full, "the counters of block, msg, step, turn went back", path="ctxvc.json")
-    damaged(full, "B7 is beyond the counter of blocks, 3", block="B7")
-    damaged(full, "G1 is beyond the counter of groups, 0")
+    damaged(full, "the counters of block, msg, step, turn went backwards", path="ctxvc.json")
+    damaged(full, "B7 exceeds the counter of blocks, 3", block="B7")
+    damaged(full, "G1 exceeds the counter of groups, 0")
 
 
 def test_a_block_beyond_the_counter_is_found(full: Store) -> None:
@@ -678,7 +678,7 @@ def test_a_block_beyond_the_counter_is_found(full: Store) -> None:
 
     rewrite(full, edit, depth=len(git(full.path, "rev-list", "demo/main").split()) - 3)
 
-    damaged(full, "B8 is beyond the counter of blocks, 3", block="B8")
+    damaged(full, "B8 exceeds the counter of blocks, 3", block="B8")
 
 
 def test_attributes_of_another_are_a_warning(full: Store) -> None:
@@ -692,7 +692,7 @@ def test_a_commit_of_somebody_else_on_a_scope_is_found(full: Store) -> None:
     made = git(full.path, *_as("Ann"), "commit-tree", "-p", "demo/main", "-m", "hello", "demo/main^{tree}").strip()
     git(full.path, "update-ref", "refs/heads/demo/main", made)
 
-    damaged(full, "made by something else: Ann <ann@example.org>", commit=made)
+    damaged(full, "created by another program: Ann <ann@example.org>", commit=made)
 
 
 def test_an_amended_commit_is_found_though_it_keeps_our_words(full: Store) -> None:
@@ -700,7 +700,7 @@ def test_an_amended_commit_is_found_though_it_keeps_our_words(full: Store) -> No
     made = git(full.path, *_as("Ann"), "commit-tree", "-p", "demo/main~1", "-m", words, "demo/main^{tree}").strip()
     git(full.path, "update-ref", "refs/heads/demo/main", made)
 
-    damaged(full, "made by something else", commit=made)
+    damaged(full, "created by another program", commit=made)
 
 
 def _as(name: str) -> list[str]:
@@ -731,7 +731,7 @@ def test_a_tree_with_more_paths_than_atoms_takes_no_time(full: Store) -> None:
 
     report = verify(full, deep=False)
 
-    assert any("more than 100 things are wrong" in finding.what for finding in report.findings)
+    assert any("more than 100 faults" in finding.what for finding in report.findings)
     assert {finding.where.commit for finding in report.findings} == {commit}
 
 
@@ -741,7 +741,7 @@ def test_a_tree_with_more_paths_than_atoms_takes_no_time(full: Store) -> None:
 def test_a_branch_that_cannot_be_read_is_found(full: Store) -> None:
     (full.path / "refs/heads/demo/torn").write_bytes(b"")
 
-    damaged(full, "the branch cannot be read", path="refs/heads/demo/torn")
+    damaged(full, "the branch is unreadable", path="refs/heads/demo/torn")
 
 
 @pytest.mark.parametrize("deep", [True, False])
@@ -773,7 +773,7 @@ def test_folders_that_may_not_be_read_are_found(full: Store, monkeypatch: pytest
     monkeypatch.setattr(check.os, "listdir", listdir)
 
     assert {(finding.what, finding.where.path) for finding in found(full)} == {
-        ("the refs in it cannot be read: Permission denied", "refs/heads/demo"),
+        ("its refs cannot be read: Permission denied", "refs/heads/demo"),
         ("the journals cannot be read: Permission denied", "ctxvc/journal"),
     }
 
@@ -885,7 +885,7 @@ def test_a_whole_record_that_cannot_be_read_is_damage(full: Store) -> None:
     flip(_journal(full), -5)
 
     report = damaged(
-        full, "which held B33 of scope main, B34-B35 of scope main, cannot be read", path="ctxvc/journal/demo"
+        full, "which contained B33 of scope main, B34-B35 of scope main, cannot be read", path="ctxvc/journal/demo"
     )
 
     assert "after its beginning" in report.findings[0].what
@@ -905,7 +905,7 @@ def test_damage_in_the_middle_of_a_journal_names_the_record_before_it(full: Stor
 def test_a_journal_without_a_head_is_damage(full: Store) -> None:
     _journal(full).write_bytes(b"what is this?")
 
-    damaged(full, "the head cannot be read", path="ctxvc/journal/demo")
+    damaged(full, "the header is unreadable", path="ctxvc/journal/demo")
 
 
 def test_a_record_of_nonsense_is_damage(full: Store) -> None:
@@ -921,13 +921,13 @@ def test_a_record_whose_body_is_another_is_damage(full: Store) -> None:
     fresh = msgspec.structs.replace(row, id="B77")
     change = Change("main", "step", "agent", Counters(block=77), rows=(fresh,), bodies=(("B77", "", b"another"),))
     _append(full, 1000, change)
-    damaged(full, "record 1000 has another body for B77", block="B77")
+    damaged(full, "record 1000 has a body for B77 that does not match its row", block="B77")
 
     _append(full, 1001, msgspec.structs.replace(change, rows=(msgspec.structs.replace(row, id="B78"),), bodies=()))
-    damaged(full, "record 1001 has the row of B78 and no body", block="B78")
+    damaged(full, "record 1001 has the row of B78 but no body", block="B78")
 
     _append(full, 1001, msgspec.structs.replace(change, rows=(), bodies=()))
-    damaged(full, "record 1001 stands behind record 1001")
+    damaged(full, "record 1001 comes after record 1001")
 
 
 def _append(store: Store, seq: int, change: Change) -> None:
@@ -938,7 +938,7 @@ def _append(store: Store, seq: int, change: Change) -> None:
 def test_records_of_a_session_that_has_no_scope_are_damage(full: Store) -> None:
     shutil.copy(_journal(full), full.journal_path("lost"))
 
-    damaged(full, "it has records, and the session has no scope", path="ctxvc/journal/lost")
+    damaged(full, "it has records, but the session has no scope", path="ctxvc/journal/lost")
 
 
 def test_bytes_that_were_set_aside_are_damage_until_somebody_accepts_that(full: Store) -> None:

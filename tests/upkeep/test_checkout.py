@@ -172,11 +172,11 @@ def test_a_folder_that_holds_something_else_is_refused(full: Store, tmp_path: Pa
         checkout(other, folder=tmp_path / "theirs")
 
     for folder in (tmp_path / "mine", tmp_path / "theirs", tmp_path / "mine" / "work.txt"):
-        with pytest.raises(Refused, match="is not empty and no checkout of this store"):
+        with pytest.raises(Refused, match="is not empty and not a checkout of this store"):
             checkout(full, folder=folder)
     with pytest.raises(NotFound, match="no scope demo/none"):
         checkout(full, "demo", "none", tmp_path / "out")
-    with pytest.raises(NotFound, match="no checkout of"):
+    with pytest.raises(NotFound, match="not a checkout of"):
         person_changes(full, tmp_path / "theirs")
     assert not (tmp_path / "out").exists()
 
@@ -273,7 +273,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "blocks/00/B1.txt: added",
     ),
     "moved without its image": (lambda at: move(at, "blocks/00/00/B27.json"), "blocks/00/00/B27.json: removed"),
-    "a commit of no change": (lambda at: shell(at, "commit", "-q", "--allow-empty", "-m", "x"), "a commit of its own"),
+    "a commit of no change": (lambda at: shell(at, "commit", "-q", "--allow-empty", "-m", "x"), "a separate commit"),
 }
 
 
@@ -404,7 +404,7 @@ def test_a_move_that_came_too_late_is_refused(full: Store, folder: Path) -> None
         archive(session, "B4")
     tip = head(full)
 
-    with pytest.raises(Refused, match="B4 changed since this checkout was made: it is archived now"):
+    with pytest.raises(Refused, match="B4 has changed since this checkout was made: it is now archived"):
         take(full, folder)
     assert head(full) == tip
 

@@ -30,35 +30,35 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Scope(Arguments, frozen=True, kw_only=True):
-    """Open a scope, a branch of this conversation, for a subtask, and go on there when this step ends. It has what is
-    pinned, the notes and the user's current message, not the other messages. Come back with goto."""
+    """Open a scope, a branch of this conversation, for a subtask, and move there when this step ends. It has pinned
+    blocks, the notes and the user's current message, not the other messages. Come back with goto."""
 
     name: Annotated[str, _says("letters, digits, '.', '_' and '-'")]
     note: Annotated[str, _says("why you leave: the task there")]
-    revision: Annotated[str, _says("begin with all that stood there, as in step:12")] = ""
-    with_messages: Annotated[bool, _says("take all messages along")] = False
+    revision: Annotated[str, _says("begin with everything present there, as in step:12")] = ""
+    with_messages: Annotated[bool, _says("inherit all messages")] = False
 
 
 class Goto(Arguments, frozen=True, kw_only=True):
-    """Go to another scope, as it was left, when this step ends; your note is put there."""
+    """Move to another scope, as you left it, when this step ends; your note is put there."""
 
     name: Annotated[str, _says("scope to go to, as in main")]
-    note: Annotated[str, _says("what you bring along: results, findings")]
+    note: Annotated[str, _says("what you bring back: results, findings")]
 
 
 class PlainNote(Arguments, frozen=True, kw_only=True):
-    """Write down what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context
-    when other blocks leave it."""
+    """Note what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context when
+    other blocks leave it."""
 
     text: str
 
 
 class WriteNote(Arguments, frozen=True, kw_only=True):
-    """Write down what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context
-    when other blocks leave it."""
+    """Note what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context when
+    other blocks leave it."""
 
     text: str
-    fold: Annotated[bool, _says("also take out what led to it: all since the last note or user message")] = False
+    fold: Annotated[bool, _says("also remove what led to it: all since the last note or user message")] = False
 
 
 class Scopes(Arguments, frozen=True, kw_only=True):
@@ -75,11 +75,11 @@ class Archive(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
-    index: Annotated[str, _says("what the stub says is in them: what one would look for there")] = ""
+    index: Annotated[str, _says("description of their content, with words to find them by")] = ""
 
 
 class RecoverPart(Arguments, frozen=True, kw_only=True):
-    """Read a block, or a part of it, that is not in the context; of a group, list what is in it. A large block comes in
+    """Read a block, or part of it, that is not in the context; for a group, list its blocks. A large block comes in
     parts: the first line says how to get the next one."""
 
     block: Annotated[str, _says("its address, as in B17, G3 or main:B17")]
@@ -97,7 +97,7 @@ class Recover(RecoverPart, frozen=True, kw_only=True):
 
 
 class Restore(Arguments, frozen=True, kw_only=True):
-    """Put archived blocks back into the context, each at its place, if there is room."""
+    """Put archived blocks back into the context, each in its place, if there is room."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
 
@@ -106,7 +106,7 @@ class Delete(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context for good: you cannot get them back."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
-    reason: Annotated[str, _says("why nobody will need them again")]
+    reason: Annotated[str, _says("why they are no longer needed")]
 
 
 class Delimiter(Arguments, frozen=True, kw_only=True):
@@ -120,15 +120,15 @@ class Delimiter(Arguments, frozen=True, kw_only=True):
 
 
 class Search(Arguments, frozen=True, kw_only=True):
-    """Search all of this conversation, in the context or not, in every scope. Gives lines with the address of their
-    block, for recover."""
+    """Search this whole conversation, in every scope, in the context or not. Returns lines with their block's address,
+    for recover."""
 
     pattern: Annotated[str, _says("regular expression, matched line by line")]
     ignore_case: bool = False
 
 
 class Board(Arguments, frozen=True, kw_only=True):
-    """Show how full the context is, your notes, and which results would best leave."""
+    """Show how full the context is, your notes, and which results could best leave."""
 
 
 #: Name → what a call gives. The order is that of the definitions.
@@ -228,7 +228,7 @@ def parsed(arguments: object, kind: type[_Given]) -> _Given:
     try:
         return msgspec.convert(arguments, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        wrong = "an argument is no text" if isinstance(error, UnicodeEncodeError) else str(error)
+        wrong = "an argument is not text" if isinstance(error, UnicodeEncodeError) else str(error)
         raise BadInput(wrong, hint=f"it takes {_takes(kind)}") from error
 
 

@@ -15,7 +15,7 @@ def message(error: CtxvcError) -> str:
 
 
 def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
-    """What a model with these context tools can do, or ask a person to; empty where it can do nothing."""
+    """What a model with these context tools can do, or ask a person to; empty if it can do nothing."""
     advice = error.advice
     if isinstance(advice, Phrase) and NEEDS.get(advice.key, "") not in ("", *tools):
         return ""
@@ -25,29 +25,29 @@ def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
 #: Empty where it can do nothing.
 MODEL: dict[str, str] = {
     # messages
-    "run-not-begun": "session {session} was not begun by a run: it has other tools, or none",
-    "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not there",
-    "sandbox-home": "a sandbox hides the home folder, and HOME is {home}: no folder to hide",
-    "sandbox-root": "a sandbox hides the home folder, and {root} is that or around it",
-    "sandbox-bind": "{path} in a sandbox would show the whole home folder",
+    "run-not-begun": "session {session} was not started by a run: its tools differ, or it has none",
+    "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not installed",
+    "sandbox-home": "a sandbox hides the home folder, but HOME is {home}, which is not a folder it can hide",
+    "sandbox-root": "a sandbox hides the home folder, and {root} is or contains it",
+    "sandbox-bind": "{path} in a sandbox would expose the whole home folder",
     # the store and its damage
     "verify": "a person should check the store",
     "verify-all-hit": "restore {lost} from a clone or backup",
     "verify-refs": "a person should check the store",
     "verify-links": "a person should check the store",
-    "verify-gc": "nothing is lost by it",
+    "verify-gc": "nothing is lost",
     "repair": "a person should check the store",
     "repair-head": "a person should check the store",
-    "repair-records": "a backup may have them whole",
-    "repair-aside": "look whether a backup has them whole",
-    "goto-rewrites": "a change of scope writes it anew",
+    "repair-records": "a backup may have them intact",
+    "repair-aside": "check whether a backup has them intact",
+    "goto-rewrites": "a change of scope rewrites it",
     "gc-removes": "",
-    "gc-merges": "nothing is lost by it, and it is tried again later",
+    "gc-merges": "nothing is lost; it is retried later",
     "lock-wait": "wait for it",
     "trust-setting": "a person should look at the store",
     "trust-folder": "",
-    "init": "a person has to make one",
-    "init-root": "a person has to make one",
+    "init": "a person has to create one",
+    "init-root": "a person has to create one",
     "init-anew": "a person should check the store",
     "init-elsewhere": "",
     "place-taken": "",
@@ -59,8 +59,8 @@ MODEL: dict[str, str] = {
     "list-blocks": "the dashboard lists them",
     "list-scope-blocks": "the dashboard lists this scope's",
     "newest-blocks": "the dashboard lists them; the session's newest are B{block} and G{group}",
-    "give-text": "say it in the call",
-    "other-scopes": "scopes lists the others",
+    "give-text": "pass it in the call",
+    "other-scopes": "scopes lists all scopes",
     "goto-scope": "goto {scope} switches to it",
     "own-commits": "",
     "commits-and-scopes": "scopes of {session}: {scopes}",
@@ -69,9 +69,9 @@ MODEL: dict[str, str] = {
     "other-revisions": "",
     # the budget and the policy
     "free-budget": (
-        "a person has to give a budget of {budget:,} tokens or more, unpin something, or remove their own text"
+        "a person has to set a budget of {budget:,} tokens or more, unpin something, or remove their own text"
     ),
-    "overhead-budget": "a person has to give a budget of {budget:,} tokens or more",
+    "overhead-budget": "a person has to set a budget of {budget:,} tokens or more",
     "list-knobs": "",
     "name-policy": "",
     # parts read back: what a remark offers, and the call for the next part
@@ -81,14 +81,14 @@ MODEL: dict[str, str] = {
     "next-matches": "recover {address} grep {pattern} lines {lines}",
     "file-image": "restore {address} shows it",
     "file-parts": "with {names}",
-    "file-bytes": "bytes that are no UTF-8 stand as \ufffd",
-    "recover-room": "free some room",
+    "file-bytes": "bytes that are not UTF-8 are shown as \ufffd",
+    "recover-room": "make room",
     "grep-lines": "use grep with lines",
-    "lines-or-chars": "use one of lines and chars",
-    "fixed-text": "put a backslash before each sign that stands for itself",
+    "lines-or-chars": "use either lines or chars",
+    "fixed-text": "put a backslash before each special character",
     # recordings
     "name-format": "formats: {formats}",
-    "check-format": "is it the right file, and the right format?",
+    "check-format": "check that it is the right file and the right format",
     "import-as-new": "",
     "import-edited": "it was edited since",
     "export-anthropic": "",

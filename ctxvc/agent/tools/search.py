@@ -40,7 +40,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """The matches among so many `blocks`; `more` counts further blocks that match, up to 1,000.
 
-    `unfinished` says how far the search came where the pattern took too long; empty where it came to the end.
+    `unfinished` says how far the search came where the pattern took too long; empty if it came to the end.
     """
 
     found: tuple[Match, ...]
@@ -87,7 +87,7 @@ def unfinished(search: Search, blocks: int) -> str:
     """The progress of a search that did not finish, and what to do; empty if it did."""
     if search.slow is None:
         return ""
-    skipped = f", {search.skipped:,} of them up to a line that takes too long" if search.skipped else ""
+    skipped = f", {search.skipped:,} of them only up to a slow line" if search.skipped else ""
     reached = f"{search.searched + search.skipped:,} of {blocks:,} blocks were searched{skipped}"
     return f"{search.slow}: {reached}; {phrases.hint(search.slow)}"
 

@@ -85,7 +85,7 @@ class Tools:
     def answer(self, name: str, value: object, call: str) -> Answer:
         """Does what the call with this id asks of the tool `name`. Hostile arguments are answered as any others.
 
-        Raises: CtxvcError where not even the session can go on, as with a full disk.
+        Raises: CtxvcError if not even the session can go on, as with a full disk.
         """
         try:
             return Answer(self._act(parsed(value, self._kinds[name]), call))
@@ -127,7 +127,7 @@ class Tools:
                 return self._search(arguments)
             case tools.Board():
                 session.show_board()
-                return "It stands below."
+                return "It is shown below."
             case tools.Delimiter():
                 return self._delimited(arguments, call)
         raise NotImplementedError(type(arguments).__name__)
@@ -136,7 +136,7 @@ class Tools:
 
     def _moved(self, name: str) -> str:
         if self._session.stored.switching:
-            return f"When this step ends you are in {name}; the results of this step stay in {self._session.scope}."
+            return f"When this step ends you move to {name}; this step's results stay in {self._session.scope}."
         return f"You are in {name}."
 
     def _note(self, text: str, *, fold: bool = False) -> str:
@@ -179,7 +179,7 @@ class Tools:
         """
         left_out = _problems(rehearsal)
         if not rehearsal:
-            raise Refused(f"nothing was {verb}: {left_out or 'it is so already'}")
+            raise Refused(f"nothing was {verb}: {left_out or 'no change needed'}")
         blocks = [target for action in rehearsal.done for target in action.targets]
         targets = selection.ranges(blocks)
         single = [rehearsal.after.get(block) for block in blocks] if len(blocks) <= _NAMED else []
@@ -192,7 +192,7 @@ class Tools:
         freed = f"{rehearsal.freed:,} tokens freed" if rehearsal.freed >= 0 else f"{-rehearsal.freed:,} tokens added"
         used = f"{self._session.used():,} of {self._session.budget.effective:,} tokens are used"
         summary = f"{verb.capitalize()} {listed}{grouped}: {freed}; {used}{self._by_kind()}."
-        return f"{summary} Left out: {left_out}." if left_out else summary
+        return f"{summary} Skipped: {left_out}." if left_out else summary
 
     def _group(self, group: Group) -> str:
         """`G2@5b21f0 (level 1, 9 blocks, 4.1k)`."""
@@ -256,10 +256,10 @@ class Tools:
         for match in searched.found:
             lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
             if match.more:
-                lines.append(f"  (and {match.more:,} further lines of it)")
+                lines.append(f"  (and {match.more:,} more lines in it)")
         if searched.more:
             many = f"{searched.more:,}" + (" or more" if searched.more == COUNTED else "")
-            lines.append(f"({many} further blocks match: search for something narrower)")
+            lines.append(f"({many} more blocks match: narrow the search)")
         if searched.unfinished:
             lines.append(f"({searched.unfinished})")
         return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
@@ -276,7 +276,8 @@ def _bounded(what: str, text: str) -> None:
     """Raises: BadInput for a text that would take the place of what it is about."""
     if len(text) > NOTE:
         raise BadInput(
-            f"{what} has {len(text):,} characters and {NOTE:,} are allowed", hint="say it shorter, or in several notes"
+            f"{what} has {len(text):,} characters; at most {NOTE:,} are allowed",
+            hint="shorten it, or split it into several notes",
         )
 
 

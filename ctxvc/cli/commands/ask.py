@@ -28,21 +28,21 @@ STEPS = 30
 @click.option("--model", metavar="MODEL", default=DEFAULT_MODEL, help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
     "--budget", metavar="TOKENS", type=TokenAmount(4_000), default="60k", show_default=True,
-    help="Tokens that a call may have.",
+    help="Tokens that a call may use.",
 )  # fmt: skip
 @click.option("--max-steps", metavar="N", type=click.IntRange(min=1), default=STEPS, show_default=True,
-              help="Replies of the model, at most.")  # fmt: skip
+              help="Maximum number of the model's replies.")  # fmt: skip
 @click.option("--script", metavar="FILE", type=click.Path(path_type=Path),
-              help="Play the replies in a JSON file, or - for stdin; no model is asked.")  # fmt: skip
+              help="Replay the replies in a JSON file, or - for stdin; no model is asked.")  # fmt: skip
 @json_option
 @click.pass_context
 def ask(
     ctx: click.Context, name: str, question: str, model: str, budget: int, max_steps: int, script: Path | None
 ) -> None:
     """
-    The model gets a map of the session and reads what it needs. A citation holds if the block exists with that checksum
-    and was read for this answer; B17 without a checksum does not hold. Where one does not, the exit code is 1. The
-    session itself is not changed: a new one, ask-1, ask-2, …, holds question, reading and answer.
+    The model gets a map of the session and reads what it needs. A citation is valid if the block exists with that
+    checksum and was read for this answer; B17 without a checksum is not. If any citation is invalid, the exit code is
+    1. The session itself is not changed: the question, what was read and the answer go into a new one, ask-1, ask-2, …
     """
     app = ctx.ensure_object(App)
     if not question.strip():
@@ -67,7 +67,7 @@ def ask(
         try:
             with (
                 asking.open_session(path, mine, model=model, window=window) as session,
-                after_failure(f"ask again; what was read so far stands in session {mine}"),
+                after_failure(f"ask again; what was read so far is in session {mine}"),
             ):
                 screen = Screen(app.output, event, scripted=chosen.scripted, replies=False)
                 result = asking.ask(session, recorded, question, chosen, screen, Limits(steps=max_steps))
@@ -109,7 +109,7 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
     rows = [[item.handle, _verdict(item), item.scope, item.step or "", item.label] for item in answer.items]
     columns = (
         Column("cited"),
-        Column("holds"),
+        Column("valid"),
         Column("scope", rank=1),
         Column("step", right=True),
         Column("label", least=24),
@@ -124,26 +124,26 @@ def _verdict(item: CitationItem) -> Styled:
 
 
 class CitationItem(Item, frozen=True, kw_only=True):
-    """What an answer cites. It holds if the block exists and was read."""
+    """A citation in an answer. It is valid if the block exists and was read."""
 
-    handle: Annotated[str, described("as the answer writes it")]
+    handle: Annotated[str, described("as written in the answer")]
     block: BlockId
     scope: ScopeName
     step: int
     label: str
-    exists: Annotated[bool, described("whether the recording has a block of that number and checksum")]
+    exists: Annotated[bool, described("whether the recording has a block with that number and checksum")]
     was_read: Annotated[bool, described("whether it was read for this answer")]
-    why: Annotated[str, described("why it does not hold; empty where it does")]
+    why: Annotated[str, described("why it is not valid; empty if it is")]
 
 
 class AnsweredQuestion(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):
     """`ask`"""
 
-    session: Annotated[str, described("session that holds question, reading and answer")]
+    session: Annotated[str, described("session with the question, what was read and the answer")]
     recording: Annotated[str, described("session that was asked")]
     answer: str
-    scripted: Annotated[bool, described("whether a script replied and no model")]
+    scripted: Annotated[bool, described("whether a script replied instead of a model")]
     why: Annotated[str, described("why it ended, as in `run`")]
     steps: int
     dollars: float | None
-    items: Annotated[list[CitationItem], described("what the answer cites")]
+    items: Annotated[list[CitationItem], described("the answer's citations")]

@@ -41,12 +41,12 @@ NO_JUDGEMENT = 126
 
 @command("bisect", "ctxvc bisect timeout")
 @click.argument("target", metavar="[TEXT|ID]", required=False)
-@click.option("--text", "as_text", is_flag=True, help="Take what is given for a text, though it looks like an ID.")
+@click.option("--text", "as_text", is_flag=True, help="Treat the argument as text, even if it looks like an ID.")
 @click.option("--tokens", "limit", metavar="N", type=TokenAmount(0),
-              help="Find the first prompt of more than N tokens.")  # fmt: skip
+              help="Find the first prompt with more than N tokens.")  # fmt: skip
 @click.option("--cmd", "judge", metavar="CMD", help="Find the first prompt for which this command fails.")
-@click.option("--linear", is_flag=True, help="With --cmd: judge every prompt, and list all changes.")
-@click.option("--scope", "scope", metavar="NAME", help="In this scope, not in the current one.")
+@click.option("--linear", is_flag=True, help="With --cmd: test every prompt, and list all changes.")
+@click.option("--scope", "scope", metavar="NAME", help="Search this scope instead of the current one.")
 @json_option
 @click.pass_context
 def bisect(
@@ -59,19 +59,18 @@ def bisect(
     scope: str | None,
 ) -> None:
     """
-    TEXT: when blocks that hold it entered the prompt, and when they left. ID: the same of the block B17, the group G3,
-    or what the call of this id gave. --cmd is given the prompt as JSON of the Messages API on its standard input, and
-    the path of a file with the same in CTXVC_PROMPT; it judges the prompt good where it exits with 0, and bad up to
-    125. It is asked for a few prompts only, taking for granted that they were good once and bad from some commit on;
-    --linear takes nothing for granted.
+    TEXT: when blocks that contain it entered and left the prompt. ID: the same for the block B17, the group G3, or the
+    result of the call with this id. --cmd gets the prompt as Messages API JSON on standard input, and the path of a
+    file with the same content in CTXVC_PROMPT; exit code 0 means good, 1 to 125 bad. It runs on a few prompts only,
+    assuming that they were good at first and bad from some commit on; --linear assumes nothing.
     """
     app = ctx.ensure_object(App)
     if sum(question is not None for question in (target, limit, judge)) != 1:
-        raise click.UsageError("say what to look for: TEXT, or an ID, or --tokens N, or --cmd CMD")
+        raise click.UsageError("give something to look for: TEXT, an ID, --tokens N or --cmd CMD")
     if linear and judge is None:
-        raise click.UsageError("--linear goes with --cmd")
+        raise click.UsageError("--linear requires --cmd")
     if target == "":
-        raise click.UsageError("every prompt holds an empty text")
+        raise click.UsageError("an empty text is in every prompt")
     with app.reading() as stored:
         stored.ledger(scope or "")  # raises if there is none
         scope = scope or stored.scope
@@ -188,11 +187,11 @@ def _print(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -
         output.note(_now(answer))
     if answer.what == "command" and answer.items:
         output.note(
-            f"{counted(answer.judged, 'prompt')} judged, taking for granted that there is one change from good to bad; "
-            "--linear judges every prompt"
+            f"{counted(answer.judged, 'prompt')} tested, assuming a single change from good to bad; --linear tests "
+            "every prompt"
         )
     if waiting and answer.what not in ("text", "block"):
-        output.note(f"{counted(waiting, 'record')} not committed yet: only commits were looked at")
+        output.note(f"{counted(waiting, 'record')} not committed yet: only commits were searched")
     if not answer.items:
         output.note(_nothing(answer))
         ctx.exit(1)
@@ -203,7 +202,7 @@ def _now(answer: Bisected) -> str:
         case "tokens", True:
             return f"the prompt has more than {answer.asked} tokens now"
         case "tokens", False:
-            return f"the prompt has no more than {answer.asked} tokens now"
+            return f"the prompt has at most {answer.asked} tokens now"
         case (("command" | "command, every prompt"), stands):
             return f"the newest prompt is {'bad' if stands else 'good'}"
         case _, True:
@@ -215,15 +214,15 @@ def _nothing(answer: Bisected) -> str:
     where = f"{answer.session}/{answer.scope}"
     match answer.what:
         case "tokens":
-            return f"no prompt of {where} has more than {answer.asked} tokens"
+            return f"no prompt in {where} has more than {answer.asked} tokens"
         case "command":
-            return f"the newest prompt of {where} is good; --linear looks for bad ones before it"
+            return f"the newest prompt in {where} is good; --linear also finds bad ones before it"
         case "command, every prompt":
             return f"all {counted(answer.judged, 'prompt')} of {where} are good"
         case "block":
-            return f"{answer.asked} never stood in the prompt of {where}"
+            return f"{answer.asked} was never in the prompt of {where}"
     text = display.one_line(answer.asked, 60)
-    return f"'{text}' never stood in the prompt of {where}; `ctxvc grep -F` searches elsewhere too"
+    return f"'{text}' was never in the prompt of {where}; `ctxvc grep -F` searches elsewhere, too"
 
 
 def _turns_table(items: Sequence[Turned]) -> Table:
@@ -316,8 +315,8 @@ def _judged(judge: str, snapshot: Snapshot, folder: Path) -> bool:
             )
     if process.returncode < 0 or process.returncode >= NO_JUDGEMENT:
         raise Refused(
-            f"the command gave no judgement on commit {snapshot.commit[:SHORT]}: it ended with {process.returncode}",
-            hint="0 is good, 1 to 125 is bad; run it by hand on `ctxvc export REV`",
+            f"the command could not judge commit {snapshot.commit[:SHORT]}: it exited with {process.returncode}",
+            hint="0 means good, 1 to 125 means bad; run it by hand on the output of `ctxvc export REV`",
         )
     return process.returncode == 0
 
@@ -344,10 +343,10 @@ class Turned(Item, frozen=True, kw_only=True):
     """A commit at which something changed."""
 
     move: Annotated[str, described("`entered` or `left` the prompt; `passed` a number of tokens; `bad` or `good`")]
-    block: Annotated[str, described("`B17`, `G3`; `request` is system prompt and tools; empty for the whole prompt")]
+    block: Annotated[str, described("`B17`, `G3`; `request` for system prompt and tools; empty for the whole prompt")]
     type: Annotated[str, described("the block's kind, `group` or `system`; empty for the whole prompt")]
-    tokens: Annotated[int | None, described("of the prompt, where they were asked for")]
-    commit: Annotated[LogItem | None, described("null for what is not committed yet")]
+    tokens: Annotated[int | None, described("of the prompt, if requested")]
+    commit: Annotated[LogItem | None, described("null if not committed yet")]
 
 
 class Bisected(Answer, frozen=True, kw_only=True, tag="ctxvc.bisect/1"):
@@ -356,9 +355,9 @@ class Bisected(Answer, frozen=True, kw_only=True, tag="ctxvc.bisect/1"):
     session: SessionName
     scope: ScopeName
     what: Annotated[str, described("`text`, `block`, `tokens`, `command`, or `command, every prompt`")]
-    asked: Annotated[str, described("what was looked for")]
+    asked: Annotated[str, described("the text, address, number or command given")]
     stands: Annotated[
-        bool, described("whether it is in the prompt now; whether the newest prompt is too large, or bad")
+        bool, described("whether it is in the prompt now, or whether the newest prompt is too large or bad")
     ]
-    judged: Annotated[int, described("prompts that were measured or judged")]
-    items: Annotated[list[Turned], described("in the order in which it happened")]
+    judged: Annotated[int, described("prompts that were measured or tested")]
+    items: Annotated[list[Turned], described("in chronological order")]

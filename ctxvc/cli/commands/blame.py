@@ -31,8 +31,8 @@ _NAMED = 8
 @json_option
 @click.pass_obj
 def blame(app: App, name: str) -> None:
-    """And what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, also of elsewhere, as
-    in `SCOPE:B17`, or the id of a call.
+    """Also what it cost: how much of it was sent with each call of the model. ID is `B17` or `G3`, one in another scope
+    such as `SCOPE:B17`, or the id of a call.
     """
     with app.reading() as stored:
         address = addresses.parse(name)
@@ -40,10 +40,10 @@ def blame(app: App, name: str) -> None:
         if resolved is None or (address and address.file):
             guess = addresses.guess(stored, name)
             hint = f"did you mean {guess}?" if guess else "as in `ctxvc blame B17`; `ctxvc status --all`"
-            raise NotFound(f"{name[:80]!r} is no block or group", hint=hint)
+            raise NotFound(f"{name[:80]!r} is not a block or group", hint=hint)
         if resolved.group and resolved.group.id not in resolved.snapshot.ledger.groups:
             blocks = ", ".join(selection.ranges(resolved.group.members)[:_NAMED])
-            raise NotFound(f"{name[:80]} is no block or group but several blocks", hint=f"one of {blocks}")
+            raise NotFound(f"{name[:80]} is not one block or group but several blocks", hint=f"one of {blocks}")
         answer = _blamed(stored_of(stored, resolved), resolved)
     if app.output.json:
         app.output.value(answer)
@@ -140,24 +140,22 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
 
 
 class BlameEvent(Item, frozen=True, kw_only=True):
-    """Something that was done to a block or group."""
+    """An event in the history of a block or group."""
 
-    what: Annotated[
-        str, described("`brought in`, `made`, `read`, `restored`, `cut`, …, or the state that it has since")
-    ]
-    reason: Annotated[str, described("that was given, of this block first; often empty")]
-    commit: Annotated[LogItem | None, described("null for what is not committed yet")]
+    what: Annotated[str, described("`brought in`, `made`, `read`, `restored`, `cut`, …, or its state since then")]
+    reason: Annotated[str, described("the reason given, for this block first; often empty")]
+    commit: Annotated[LogItem | None, described("null if not committed yet")]
 
 
 class BlameStay(Item, frozen=True, kw_only=True):
-    """Calls of the model that were sent the same of it."""
+    """Consecutive calls of the model that were sent the same part of it."""
 
-    state: Annotated[str, described("its state then; `cut` where a cut had taken it out")]
+    state: Annotated[str, described("its state then; `cut` if a cut had taken it out")]
     first: Annotated[int, described("step of the first call")]
     last: Annotated[int, described("step of the last call")]
     calls: int
-    tokens: Annotated[int, described("with each call; 0 where nothing stood there, or the stub of a group")]
-    sent: Annotated[int, described("tokens with all of them")]
+    tokens: Annotated[int, described("with each call; 0 if nothing was in its place, or the stub of a group")]
+    sent: Annotated[int, described("tokens over all these calls")]
 
 
 class Blamed(Answer, frozen=True, kw_only=True, tag="ctxvc.blame/1"):
@@ -169,10 +167,10 @@ class Blamed(Answer, frozen=True, kw_only=True, tag="ctxvc.blame/1"):
     handle: str
     type: Annotated[str, described("the block's kind, or `group`")]
     origin: Annotated[str, described("`human`, `client`, `model` or `tool`; empty for a group")]
-    model: Annotated[str, described("of the step that it came in with; empty where unknown")]
-    tokens: Annotated[int, described("of the body; of a group, of its stub")]
-    reads: Annotated[int, described("times it was recovered")]
+    model: Annotated[str, described("of the step in which it came in; empty if unknown")]
+    tokens: Annotated[int, described("of the body, or of a group's stub")]
+    reads: Annotated[int, described("how often it was recovered")]
     label: str
-    sent: Annotated[int, described("tokens that were sent for it, with all calls")]
+    sent: Annotated[int, described("tokens sent for it, over all calls")]
     events: list[BlameEvent]
     stays: list[BlameStay]

@@ -18,22 +18,22 @@ from ctxvc.store import worktrees
 @command("checkout", "ctxvc checkout demo/main")
 @click.argument("name", metavar="[SESSION[/SCOPE]]", default="", shell_complete=complete_revisions)
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--take", is_flag=True, help="First make true what you moved between blocks/ and archive/ there.")
+@click.option("--take", is_flag=True, help="First apply your moves between blocks/ and archive/ there.")
 @click.option(
     "--redraw",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Only write DASHBOARD.md of the checkout DIR anew, for the commit that it stands on.",
+    help="Only rewrite DASHBOARD.md in the checkout DIR, for its current commit.",
 )
 @json_option
 @click.pass_obj
 def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path | None) -> None:
-    """The bodies in the prompt, the ledger, and DASHBOARD.md, as of the scope's newest commit; by default in a folder
-    inside the store. Once more moves the folder forward. What you edit there moves no scope: only whole blocks moved
-    between blocks/ and archive/ can be taken, as your archive and restore.
+    """Writes the bodies in the prompt, the ledger and DASHBOARD.md as of the scope's newest commit, by default into a
+    folder inside the store. Run it again to update the folder. Edits there do not change the scope: only whole blocks
+    moved between blocks/ and archive/ can be applied with --take, as your archive and restore.
     """
     if redraw and (name or folder or take):
-        raise click.UsageError("--redraw names its folder: it goes with nothing else")
+        raise click.UsageError("--redraw names its folder and takes no other argument or option")
     taken: list[str] = []
     with app.store() as store:
         if chosen := redraw or folder:
@@ -71,5 +71,5 @@ class CheckedOut(Answer, frozen=True, kw_only=True, tag="ctxvc.checkout/1"):
     session: SessionName
     scope: ScopeName
     commit: CommitId
-    files: Annotated[int, described("in the folder, the dashboard not counted")]
-    taken: Annotated[list[str], described("with --take, what was made true, as in `archive B6`")]
+    files: Annotated[int, described("in the folder, without the dashboard")]
+    taken: Annotated[list[str], described("with --take, the moves that were applied, as in `archive B6`")]

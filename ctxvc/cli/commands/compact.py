@@ -34,18 +34,18 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 
 
 @command("compact", "ctxvc compact --dry-run")
-@click.option("--policy", "spec", metavar="POLICY", default="", help="Who decides: NAME:knob=value,… (layered).")
+@click.option("--policy", "spec", metavar="POLICY", default="", help="Policy to use: NAME:knob=value,… (layered).")
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(),
-              help="Window of which the policy's thresholds are shares (what the prompt has now).")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
+              help="Window to which the policy's thresholds apply (the prompt's present size).")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would leave, without changing anything.")
 @model_options
 @json_option
 @click.pass_obj
 def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, script: Path | None) -> None:
     """
-    Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
-    wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
-    `ctxvc undo` takes all of it back. Without --planner a summary is picked from the text by rule, and says so.
+    Archives old results down to 40 % of the prompt; summarises older steps if that is not enough. Human messages and
+    the newest steps stay. Everything that leaves keeps its address: `ctxvc recover` reads it, `ctxvc undo` takes the
+    whole compaction back. Without --planner, a summary is extracted from the text by rule and marked as such.
     """
     from ctxvc.cli.policy_option import parsed
     from ctxvc.policies.layered import Layered
@@ -112,7 +112,7 @@ def _under(view: View, window: int, present: int) -> View:
 
 
 def _items(rehearsal: Rehearsal) -> list[CompactedPart]:
-    """The blocks that left, by how they left."""
+    """The blocks that left, grouped by how they left."""
     blocks: dict[str, list[str]] = {}
     for action in rehearsal.done:
         blocks.setdefault(_way(action), []).extend(action.targets)
@@ -136,7 +136,7 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
         yield safe(group.stub.partition("\n")[0])
     freed, after = map(output.tokens, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
     if dry_run:
-        yield f"{freed} tokens would be freed, and the prompt be {after} tokens; nothing was changed"
+        yield f"{freed} tokens would be freed, leaving a prompt of {after} tokens; nothing was changed"
     else:
         yield f"{freed} tokens freed; the prompt is {after} tokens now"
 
@@ -150,10 +150,10 @@ def _row(item: CompactedPart) -> list[Cell]:
 
 
 class CompactedPart(Item, frozen=True, kw_only=True):
-    """What left in the same way."""
+    """Blocks and groups that left in the same way."""
 
-    what: Annotated[str, described("`offloaded` (its two ends are still shown), `cleared`, `summarised`, …")]
-    blocks: Annotated[list[str], described("blocks, and groups that were there before")]
+    what: Annotated[str, described("`offloaded` (head and tail still shown), `cleared`, `summarised`, …")]
+    blocks: Annotated[list[str], described("blocks, and groups that existed before")]
 
 
 class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
@@ -162,10 +162,10 @@ class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
     session: SessionName
     scope: ScopeName
     policy: Annotated[str, described("the policy with its knobs, as `--policy` takes it")]
-    reason: Annotated[str, described("why, or why nothing leaves")]
-    committed: Annotated[bool, described("false with --dry-run, and where nothing leaves")]
+    reason: Annotated[str, described("the reason, also if nothing leaves")]
+    committed: Annotated[bool, described("false with --dry-run, and if nothing leaves")]
     tokens_before: int
-    tokens_after: Annotated[int, described("with --dry-run, those that would be left")]
+    tokens_after: Annotated[int, described("with --dry-run, the number that would remain")]
     items: list[CompactedPart]
-    groups: Annotated[list[ActedGroup], described("those whose stubs stand in the place of what left")]
+    groups: Annotated[list[ActedGroup], described("the groups whose stubs replace the blocks that left")]
     problems: list[LeftOut]

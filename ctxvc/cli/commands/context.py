@@ -25,18 +25,18 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 @command("context", "ctxvc context --by tool")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to add up by (kind).")
-@click.option("--episodes", is_flag=True, help="The episodes instead: type, state, level, tokens, dependencies.")
+@click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to group the tokens by (kind).")
+@click.option("--episodes", is_flag=True, help="Show episodes instead: type, state, level, tokens, dependencies.")
 @json_option
 @click.pass_obj
 def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
     """
-    Only what is in the prompt counts, by default now. Above the table stand how full the window is, as `status` says
-    it, and the thresholds at which a policy acts, with how far each is. Episodes are
-    those that the model marked with `delimiter`; where it marked none, they are derived from its calls, and say so.
+    Only blocks in the prompt count, by default the present prompt. Above the table are the use of the window, as in
+    `status`, and the thresholds at which a policy acts, with the distance to each. Episodes are those that the model
+    marked with `delimiter`; if it marked none, they are derived from its calls and marked as derived.
     """
     if by and episodes:
-        raise click.UsageError("--by or --episodes, not both")
+        raise click.UsageError("give either --by or --episodes")
     by = by or "kind"
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
@@ -91,7 +91,7 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     names = ("tokens", "in the prompt", "blocks")
     columns = (
         Column("type"), Column("episode", least=12), Column("state"), Column("level", rank=1),
-        *(Column(name, right=True) for name in names), Column("depends on", least=10, rank=2), Column("made", rank=3),
+        *(Column(name, right=True) for name in names), Column("depends on", least=10, rank=2), Column("origin", rank=3),
     )  # fmt: skip
     rows: list[list[Cell]] = [
         [line.type, line.name, line.state, line.level, Tokens(line.tokens), Tokens(line.shown), line.blocks,
@@ -129,26 +129,26 @@ def _context_lines(output: Output, window: Occupancy, source: Source | None, ans
 def _ahead(output: Output, threshold: Threshold) -> Cell:
     tokens = output.tokens(abs(threshold.ahead))
     if threshold.ahead >= 0:
-        return f"{tokens} tokens ahead"
-    return Styled(f"passed by {tokens} tokens", "yellow" if threshold.percent < 85 else "red")
+        return f"{tokens} tokens to go"
+    return Styled(f"exceeded by {tokens} tokens", "yellow" if threshold.percent < 85 else "red")
 
 
 class Category(Item, frozen=True, kw_only=True):
-    """A part of the context."""
+    """A category of the context."""
 
     name: str
     blocks: int
     tokens: Annotated[int, described("in the prompt now")]
-    share: Annotated[float, described("of all that is in the prompt, 0 to 1")]
+    share: Annotated[float, described("of everything in the prompt, 0 to 1")]
 
 
 class Threshold(Item, frozen=True, kw_only=True):
-    """A point on the way to the window's end at which a policy acts."""
+    """A fill level of the window at which a policy acts."""
 
     name: str
     percent: Annotated[int, described("of `limit`")]
     tokens: TokenCount
-    ahead: Annotated[int, described("tokens until there; negative where it is passed")]
+    ahead: Annotated[int, described("tokens until it is reached; negative if exceeded")]
 
 
 class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
@@ -157,8 +157,8 @@ class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
     session: SessionName
     scope: ScopeName
     by: Annotated[str, described("`kind`, `tool`, `turn` or `file`")]
-    limit: Annotated[int, described("tokens that a prompt of ours may have: the window without the reply's reserve")]
-    estimated: Annotated[bool, described("whether tokens are a guess")]
+    limit: Annotated[int, described("tokens allowed for a prompt: the window without the reply's reserve")]
+    estimated: Annotated[bool, described("whether tokens are estimates")]
     thresholds: list[Threshold]
     items: list[Category]
 
@@ -168,13 +168,13 @@ class EpisodeItem(Item, frozen=True, kw_only=True):
 
     type: Annotated[str, described("`expl` or `act`")]
     name: str
-    state: Annotated[str, described("whether it is open, closed, or evicted in part or whole")]
-    level: Annotated[str, described("how far it is evicted")]
+    state: Annotated[str, described("whether it is open, closed, or evicted in part or in full")]
+    level: Annotated[str, described("degree of eviction")]
     tokens: Annotated[int, described("of its bodies")]
     shown: Annotated[int, described("in the prompt now")]
     blocks: int
     dependencies: list[str]
-    made: Annotated[str, described("who made it: the model's marks, or derived from its calls")]
+    made: Annotated[str, described("its origin: the model's marks, or derived from its calls")]
 
 
 class EpisodeList(Answer, frozen=True, kw_only=True, tag="ctxvc.episodes/1"):

@@ -70,11 +70,11 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
     from ctxvc.session.session import Session
 
     folder = _place(folder)
-    say("scripted: what a model said when the session was recorded is played back; no model is asked.\n")
+    say("scripted: the model's recorded replies are played back; no model is asked.\n")
     with create(folder / FOLDER) as store:
         name = _import(store, say)
         turns = running.recorded(Session(StoredSession.open(store, name)))
-    say("2. The same replies and results go through the agent's loop, twice.")
+    say("2. The same replies and results are run through the agent's loop, twice.")
     peaks: dict[str, int] = {}
     for called, policy, window in (("linear", "keep", 1_000_000), ("managed", PLAYED, PLAYED_WINDOW)):
         seen = _Peak()
@@ -119,7 +119,7 @@ def _place(folder: Path | None) -> Path:
     """A new or empty folder. Raises: Refused."""
     folder = folder or Path(tempfile.mkdtemp(prefix="ctxvc-demo-"))
     if folder.exists() and any(folder.iterdir()):
-        raise Refused(f"{folder} is not empty", hint="give an empty or new folder")
+        raise Refused(f"{folder} is not empty", hint="give a new or empty folder")
     return folder
 
 
@@ -153,7 +153,7 @@ def _archive_oldest(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
     """Archives the oldest results until the prompt fits; the simplest rule there is."""
     from ctxvc.session.session import Session
 
-    say("3. The simplest rule: the oldest results leave until the rest fits. Each leaves a stub:")
+    say("3. The simplest rule: archive the oldest results until the rest fits. Each leaves a stub:")
     view = Session(stored, actor=ACTOR).view()
     newest = view.ledger.meta.counters.step
     results = [row for row in view.ledger.rows() if row.kind == "tool_result" and row.present and row.step < newest]
@@ -165,7 +165,7 @@ def _archive_oldest(stored: StoredSession, meter: Meter, say: Say) -> list[Row]:
     ids = ", ".join(row.id for row in archived)
     stored.change(subject=f"archive {ids}", op="archive", actor=ACTOR, rows=archived)
     now = dashboard(stored.ledger(), meter.costs(revision.now(stored)), WINDOW)
-    say(f"   … {len(archived)} results left; the prompt is {now.used:,} tokens now {now.bar} {now.percent} %\n")
+    say(f"   … {len(archived)} results left; the prompt now has {now.used:,} tokens {now.bar} {now.percent} %\n")
     return archived
 
 
@@ -182,16 +182,16 @@ def _recover(stored: StoredSession, archived: Iterable[Row], say: Say) -> None:
         if part.kind == "tool_result" and part.call == row.call
     )
     if body != recorded:
-        raise CtxvcError(f"{row.id} was not recovered as it was recorded")
-    say(f"4. {row.handle} is recovered: {len(body):,} bytes, the same as in the recording, byte for byte.\n")
+        raise CtxvcError(f"{row.id} does not match the recording")
+    say(f"4. Recovering {row.handle}: {len(body):,} bytes, identical to the recording.\n")
 
 
 def _check(store: Store, name: str, say: Say, number: int = 5) -> None:
-    say(f"{number}. The store is checked, by ctxvc and by git itself:")
+    say(f"{number}. Checking the store, with ctxvc and with git itself:")
     report = verify.verify(store)
     if damage := [finding for finding in report.findings if finding.level == "damage"]:
         raise CtxvcError(f"the demo's store is damaged: {damage[0].what}")
-    say(f"   ctxvc verify: {report.blocks} blocks in {report.commits} commits are what was recorded")
+    say(f"   ctxvc verify: {report.blocks} blocks in {report.commits} commits are as recorded")
     program.run(store.path, "fsck", "--full", "--strict")
     say("   git fsck --full --strict: clean")
     graph = program.run(store.path, "log", "--graph", "--format=%h %an: %s", "-6", f"{name}/main")
@@ -202,9 +202,9 @@ def _further(folder: Path, name: str, say: Say) -> None:
     say("Look further:")
     for arguments, why in (
         ("status", "the dashboard"),
-        ("log", "every change of the prompt"),
-        ("prompt step:5", "what the model saw then"),
-        ("diff step:5 HEAD", "what entered and left since"),
+        ("log", "every change to the prompt"),
+        ("prompt step:5", "what the model saw at that point"),
+        ("diff step:5 HEAD", "what has entered and left since"),
         ("show B11", "a block that left the prompt"),
     ):
         say(f"   ctxvc -C {folder} {arguments:<18} {why}")
@@ -213,10 +213,10 @@ def _further(folder: Path, name: str, say: Say) -> None:
 
 @command("demo", "ctxvc demo")
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, under a small budget.")
+@click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, within a small budget.")
 @click.pass_obj
 def demo(app: App, folder: Path | None, agent: bool) -> None:
-    """Works in DIR, which must be new or empty, by default in a new temporary folder. Needs no key and no network: with
-    --agent no model replies but a script of what one said.
+    """Works in DIR, which must be new or empty; by default in a new temporary folder. Needs no key and no network: with
+    --agent, the replies are recorded ones.
     """
     (play_agent if agent else play)(app.output.say, app.path(folder) if folder else None)

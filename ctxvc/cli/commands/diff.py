@@ -23,19 +23,19 @@ _COLORS = {"-": "red", "+": "green", "@": "cyan"}
 @command("diff", "ctxvc diff step:5 HEAD")
 @click.argument("before", metavar="A", shell_complete=complete_revisions)
 @click.argument("after", metavar="[B]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--prompt", "texts", is_flag=True, help="The texts themselves, as a unified diff.")
+@click.option("--prompt", "texts", is_flag=True, help="Show the texts themselves, as a unified diff.")
 @json_option
 @click.pass_obj
 def diff(app: App, before: str, after: str, texts: bool) -> None:
-    """`+` entered, `-` left, `~` stands otherwise: all that differs in what would be sent, with stubs, tags, and what a
-    cut took out of thinking and boards. B is by default what stands now.
+    """`+` entered, `-` left, `~` changed: everything that differs in what would be sent, including stubs, tags, and
+    thinking and boards that a cut took out. B defaults to now.
     """
     with app.reading() as stored:
         old = revisions.resolve(stored.store, stored, before)
         new = revisions.resolve(stored.store, stored, after)
         if old.session != new.session:
             raise Refused(
-                f"{before} is of session {old.session}, {after} of {new.session}: their blocks have nothing in common",
+                f"{before} is of session {old.session}, {after} of {new.session}: they have no blocks in common",
                 hint="compare revisions of one session",
             )
         answer = Diff(
@@ -106,6 +106,6 @@ class Diff(Answer, frozen=True, kw_only=True, tag="ctxvc.diff/1"):
 
     before: Side
     after: Side
-    request: Annotated[list[str], described("which of `system` and `tools` differ")]
+    request: Annotated[list[str], described("which of `system` and `tools` differs")]
     items: list[Change]
-    prompt: Annotated[list[str], described("with `--prompt`, the lines of a unified diff of the texts")]
+    prompt: Annotated[list[str], described("with `--prompt`, the lines of a unified diff")]

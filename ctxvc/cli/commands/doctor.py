@@ -68,23 +68,23 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 @command("doctor", "ctxvc doctor")
-@click.option("--repair", is_flag=True, help="Take as lost what of the journals cannot be read; its bytes stay aside.")
+@click.option("--repair", is_flag=True, help="Treat unreadable journal records as lost; their bytes are set aside.")
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, repair: bool) -> None:
-    """Looks at Python, git, the tokenizer, the store, its size and permissions, who looks for secrets, at what is not
-    committed yet, plans that wait, checkouts, hooks and their log, and at recorded sessions that are not in the store,
-    or not all of them, and will be deleted by the program that recorded them. Exits with 3 where the store is damaged.
+    """Checks Python, git, the tokenizer, the store with its size and permissions, secret scanning, uncommitted records,
+    pending plans, checkouts, hooks and their log, and recorded sessions that are missing from the store in part or in
+    full and will be deleted by the program that recorded them. Exits with 3 if the store is damaged.
 
-    A damaged record of a journal is passed over, and `verify` fails for it until --repair takes it as lost. A backup of
-    the store may still have it.
+    A damaged journal record is skipped, and `verify` fails until --repair marks it as lost. A backup of the store may
+    still have it.
     """
     app = ctx.ensure_object(App)
     app.surveying = True
     items = [
         _ok("python", sys.version.split()[0]),
         *_guarded("git", "install git", _git),
-        *_guarded("tokenizer", "install ctxvc anew", _tokenizer),
+        *_guarded("tokenizer", "reinstall ctxvc", _tokenizer),
         *_guarded("config", "`ctxvc help config`", lambda: _settings(app)),
         *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
@@ -103,7 +103,7 @@ def _print(output: Output, items: list[DoctorItem]) -> None:
     if output.terminal:
         output.lines(_screen_lines(output, items))
         return
-    columns = [Column("level"), Column("check"), Column("found"), Column("mend")]
+    columns = [Column("level"), Column("check"), Column("finding"), Column("fix")]
     rows: list[list[Cell]] = [[item.level, item.check, item.found, item.mend] for item in items]
     output.table(Table(columns, rows))
 
@@ -163,7 +163,7 @@ def _git() -> Iterator[DoctorItem]:
     oldest = ".".join(map(str, git.OLDEST))
     numbers = tuple(int(number) for number in re.findall(r"[0-9]+", version)[:2])
     if numbers < git.OLDEST:
-        yield _problem("git", f"{version or 'no version'}: {oldest} is the oldest that works", f"install git {oldest}")
+        yield _problem("git", f"{version or 'no version'}: {oldest} or newer is required", f"install git {oldest}")
     else:
         yield _ok("git", version)
 
@@ -171,12 +171,12 @@ def _git() -> Iterator[DoctorItem]:
 def _tokenizer() -> Iterator[DoctorItem]:
     chosen = count.tokenizer()
     if chosen.estimated:
-        yield _note("tokenizer", "tiktoken is not installed: tokens are a guess", "install ctxvc anew")
+        yield _note("tokenizer", "tiktoken is not installed: token counts are estimates", "reinstall ctxvc")
         return
     try:
         lzma.decompress(count.VOCABULARY.read_bytes())  # has its own checksum; loading it would take half a second
     except lzma.LZMAError as error:
-        yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "install ctxvc anew")
+        yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "reinstall ctxvc")
     else:
         yield _ok("tokenizer", f"{chosen.name}, works offline")
 
@@ -195,16 +195,16 @@ def _repaired(app: App) -> Iterator[DoctorItem]:
         app.report_remaining(store)
         accepted = repair.accept(store)
     for notice in accepted:
-        yield _note("repair", f"taken as lost: {notice}", "a backup of the store may have them")
+        yield _note("repair", f"treated as lost: {notice}", "a backup of the store may have them")
     if not accepted:
-        yield _ok("repair", "nothing to take as lost: every journal can be read")
+        yield _ok("repair", "no losses: every journal can be read")
 
 
 def _store(path: Path) -> Iterator[DoctorItem]:
     with Store(path) as store:
         for folder in store.remaining:
             yield _note(
-                "purged", f"a killed purge is finished now; {folder} may still have what it erased", "delete it"
+                "purged", f"an interrupted purge was finished; {folder} may still have erased content", "delete it"
             )
         yield _ok("store", f"{path}, format {git.config(store.repository).get('ctxvc.format', fmt.FORMAT)}")
         yield from _size(store)
@@ -226,7 +226,7 @@ def _size(store: Store) -> Iterator[DoctorItem]:
     yield _note("size", finding, "ctxvc gc") if sizes.packs > MOST_PACKS else _ok("size", finding)
     free = shutil.disk_usage(store.path).free
     if free < max(_LITTLE, 2 * sizes.packed):
-        yield _problem("disk", f"{human_bytes(free)} free: little for a gc, or for a long session", "free some space")
+        yield _problem("disk", f"{human_bytes(free)} free: too little for a gc or a long session", "free some space")
 
 
 def _checked(store: Store) -> Iterator[DoctorItem]:
@@ -238,9 +238,11 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
         yield item(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))
     if len(report.findings) > _MOST:
         item = _problem if report.damaged else _note
-        yield item(_CONTENTS, f"{len(report.findings) - _MOST} findings more", "ctxvc verify")
+        yield item(_CONTENTS, f"{len(report.findings) - _MOST} more findings", "ctxvc verify")
     if not report.findings:
-        yield _ok(_CONTENTS, f"{counted(report.blocks, 'block')} that stand now are what was recorded; private to you")
+        yield _ok(
+            _CONTENTS, (f"{counted(report.blocks, 'block')} in current commits are as recorded; readable only by you")
+        )
 
 
 def _open_to_others(path: Path) -> Iterator[DoctorItem]:
@@ -265,7 +267,7 @@ def _unknown_settings(store: Store) -> Iterator[DoctorItem]:
     for name in git.config(store.repository):
         if name.startswith("ctxvc.") and name not in _SETTINGS:
             close = difflib.get_close_matches(name, _SETTINGS, 1)
-            finding = f"{name} is no setting" + (f": is {close[0]} meant?" if close else "")
+            finding = f"unknown setting {name}" + (f"; did you mean {close[0]}?" if close else "")
             yield _note("settings", finding, f"git --git-dir={shlex.quote(str(store.path))} config --unset {name}")
     for setting in trust.look(store.path).settings[:_MOST]:
         yield _note("settings", f"you accepted {setting.key} in {setting.file}", "ctxvc trust --revoke")
@@ -277,45 +279,43 @@ def _secrets(store: Store) -> DoctorItem:
     scanner = settings.get(secret_scanner.SETTING, "")
     setting = f"git --git-dir={shlex.quote(str(store.path))} config"
     if not redaction.is_wanted(store.path):
-        return _note("secrets", "not looked for: every byte is kept", f"{setting} --unset {redaction.SETTING}")
+        return _note("secrets", "not searched for: every byte is kept", f"{setting} --unset {redaction.SETTING}")
     if not scanner:
-        return _ok("secrets", "looked for by our rules")
+        return _ok("secrets", "searched for with our rules")
     if scanner != secret_scanner.KINGFISHER:
-        return _problem(
-            "secrets", f"{scanner}, which is asked for, is not known", f"{setting} --unset {secret_scanner.SETTING}"
-        )
+        return _problem("secrets", f"unknown scanner {scanner}", f"{setting} --unset {secret_scanner.SETTING}")
     version = secret_scanner.installed()
     if not version:
-        finding = f"{scanner}, which is asked for, is not installed: nothing can be recorded"
+        finding = f"scanner {scanner} is not installed: nothing can be recorded"
         return _problem("secrets", finding, "pip install 'ctxvc[secrets]'")
-    return _ok("secrets", f"looked for by our rules and {scanner} {version}")
+    return _ok("secrets", f"searched for with our rules and {scanner} {version}")
 
 
 def _hooks(store: Store) -> Iterator[DoctorItem]:
     """The unfinished requests of hooks, and their errors, which had no one to report to."""
     if waiting := requests.pending(store.path):
-        yield _note("hooks", f"{counted(len(waiting), 'request')} not done yet", "ctxvc watch --once")
+        yield _note("hooks", f"{counted(len(waiting), 'request')} not processed yet", "ctxvc watch --once")
     aside = requests.aside(store.path)
     for path, request in aside[:_MOST]:
-        finding = f"{request.transcript} could not be recorded, or not all of it ({path.relative_to(store.path)})"
+        finding = f"{request.transcript} could not be recorded in full ({path.relative_to(store.path)})"
         yield _problem("hooks", finding, "ctxvc watch --once")
     for entry in log.entries(store.path):
-        yield _note("hooks", entry, f"rm {log.file(store.path)}, once it is mended")
+        yield _note("hooks", entry, f"rm {log.file(store.path)}, once that is fixed")
     commits = links_inbox.pending(store.path)
     if unlinked := sum(commit is not None for _, commit in commits):
         yield _note("hooks", f"{counted(unlinked, 'code commit')} not linked yet", "ctxvc why HEAD")
     # From an older version, another machine, or the store's previous owner: only a person can know.
     foreign = [path for path in requests.foreign(store.path) if os.path.lexists(path)]
     if foreign:
-        finding = f"{counted(len(foreign), 'request')} that this machine did not make, and does not do"
+        finding = f"{counted(len(foreign), 'request')} made on another machine, not processed here"
         yield _note("hooks", finding, f"ctxvc import; {_removal(foreign)}")
     unknown = [path for path, commit in commits if commit is None and os.path.lexists(path)]
     if unknown:
-        finding = f"{counted(len(unknown), 'code commit')} that this machine did not note, and does not link"
+        finding = f"{counted(len(unknown), 'code commit')} noted on another machine, not linked here"
         yield _note("hooks", finding, _removal(unknown))
     quiet = not (waiting or aside or commits or foreign or log.entries(store.path))
     if quiet and places.home(store.path).is_dir():
-        yield _ok("hooks", "nothing went wrong in them")
+        yield _ok("hooks", "no errors")
 
 
 def _removal(paths: list[Path]) -> str:
@@ -328,7 +328,7 @@ def _store_hooks(store: Store) -> Iterator[DoctorItem]:
     for name in git_hooks.HOOKS:
         yield from _stale(store.path / "hooks" / name, f"ctxvc install {git_hooks.STORE}")
     if git.config(store.repository).get(allowlist.TEXTCONV) in allowlist.OLD_TEXTCONVS:
-        finding = "`git diff` and `git log -p` of this store run a `json` module of the folder that you are in"
+        finding = "`git diff` and `git log -p` in this store would run a `json` module from the current folder"
         yield _problem("git hooks", finding, f"ctxvc install {git_hooks.STORE}")
     if foreign := git_hooks.others(store.path):
         finding = (
@@ -337,7 +337,7 @@ def _store_hooks(store: Store) -> Iterator[DoctorItem]:
         yield _note("git hooks", finding, f"rm {shlex.quote(str(foreign[0]))}, unless you put it there")
     remotes = [name for name in git.config(store.repository) if re.fullmatch(r"remote\..+\.url", name)]
     if remotes and not git_hooks.is_ours(store.path / "hooks" / "pre-push"):
-        finding = "the store has a remote, and a plain `git push` would not be searched for secrets"
+        finding = "the store has a remote, but a plain `git push` would not be scanned for secrets"
         yield _note("git hooks", finding, f"ctxvc install {git_hooks.STORE}")
 
 
@@ -357,9 +357,9 @@ def _stale(path: Path, mend: str) -> list[DoctorItem]:
     match = _PROGRAM.search(path.read_text("utf-8", "replace"))
     program = "".join(shlex.split(match[1])[:1]) if match else ""
     if program and not shutil.which(program):
-        return [_problem("git hooks", f"{path} calls {program}, which is gone", mend)]
+        return [_problem("git hooks", f"{path} calls {program}, which does not exist", mend)]
     if not path.stat().st_mode & 0o100:
-        return [_problem("git hooks", f"{path} cannot be executed, so git leaves it out", mend)]
+        return [_problem("git hooks", f"{path} is not executable, so git ignores it", mend)]
     return []
 
 
@@ -368,16 +368,18 @@ def _checkouts(store: Store) -> Iterator[DoctorItem]:
     registered = list(worktrees.listed(store.path))
     own = [worktree.folder for worktree in registered if worktrees.is_made_here(store.path, worktree)]
     if foreign := len(registered) - len(own):  # only a store claims these folders: no command for them
-        yield _note("checkouts", f"{counted(foreign, 'worktree')} that ctxvc did not make on this machine")
+        yield _note("checkouts", f"{counted(foreign, 'worktree')} that ctxvc did not create on this machine")
     if missing := len(worktrees.missing(store.path)):
         mend = git.advice(f"--git-dir={store.path}", "worktree", "prune")
-        yield _note("checkouts", f"{counted(missing, 'checkout')} of which the folder is gone, or says otherwise", mend)
+        yield _note(
+            "checkouts", f"{counted(missing, 'checkout')} whose folder is gone or belongs to something else", mend
+        )
     for folder in own[:_MOST_CHECKOUTS]:
         if changes := checkout.person_changes(store, folder):
             changed = counted(len(changes.moves) + len(changes.others) + len(changes.commits), "change")
             take = f"ctxvc checkout {changes.session}/{changes.scope} {shlex.quote(str(folder))} --take"
             only_moves = changes.moves and not changes.others
-            yield _note("checkouts", f"{changed} of a person's in {folder}", take if only_moves else changes.back)
+            yield _note("checkouts", f"{changed} by a person in {folder}", take if only_moves else changes.back)
     if own and not missing:
         yield _ok("checkouts", ", ".join(map(str, own[:_MOST_CHECKOUTS])))
 
@@ -385,20 +387,18 @@ def _checkouts(store: Store) -> Iterator[DoctorItem]:
 def _purged(store: Store) -> Iterator[DoctorItem]:
     if purge_apply.REF in store.repository.references:
         times = sum(1 for _ in store.first_parents(str(store.repository.references[purge_apply.REF].target)))
-        finding = f"{counted(times, 'purge')} of this store: clones and remotes from before have what was erased"
-        yield _note("purged", finding, "delete those clones, and replace keys that were in them")
+        finding = f"{counted(times, 'purge')} of this store: older clones and remotes still have the erased content"
+        yield _note("purged", finding, "delete those clones, and replace any keys they contain")
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
     stored = StoredSession.open(store, name)
     if waiting := stored.waiting():
         mend = "ctxvc import --final" if stored.ledger().meta.source else ""
-        finding = f"{counted(waiting, 'record')} of an open step not committed yet; safe in the journal"
+        finding = f"{counted(waiting, 'record')} of an open step not committed yet, safe in the journal"
         yield _note(f"session {name}", finding, mend)
     if pending := pending_plans.pending(store, name):
-        finding = (
-            f"{counted(len(pending), 'plan')} waiting for a good moment: {', '.join(plan.id for plan in pending[:8])}"
-        )
+        finding = f"{counted(len(pending), 'plan')} pending: {', '.join(plan.id for plan in pending[:8])}"
         yield _note(f"session {name}", finding, f"ctxvc plan --pending --session {name}")
 
 
@@ -420,7 +420,7 @@ def _transcripts(app: App) -> Iterator[DoctorItem]:
             else []
         )
         grown = len(incomplete) - missing
-        findings += [f"{counted(grown, 'recorded session')} went on after what is in the store"] if grown else []
+        findings += [f"{counted(grown, 'recorded session')} continued after the last import"] if grown else []
         days = min((transcript.days for transcript in incomplete if transcript.days is not None), default=None)
         if days is not None:
             findings.append(f"Claude Code deletes the oldest in {max(0, int(days))} days")
@@ -434,23 +434,23 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
     files = installed.settings_files(app.env, app.folder)
     hooked = installed.has_hooks(files) or installed.recorded_by_hooks(transcripts, store)
     for file, program in installed.missing_programs(files):
-        mend = _INSTALL.get(file.owner, f"take these hooks out of {file.path}")
+        mend = _INSTALL.get(file.owner, f"remove these hooks from {file.path}")
         yield _problem("recording", f"hooks in {file.path} call {program}, which is gone", mend)
     disabled_by = installed.turned_off(files)
     if disabled_by and hooked:
-        finding = f"nothing records by itself: {disabled_by} turns all hooks off"
-        yield _problem("recording", finding, f"take disableAllHooks out of {disabled_by}")
+        finding = f"nothing is recorded automatically: {disabled_by} turns all hooks off"
+        yield _problem("recording", finding, f"remove disableAllHooks from {disabled_by}")
     elif any(transcript.format == FORMAT for transcript in transcripts) and not hooked:
-        yield _note("recording", "Claude Code does not record by itself here", "ctxvc install claude-code")
+        yield _note("recording", "Claude Code does not record automatically here", "ctxvc install claude-code")
 
 
 class DoctorItem(Item, frozen=True, kw_only=True):
-    """One thing that `doctor` looked at."""
+    """One check of `doctor`."""
 
     check: str
     level: Annotated[str, described("`ok`, `note`, or `problem`")]
     found: str
-    mend: Annotated[str, described("the command that mends it; empty where nothing needs to be done")]
+    mend: Annotated[str, described("the command that fixes it; empty if none is needed")]
 
 
 class Doctor(Answer, frozen=True, kw_only=True, tag="ctxvc.doctor/1"):

@@ -31,7 +31,7 @@ _LONGEST_FOLDER = 200
 def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
     """Writes the session file of a revision, checked, and prints how to resume it."""
     if install and target:
-        raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
+        raise click.UsageError("--install writes the file to Claude Code's own folder: leave out -o")
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
         project = project_root(app.folder).resolve()
@@ -53,14 +53,15 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
 
 def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> None:
     if exported.kept:
-        app.output.note(f"{exported.kept} lines are the host's own, from {safe(str(transcript))}")
+        app.output.note(f"{exported.kept} lines are taken unchanged from {safe(str(transcript))}")
     elif transcript:
-        app.output.note(f"written anew: this revision is no unedited part of {safe(str(transcript))}")
+        app.output.note(f"written from scratch: this revision is not an unedited part of {safe(str(transcript))}")
     else:
-        app.output.note("written anew: the transcript that it was recorded from is not there (--recorded FILE)")
+        app.output.note("written from scratch: the transcript it was recorded from was not found (--recorded FILE)")
     if exported.thinking:
         app.output.note(
-            f"left out: {exported.thinking} blocks of thinking, which hold only behind what stood before them"
+            f"left out: {exported.thinking} thinking blocks, whose signatures are valid only after their original "
+            "context"
         )
 
 
@@ -95,7 +96,7 @@ def _sessions(app: App, folder: Path) -> Path:
     name = app.env.get("CLAUDE_CODE_PROJECT_DIR_NAME") or dashed
     if len(name) > _LONGEST_FOLDER:
         raise Refused(
-            f"Claude Code has kept no session of {folder} yet, and how it shortens so long a name is not known",
+            f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
             hint="start `claude` there once",
         )
     return root / name
@@ -126,23 +127,25 @@ _FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
 @command("export", "ctxvc export --format openai -o request.json")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--format", "form", type=click.Choice([*_FORMATS, CLAUDE_CODE]), default="anthropic",
-              help="Whose form (anthropic).")  # fmt: skip
+              help="Output format (anthropic).")  # fmt: skip
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
-@click.option("--install", is_flag=True, help="claude-code: put it where `claude --resume` finds it for this project.")
+@click.option(
+    "--install", is_flag=True, help="claude-code: write it where `claude --resume` finds it for this project."
+)
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.pass_obj
 def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
-    """The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
-    With --format claude-code it is a session that `claude --resume` goes on with, of any revision, also from before a
-    compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt.
+    """A request of Anthropic's Messages API or OpenAI's chat completions: model, system prompt, tools and messages, as
+    JSON. With --format claude-code it is a session file for `claude --resume`, of any revision, even from before a
+    compaction; lines of the transcript it was imported from are reused wherever they produce the same prompt.
     """
     if form == CLAUDE_CODE:
         export_session(app, revision, target, install=install, recorded=recorded)
         return
     if install or recorded:
-        raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
+        raise click.UsageError(f"--install and --recorded require --format {CLAUDE_CODE}")
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
         # What we sent is told as it was sent; another program gets no tags, which only our tools understand.

@@ -20,8 +20,8 @@ from ctxvc.store import gc as upkeep
 @click.pass_obj
 def gc(app: App) -> None:
     """
-    All that a scope reaches becomes one well-packed file, complete steps become commits, and what killed writers left
-    is removed. No block is lost by it. Others may go on writing meanwhile.
+    Everything that a scope reaches becomes one well-packed file, complete steps become commits, and files left by
+    killed writers are removed. No block is lost. Others may keep writing meanwhile.
     """
     with app.store() as store, Progress("packing") as progress:
         report = upkeep.gc(store, report=progress.task)
@@ -58,5 +58,5 @@ class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):
     bytes_after: int
     packs_before: int
     packs_after: int
-    removed: Annotated[list[str], described("what killed writers had left, as paths in the store")]
+    removed: Annotated[list[str], described("files left by killed writers, as paths in the store")]
     seconds: float

@@ -13,12 +13,12 @@ from ctxvc.cli.verb import Actor, acting_options
 @command("goto", "ctxvc goto main -m 'it was the clock'")
 @click.argument("name", metavar="NAME", shell_complete=complete_scopes)
 @click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
-              help="What is brought along: the arrival note; - reads stdin.")  # fmt: skip
+              help="Arrival note: what you bring from the scope that you leave; - reads stdin.")  # fmt: skip
 @interrupt_option
 @acting_options
 @click.pass_obj
 def goto(app: App, name: str, text: str, interrupt: bool, actor: Actor) -> None:
-    """It stands as it was left; nothing is cleared."""
+    """The scope is as you left it; nothing is cleared."""
     with app.acting(actor) as session:
         origin = session.scope
         end_step(session, interrupt=interrupt)

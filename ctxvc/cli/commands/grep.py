@@ -29,17 +29,17 @@ LISTED = 1000
 @command("grep", "ctxvc grep -i timeout")
 @click.argument("source", metavar="PATTERN")
 @click.option("--kind", "kinds", metavar="KIND", multiple=True, type=click.Choice(get_args(Kind)),
-              help="Only blocks of this kind; may be given several times.")  # fmt: skip
+              help="Only blocks of this kind; repeatable.")  # fmt: skip
 @click.option("--scope", "scope", metavar="NAME", help="Only this scope.")
-@click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="In all sessions, not in one.")
-@click.option("--archived", "archived", is_flag=True, help="Only what is not in the prompt.")
-@click.option("--live", is_flag=True, help="Only what is in the prompt.")
-@click.option("-i", "--ignore-case", is_flag=True, help="Take capitals and small letters for the same.")
-@click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Take PATTERN as a text, not a regular expression.")
+@click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="Search all sessions.")
+@click.option("--archived", "archived", is_flag=True, help="Only blocks that are not in the prompt.")
+@click.option("--live", is_flag=True, help="Only blocks in the prompt.")
+@click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
+@click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Treat PATTERN as a fixed string.")
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=LISTED,
               help=f"List at most N lines ({LISTED:,}); 0 for all.")  # fmt: skip
 @click.option("-C", "--context", "context", metavar="N", type=click.IntRange(0, 1000), default=0,
-              help="Show N lines before and after each; -C DIR stands before `grep`.")  # fmt: skip
+              help="Show N lines before and after each; -C DIR goes before `grep`.")  # fmt: skip
 @timeout_option
 @json_option
 @click.pass_context
@@ -48,9 +48,9 @@ def grep(
     live: bool, ignore_case: bool, fixed: bool, limit: int, context: int, timeout: float,
 ) -> None:  # fmt: skip
     """
-    Every body is searched once, in the prompt or not, in all scopes of the session; an output that the model saw cut,
-    as a whole. PATTERN is a regular expression of Python, matched line by line. Exits with 1 where nothing is found,
-    and where the pattern takes too long for a body, or the time is over: what was found is listed.
+    Every body is searched once, whether in the prompt or not, in all scopes of the session; an output that the model
+    saw truncated is searched in full. PATTERN is a Python regular expression, matched line by line. Exits with 1 if
+    nothing matches, if the pattern takes too long on a body, or if the time runs out; matches found by then are listed.
     """
     app = ctx.ensure_object(App)
     if everywhere and scope:
@@ -99,11 +99,11 @@ def grep(
 
 def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> patterns.Slow:
     """The error of an incomplete search: how far it came, and a hint. More time helps only if that ran out."""
-    skipped = f"{_bodies_words(search.skipped)} given up on, for a line in each" if search.skipped else ""
+    skipped = f"{_bodies_words(search.skipped)} abandoned because of one line each" if search.skipped else ""
     if not search.over:
-        hint = "a simpler pattern, with no repeats within repeats, or -F for a fixed text"
+        hint = "use a simpler pattern without nested repeats, or -F for a fixed string"
         return patterns.Slow(f"{slow}: {skipped}; all others of {count:,} were searched", hint=hint)
-    hint = "a simpler pattern, -F for a fixed text, --scope or --kind to search less, --timeout for more time"
+    hint = "use a simpler pattern, -F for a fixed string, --scope or --kind to search less, or a longer --timeout"
     reached = f"{search.searched:,} of {_bodies_words(count)} were searched"
     return patterns.Slow(f"{slow}: {reached}{skipped and f', {skipped}'}", hint=hint)
 
@@ -289,14 +289,14 @@ def _bodies_words(number: int) -> str:
 
 
 class Standing(Item, frozen=True, kw_only=True):
-    """Another place where the same bytes stand."""
+    """Another place with the same bytes."""
 
     address: Annotated[str, described("`SESSION/SCOPE:B17`")]
     state: str
 
 
 class Hit(Item, frozen=True, kw_only=True):
-    """A line that matches, and where its block is now."""
+    """A matching line, and where its block is now."""
 
     address: Annotated[str, described("`SESSION/SCOPE:B17`")]
     session: SessionName
@@ -304,11 +304,11 @@ class Hit(Item, frozen=True, kw_only=True):
     block: BlockId
     type: Annotated[str, described("the block's kind")]
     state: str
-    step: Annotated[int, described("that it came in with")]
-    line: Annotated[int, described("of the block's text, from 1; of a block that is JSON, of the string that matches")]
-    text: Annotated[str, described("the line; of a long one, what stands around the match")]
-    start: Annotated[int, described("where in `text` the match begins, in characters")]
-    stop: Annotated[int, described("where it ends")]
+    step: Annotated[int, described("in which it came in")]
+    line: Annotated[int, described("in the block's text, from 1; in a JSON block, in the string that matches")]
+    text: Annotated[str, described("the line, or the part of a long line around the match")]
+    start: Annotated[int, described("position in `text` at which the match begins, in characters")]
+    stop: Annotated[int, described("position at which it ends")]
     before: Annotated[list[str], described("with -C, the lines before it")]
     after: Annotated[list[str], described("with -C, the lines after it")]
     also: list[Standing]
@@ -318,8 +318,8 @@ class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
     """`grep`"""
 
     pattern: str
-    bodies: Annotated[int, described("how many there are to search; equal ones count once")]
-    searched: Annotated[int, described("how many were searched; fewer where the pattern took too long")]
-    skipped: Annotated[int, described("how many were given up on, since one line of each took the pattern too long")]
-    more: Annotated[int, described("lines that match and are not listed")]
+    bodies: Annotated[int, described("how many there are to search; identical ones count once")]
+    searched: Annotated[int, described("how many were searched; fewer if the pattern took too long")]
+    skipped: Annotated[int, described("how many were abandoned because the pattern took too long on one line")]
+    more: Annotated[int, described("matching lines that are not listed")]
     items: list[Hit]

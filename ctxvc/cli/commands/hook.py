@@ -16,11 +16,11 @@ from ctxvc.cli.app import App, command
 @click.pass_obj
 def hook(app: App, event: str, arguments: tuple[str, ...]) -> None:
     """
-    EVENT is the name of a hook's event, as in SessionStart, or `statusline`; what the host tells of it stands on stdin.
-    Answers what the host is to do with it, mostly nothing. It never fails: what went wrong stands in a log that
-    `ctxvc doctor` shows. CTXVC_RECORDING=off turns it off. Of git, `post-commit COMMIT` links a commit of the project,
-    `post-rewrite` those that replace others, by the lines OLD-ID NEW-ID on stdin, and `pre-push REMOTE` fails where a
-    push of the store would send something damaged or a secret.
+    EVENT is the name of a hook event such as SessionStart, or `statusline`; the host's data is read from stdin. Prints
+    instructions for the host, mostly none. It never fails: errors go to a log that `ctxvc doctor` shows.
+    CTXVC_RECORDING=off turns it off. For git, `post-commit COMMIT` links a commit of the project, `post-rewrite` links
+    commits that replace others, given as lines OLD-ID NEW-ID on stdin, and `pre-push REMOTE` fails if a push of the
+    store would send damaged content or a secret.
     """
     if event != hook_entry.VETO:
         hook_entry.hook([event, *arguments])

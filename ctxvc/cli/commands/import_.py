@@ -29,20 +29,20 @@ _MOST_WARNINGS = 5
 @command("import", "ctxvc import")
 @click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
-              help=f"What the files are: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
-@click.option("--name", metavar="NAME", default="", help="Name of the new session, as --session.")
-@click.option("--final", is_flag=True, help="The recording goes on no more: take its open step as it is.")
-@click.option("--as-new", is_flag=True, help="Take a recording that is in the store already as another session.")
-@click.option("--no-redact", is_flag=True, help="Keep every byte of new sessions, secrets too.")
+              help=f"Format of the files: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
+@click.option("--name", metavar="NAME", default="", help="Name for the new session, like --session.")
+@click.option("--final", is_flag=True, help="The recording is complete: import its open step as it is.")
+@click.option("--as-new", is_flag=True, help="Import a recording that is already in the store as another session.")
+@click.option("--no-redact", is_flag=True, help="Keep every byte of new sessions, including secrets.")
 @json_option
 @click.pass_context
 def import_(
     ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
 ) -> None:
-    """PATHS are transcripts or folders of them, - one on stdin. Without PATHS: this project's sessions, from where
-    Claude Code, Codex and pi keep them. What was imported before is taken further, never twice. A file that cannot be
-    read does not stop the others. Where the project has no store yet, one is made. Secrets become marks such as
-    [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
+    """PATHS are transcripts or folders of them; - reads one from stdin. Without PATHS: this project's sessions,
+    wherever Claude Code, Codex and pi keep them. Sessions imported before are updated, not duplicated. A file that
+    cannot be read does not stop the others. If the project has no store yet, one is created. Secrets are replaced by
+    marks such as [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
     """
     app = ctx.ensure_object(App)
     name = name or app.session
@@ -78,8 +78,8 @@ def import_(
             app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
     if not outcomes:
         raise NotFound(
-            f"no transcript of a known format in {', '.join(map(str, chosen))}",
-            hint="name the file itself, with --format",
+            f"no transcript in a known format in {', '.join(map(str, chosen))}",
+            hint="name the file itself and its --format",
         )
     items = [_item(outcome, copy) for outcome in outcomes]
     answer = Imported(store=str(store.path), created=created, looked=list(map(str, folders)), items=items)
@@ -100,7 +100,7 @@ def _store(app: App) -> tuple[Store, bool]:
     if path.exists():
         return Store(path), False
     store = create(path)
-    app.output.note(f"made a store at {safe(str(path))}")
+    app.output.note(f"created a store at {safe(str(path))}")
     return store, True
 
 
@@ -113,10 +113,10 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
         files += [path for _, path in transcripts if path not in files]
         searched += [folder for folder in folders if folder not in searched]
     if not files:
-        where = ", ".join(map(str, searched)) or "there is no folder of Claude Code, Codex or pi for it"
+        where = ", ".join(map(str, searched)) or "Claude Code, Codex and pi have no folder for it"
         raise NotFound(
             f"no recorded session of {app.folder} was found (looked in: {where})",
-            hint="name the transcripts: ctxvc import FILE, or a folder of them",
+            hint="name the transcripts or their folder: ctxvc import FILE",
         )
     return files, searched
 
@@ -156,7 +156,7 @@ def _print(output: Output, answer: Imported) -> None:
             line = f", line {warning.line}" if warning.line else ""
             output.note(f"{safe(item.path)}{line}: {safe(warning.text)}")
         if len(item.warnings) > _MOST_WARNINGS:
-            output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} warnings more (--json lists all)")
+            output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} more warnings (--json lists all)")
         if item.error:
             hint = f" (hint: {safe(item.hint)})" if item.hint else ""
             failure = item.error if item.path in item.error else f"{item.path}: {item.error}"
@@ -190,26 +190,24 @@ def _outcome(item: ImportedFile) -> Cell:
 
 
 class FileWarning(Item, frozen=True, kw_only=True):
-    """Something in a file that was not taken as it stands."""
+    """Something in a file that was not imported as it is."""
 
-    line: Annotated[int, described("line of the file, from 1; 0 where none can be named")]
+    line: Annotated[int, described("line in the file, from 1; 0 if unknown")]
     text: str
 
 
 class ImportedFile(Item, frozen=True, kw_only=True):
-    """What became of a file."""
+    """The outcome for one file."""
 
     path: str
-    format: Annotated[str, described("format it was read as; empty where it is unknown")]
+    format: Annotated[str, described("format it was read as; empty if unknown")]
     session: SessionName
     created: Annotated[bool, described("whether the session is new")]
     units: Annotated[int, described("new commits")]
     blocks: Annotated[int, described("new blocks")]
-    waiting: Annotated[
-        int, described("messages of a step that may still grow: taken by a later import, or with --final")
-    ]
+    waiting: Annotated[int, described("messages of a step that may still grow, imported later or with --final")]
     warnings: list[FileWarning]
-    error: Annotated[str, described("why it was not taken; empty where it was")]
+    error: Annotated[str, described("why it was not imported; empty if it was")]
     hint: str
 
 
@@ -218,5 +216,5 @@ class Imported(Answer, frozen=True, kw_only=True, tag="ctxvc.import/1"):
 
     store: str
     created: Annotated[bool, described("whether the store is new")]
-    looked: Annotated[list[str], described("folders that were looked into, where no path was given")]
+    looked: Annotated[list[str], described("folders that were searched, if no path was given")]
     items: list[ImportedFile]

@@ -16,8 +16,8 @@ from ctxvc.cli.app import App, command, json_option
 @json_option
 @click.pass_obj
 def init(app: App, folder: Path | None) -> None:
-    """The store is the folder `.ctxvc` in DIR, by default the working folder; with CTXVC_STORE set and no DIR, it is
-    that folder. It is private to you, and git does not see it. Where there is one already, nothing is changed.
+    """The store is the folder `.ctxvc` in DIR, by default the working folder; if CTXVC_STORE is set and DIR is not
+    given, it is that folder. Only you can read it, and git ignores it. An existing store is not changed.
     """
     from ctxvc.store.locate import FOLDER
     from ctxvc.store.store import Store, create
@@ -30,7 +30,7 @@ def init(app: App, folder: Path | None) -> None:
     if app.output.json:
         app.output.value(InitializedStore(store=str(path), created=created))
     else:
-        line = f"made a store at {path}" if created else f"there is a store already at {path}"
+        line = f"created a store at {path}" if created else f"a store already exists at {path}"
         app.output.say(line)
 
 

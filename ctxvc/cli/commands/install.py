@@ -29,22 +29,22 @@ CLAUDE_CODE = "claude-code"
 @click.argument("target", metavar="WHAT", type=click.Choice(["claude-code", git_hooks.PROJECT, git_hooks.STORE]))
 @click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
 @click.option("--project", "where", flag_value="project", default=True,
-              help="For this project, in .claude/settings.local.json, which is not shared (the default).")  # fmt: skip
+              help="For this project, in .claude/settings.local.json, which is not shared (default).")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--uninstall", is_flag=True, help="Take it out again.")
+@click.option("--uninstall", is_flag=True, help="Remove it again.")
 @json_option
 @click.pass_obj
 def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
-    """WHAT is `claude-code`: it records its sessions by itself, by hooks and a status line (where there is none) in its
-    settings. The file as it was is kept beside it. Instead of this, Claude Code can load the plugin: it lies in the
-    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or `post-commit`: commits of this
-    project, also amended and rebased ones, are linked to the session that made them, for `ctxvc why`. Or `git-hooks`,
-    for this store: it is looked at before a push, checkouts show their dashboard, and `git diff` shows calls readably.
+    """WHAT is `claude-code`: hooks in Claude Code's settings record its sessions automatically, with a status line if
+    there is none yet. A backup of the file is kept next to it. Alternatively, Claude Code can load the plugin, in the
+    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `post-commit`: commits of
+    this project, even if amended or rebased, are linked to the session that made them, for `ctxvc why`. Or `git-hooks`,
+    for this store: it is checked before a push, checkouts show their dashboard, and `git diff` shows calls readably.
 
-    What is there stays as it is, and doing it again changes nothing.
+    Existing hooks and settings are kept, and repeating the command changes nothing.
     """
     if target != CLAUDE_CODE and where == "user":
-        raise click.UsageError(f"--user goes with {CLAUDE_CODE} only")
+        raise click.UsageError(f"--user requires {CLAUDE_CODE}")
     if target == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
         hooks = git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)
@@ -62,7 +62,7 @@ def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -
 
 def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
     would = "would be " if dry_run else ""
-    state = f"{would}taken out" if uninstall else f"{would}put in place"
+    state = f"{would}removed" if uninstall else f"{would}installed"
     for item in answer.items:
         yield f"{state if item.changed else 'nothing to change'}: {safe(item.path)}"
 
@@ -118,7 +118,7 @@ def _write(path: Path, text: str, backup: Path | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
     if not mode & stat.S_IWUSR:
-        raise Refused(f"{path} may not be written to", hint=f"chmod u+w {shlex.quote(str(path))}; nothing was changed")
+        raise Refused(f"{path} is not writable", hint=f"chmod u+w {shlex.quote(str(path))}; nothing was changed")
     if backup:
         places.write(backup, _bytes(path), mode)
     places.write(path, text.encode(), mode)
@@ -142,7 +142,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(value, dict):
-        raise _unreadable(path, "it is no object")
+        raise _unreadable(path, "not an object")
     return value
 
 
@@ -155,7 +155,7 @@ def _edited(before: str, desired: dict[str, Any], path: Path) -> str:
 
 
 def _unreadable(path: Path, why: str) -> BadInput:
-    return BadInput(f"{path} is not JSON: {why}", hint="mend it by hand; nothing was changed")
+    return BadInput(f"{path} is not JSON: {why}", hint="fix it by hand; nothing was changed")
 
 
 def _print(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> None:
@@ -171,9 +171,9 @@ def _print(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> No
     change = "taken out of" if uninstall else "added to"
     app.output.say(f"hooks {change} {safe(answer.path)}")
     if answer.backup:
-        app.output.say(f"as it was: {safe(answer.backup)}")
+        app.output.say(f"backup: {safe(answer.backup)}")
     if not uninstall:
-        app.output.say("sessions that begin from now on are recorded; `ctxvc doctor` shows what went wrong")
+        app.output.say("sessions started from now on are recorded; `ctxvc doctor` shows any errors")
         app.output.say("for notes, search and recovery inside a session (it needs `pip install 'ctxvc[mcp]'`):")
         app.output.say(f"claude mcp add ctxvc -- {_program()} mcp")
 
@@ -181,18 +181,18 @@ def _print(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> No
 class Installed(Answer, frozen=True, kw_only=True, tag="ctxvc.install/1"):
     """`install`"""
 
-    path: Annotated[str, described("the settings that are changed")]
-    changed: Annotated[bool, described("whether there is, or with --dry-run would be, a difference")]
-    backup: Annotated[str, described("where the settings as they were are kept; empty where none were written")]
-    plugin: Annotated[str, described("folder of the plugin, which Claude Code can load instead")]
+    path: Annotated[str, described("the settings file")]
+    changed: Annotated[bool, described("whether it changed, or with --dry-run would change")]
+    backup: Annotated[str, described("backup of the former settings; empty if none was written")]
+    plugin: Annotated[str, described("folder of the plugin that Claude Code can load instead")]
     diff: Annotated[list[str], described("lines of the difference")]
 
 
 class InstalledHook(Item, frozen=True, kw_only=True):
-    """A file that has a hook of ours, or a setting."""
+    """A file with one of our hooks or settings."""
 
     path: str
-    changed: Annotated[bool, described("whether there is, or with --dry-run would be, a difference")]
+    changed: Annotated[bool, described("whether it changed, or with --dry-run would change")]
 
 
 class InstalledHooks(Answer, frozen=True, kw_only=True, tag="ctxvc.install_hooks/1"):

@@ -31,29 +31,31 @@ from ctxvc.tokens import models
 @command("log", "ctxvc log -n 20")
 @click.argument("revision", metavar="[REV | A..B]", default="HEAD", shell_complete=complete_revisions)
 @click.option(
-    "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or with --usage N calls."
+    "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or N calls with --usage."
 )
-@click.option("--oneline", is_flag=True, help="A commit a line.")
-@click.option("--steps", is_flag=True, help="All steps of long turns, and the bookkeeping between them.")
-@click.option("--reverse", is_flag=True, help="The oldest first.")
-@click.option("--since", metavar="TIME", help="Only what was done since, as in 2026-02-10, 3d, '2 hours ago'.")
-@click.option("--until", metavar="TIME", help="Only what was done until then.")
-@click.option("--actor", metavar="NAME", help="Only what this actor did: agent, user, host, policy, policy:default, …")
+@click.option("--oneline", is_flag=True, help="One line per commit.")
+@click.option("--steps", is_flag=True, help="Show all steps of long turns, and the bookkeeping between them.")
+@click.option("--reverse", is_flag=True, help="Oldest first.")
+@click.option("--since", metavar="TIME", help="Only commits since then, as in 2026-02-10, 3d, '2 hours ago'.")
+@click.option("--until", metavar="TIME", help="Only commits until then.")
+@click.option(
+    "--actor", metavar="NAME", help="Only commits by this actor: agent, user, host, policy, policy:default, …"
+)
 @click.option("--tool", metavar="NAME", help="Only steps that call this tool.")
-@click.option("--path", metavar="PATH", help="Only steps whose calls name this file, or something in this folder.")
-@click.option("--grep", "source", metavar="PATTERN", help="Only commits whose text or message matches, case ignored.")
+@click.option("--path", metavar="PATH", help="Only steps whose calls name this file, or a file in this folder.")
+@click.option("--grep", "source", metavar="PATTERN", help="Only commits whose text or message matches, ignoring case.")
 @click.option(
     "--format",
     "template",
     metavar="TEXT",
-    help=f"A line a commit, as in '{{short}} {{step}} {{text}}'. Fields: {', '.join(story.FIELDS)}.",
+    help=f"One line per commit, as in '{{short}} {{step}} {{text}}'. Fields: {', '.join(story.FIELDS)}.",
 )
-@click.option("--graph", is_flag=True, help="Draw all scopes of the session, or what REV came from.")
-@click.option("--usage", is_flag=True, help="Tokens and cost of each call, of all scopes or of REV.")
+@click.option("--graph", is_flag=True, help="Draw all scopes of the session, or the history of REV.")
+@click.option("--usage", is_flag=True, help="Tokens and cost of each call, in all scopes or in REV.")
 @click.option(
     "--jsonl",
     is_flag=True,
-    help="The trace: one JSON object a commit, oldest first, of all scopes or what REV came from.",
+    help="The trace: one JSON object per commit, oldest first, of all scopes or the history of REV.",
 )
 @json_option
 @click.pass_obj
@@ -62,14 +64,13 @@ def log(
     until: str | None, actor: str | None, tool: str | None, path: str | None, source: str | None,
     template: str | None, graph: bool, usage: bool, jsonl: bool,
 ) -> None:  # fmt: skip
-    """On a terminal, newest first: each turn with the human's words, its time, the tokens and cost that it came to, and
-    below it its steps. What is no step is marked: a compaction, a plan, a note, a switch of scope. In a pipe it is a
-    commit a line, separated by tabs.
+    """On a terminal, newest first: each turn with the human's words, its time, tokens and cost, followed by its steps.
+    Compactions, plans, notes and switches of scope are marked. In a pipe, one tab-separated line per commit.
 
-    A step is one reply of the model with what came in before it and the results of its calls. REV is a scope, a
-    commit, `step:12`, or SESSION/SCOPE; `~3` behind it goes three commits back. `A..B` is what B has and A has not.
+    A step is one reply of the model, with the input before it and the results of its calls. REV is a scope, a commit,
+    `step:12`, or SESSION/SCOPE; a `~3` at the end goes three commits back. `A..B` is everything in B but not in A.
 
-    With --jsonl what happens later is printed behind what was there, so it can be followed; -n gives the last N.
+    --jsonl is oldest first, so output can be followed; -n gives the last N.
     """
     filters = list(_filters(since, until, actor, tool, path, source))
     if (graph or usage or jsonl) and (filters or oneline or template is not None or ".." in revision):
@@ -207,7 +208,7 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
             f"{counted(len(questions), 'call')} of them for plans and summaries: {question_tokens} tokens of prompts, "
             f"{output.tokens(sum(item.reply for item in questions))} of replies, {_money(answer.planner_dollars)}"
         )
-    left_out = f"; {counted(answer.unpriced, 'call')} of models without a price" if answer.unpriced else ""
+    left_out = f"; {counted(answer.unpriced, 'call')} to models without a price" if answer.unpriced else ""
     yield f"{_money(answer.dollars)} by the prices of {answer.prices}{left_out}"
 
 
@@ -249,31 +250,31 @@ class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):
 
     session: SessionName
     scope: ScopeName
-    waiting: Annotated[int, described("records that are acknowledged and in no commit yet")]
+    waiting: Annotated[int, described("records that are acknowledged but not committed yet")]
     items: list[LogItem]
 
 
 class UsageItem(Item, frozen=True, kw_only=True):
-    """A call of a model, by the commit of its reply, or of what a policy asked."""
+    """A call to a model, identified by the commit of its reply or of the policy that made it."""
 
     commit: CommitId
     time: TimeText
     scope: ScopeName
     subject: str
-    by: Annotated[str, described("`agent`, or `planner` where a policy asked for a plan or a summary")]
+    by: Annotated[str, described("`agent`, or `planner` if a policy asked for a plan or a summary")]
     model: str
-    fresh: Annotated[int, described("tokens of the prompt that came from no cache")]
-    written: Annotated[int, described("tokens of the prompt that went into the provider's cache")]
-    read: Annotated[int, described("tokens of the prompt that came from it")]
+    fresh: Annotated[int, described("prompt tokens that were neither read from nor written to the cache")]
+    written: Annotated[int, described("prompt tokens written to the provider's cache")]
+    read: Annotated[int, described("prompt tokens read from the cache")]
     reply: Annotated[int, described("tokens of the reply")]
-    dollars: Annotated[float | None, described("by the dated price table; null for a model that it does not have")]
+    dollars: Annotated[float | None, described("by the dated price table; null for a model that it lacks")]
 
 
 class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     """`log --usage`. The sums of its items."""
 
     session: SessionName
-    scope: Annotated[str, described("the scope of REV; empty for all of the session")]
+    scope: Annotated[str, described("the scope of REV; empty for the whole session")]
     prices: Annotated[str, described("date of the price table")]
     calls: int
     fresh: int
@@ -281,6 +282,6 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     read: int
     reply: int
     dollars: float
-    planner_dollars: Annotated[float, described("of `dollars`, what policies' questions cost")]
-    unpriced: Annotated[int, described("calls that are not in `dollars`")]
+    planner_dollars: Annotated[float, described("the part of `dollars` spent on policies' questions")]
+    unpriced: Annotated[int, described("calls not included in `dollars`")]
     items: list[UsageItem]

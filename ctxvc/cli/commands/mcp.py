@@ -15,9 +15,9 @@ _EXTRA = frozenset({"mcp", "pydantic"})
 @click.pass_obj
 def mcp(app: App) -> None:
     """
-    It offers notes, search and reading of what was recorded, also of what left a host's prompt; it changes nothing of
-    the host's own context. An MCP client starts it by itself: `ctxvc help connect-over-mcp` has the configuration for
-    several. Needs the extra `mcp`.
+    Offers notes, search and reading of everything recorded, including what left a host's prompt; it does not change the
+    host's own context. MCP clients start it themselves: `ctxvc help connect-over-mcp` has configurations for several.
+    Needs the extra `mcp`.
     """
     try:
         from ctxvc import mcp as serving

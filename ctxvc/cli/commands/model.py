@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 @command("model", "ctxvc model claude-haiku-4-5 --dry-run")
 @click.argument("name", metavar="[MODEL]", default="")
 @click.option("--window", metavar="TOKENS", type=TokenAmount(1_000),
-              help="Tokens that the model takes, where the table of models does not know.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
+              help="Context window in tokens, for a model that is not in our table.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would leave, without changing anything.")
 @json_option
 @click.pass_obj
 def model(app: App, name: str, window: int | None, dry_run: bool) -> None:
     """
-    With MODEL all thresholds follow its window, its tokens are counted by its own calibration, and the thinking of the
-    former model leaves. What would leave at the next call is rehearsed first: if not even that is enough, nothing
-    changes.
+    With MODEL, the thresholds follow its window, tokens are counted with its calibration, and the former model's
+    thinking leaves the prompt. The next call is rehearsed first: if the prompt cannot fit, nothing changes.
     """
     from ctxvc.session.session import Session
 
@@ -49,7 +48,7 @@ def model(app: App, name: str, window: int | None, dry_run: bool) -> None:
 
 
 def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> ModelAnswer:
-    """What the session is under these settings. Raises: Refused where the prompt cannot fit."""
+    """The session under these settings. Raises: Refused if the prompt cannot fit."""
     from ctxvc.core.plan.guard import guard
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.core.view.budget import check
@@ -67,7 +66,7 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
         rehearsal, after = guarded, _tokens_after(view, guarded)
     if changed and after > view.budget.effective:
         raise Refused(
-            f"{view.ledger.meta.model} takes {view.budget.effective:,} tokens, and {after:,} may not leave the prompt",
+            f"{view.ledger.meta.model} takes {view.budget.effective:,} tokens, but {after:,} may not leave the prompt",
             hint="choose a model with a larger window, unpin something, or archive more yourself",
         )
     return ModelAnswer(
@@ -101,12 +100,12 @@ def _lines(output: Output, answer: ModelAnswer, *, changed: bool) -> Iterator[st
         yield output.style(safe(f"{answer.former} → {answer.model}"), bold=True)
     else:
         yield output.style(safe(answer.model or "no model is recorded"), bold=True)
-    guess = "" if answer.window_recorded else ", a guess: give --window"
+    guess = "" if answer.window_recorded else ", a guess: set --window"
     share = 100 * answer.tokens // max(1, answer.budget)
     tokens = output.tokens
     size = f"{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
     yield f"prompt    {size}, window {tokens(answer.window)}{guess}"
-    yield f"offload   a result above {tokens(answer.offload)} tokens comes in as a preview"
+    yield f"offload   a result above {tokens(answer.offload)} tokens is stored and shown as a preview"
     yield f"clear     old results leave from {tokens(answer.clear)}, summaries from {tokens(answer.summarise)}"
     yield f"guard     nothing above {tokens(answer.guard)} is sent"
     if answer.leaving:
@@ -125,16 +124,16 @@ class ModelAnswer(Answer, frozen=True, kw_only=True, tag="ctxvc.model/1"):
     session: SessionName
     scope: ScopeName
     model: str
-    former: Annotated[str, described("the session's model before; the same where none was named")]
+    former: Annotated[str, described("the session's model before; the same if none was given")]
     changed: Annotated[bool, described("false with --dry-run, and without a model")]
-    window: Annotated[int, described("tokens that the model takes")]
-    budget: Annotated[int, described("tokens that a prompt may have: the window without the reply's share")]
-    offload: Annotated[int, described("a result of more tokens comes in as a preview")]
+    window: Annotated[int, described("the model's context window")]
+    budget: Annotated[int, described("tokens allowed for a prompt: the window without the reply's reserve")]
+    offload: Annotated[int, described("results with more tokens are stored and shown as a preview")]
     clear: int
     summarise: int
     guard: int
     window_recorded: Annotated[
-        bool, described("false where neither the session nor the table of models has the window: it is a guess")
+        bool, described("false if neither the session nor the table of models has the window, which is then a guess")
     ]
     tokens: Annotated[int, described("of the prompt now")]
     tokens_after: Annotated[int, described("of the prompt once the policy and the guard have acted")]

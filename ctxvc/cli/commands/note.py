@@ -15,7 +15,9 @@ from ctxvc.cli.verb import Actor, acting_options
 @command("note", "ctxvc note -m 'the cache key lacks the tenant'")
 @click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
               help="What was learned; - reads stdin.")  # fmt: skip
-@click.option("--fold", is_flag=True, help="Archive what led to it: everything since the last note or human message.")
+@click.option(
+    "--fold", is_flag=True, help="Archive the work that led to it: everything since the last note or human message."
+)
 @acting_options
 @click.pass_obj
 def note(app: App, text: str, fold: bool, actor: Actor) -> None:

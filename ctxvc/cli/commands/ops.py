@@ -21,8 +21,8 @@ _MOST = 20
 @json_option
 @click.pass_obj
 def ops(app: App, scope: str, number: int) -> None:
-    """Newest first, with all that changed the scope but its steps: `log` has those. `undo` takes back the newest that
-    stands, `undo --to OP` all since OP. An operation inside a step that is open has no commit yet: +2 is the second of
+    """Newest first: every change to the scope except its steps, which are in `log`. `undo` takes back the newest one
+    not undone yet, `undo --to OP` all since OP. An operation inside an open step has no commit yet: +2 is the second of
     these.
     """
     with app.reading() as stored:
@@ -81,17 +81,17 @@ def _table(answer: Operations) -> Table:
 
 
 class OperationItem(Item, frozen=True, kw_only=True):
-    """A change of a scope that is no step."""
+    """A change to a scope other than a step."""
 
-    name: Annotated[str, described("what `undo --to` takes: the beginning of the commit's id, or `+2`")]
-    commit: Annotated[str, described("full id; empty for one that is in no commit yet")]
+    name: Annotated[str, described("the value for `undo --to`: the beginning of the commit's id, or `+2`")]
+    commit: Annotated[str, described("full id; empty if not committed yet")]
     time: TimeText
     actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
     op: Annotated[str, described("`archive`, `note`, `undo`, …, as in `Ctxvc-Op`")]
     subject: str
-    state: Annotated[str, described("`stands` where `undo` can take it back, `undone` where it was; else empty")]
-    change: Annotated[int | None, described("tokens of the prompt that it added; null for the scope's first")]
-    tokens: Annotated[TokenCount, described("of the prompt after it, without system prompt and tools")]
+    state: Annotated[str, described("`stands` if `undo` can take it back, `undone` if it was; otherwise empty")]
+    change: Annotated[int | None, described("tokens it added to the prompt; null for the scope's first")]
+    tokens: Annotated[TokenCount, described("tokens of the prompt after it, without system prompt and tools")]
 
 
 class Operations(Answer, frozen=True, kw_only=True, tag="ctxvc.ops/1"):

@@ -37,10 +37,10 @@ _MOST_NAMED = 8
 @click.option("--policy", "spec", metavar="POLICY", default="",
               help="NAME:knob=value,…; several joined by + (the session's own, else default).")  # fmt: skip
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(), help="Window to plan for (the session's own).")
-@click.option("--commit", is_flag=True, help="Make the plan true.")
-@click.option("--wait", is_flag=True, help="Let it wait for a moment when it breaks no cache.")
-@click.option("--pending", is_flag=True, help="List the plans that wait.")
-@click.option("--drop", metavar="PLAN", multiple=True, help="Drop a plan that waits, as in P3.")
+@click.option("--commit", is_flag=True, help="Apply the plan.")
+@click.option("--wait", is_flag=True, help="Queue it until applying it costs no cached prefix.")
+@click.option("--pending", is_flag=True, help="List pending plans.")
+@click.option("--drop", metavar="PLAN", multiple=True, help="Drop a pending plan, as in P3.")
 @model_options
 @json_option
 @click.pass_context
@@ -48,15 +48,15 @@ def plan(
     ctx: click.Context, spec: str, budget: int | None, commit: bool, wait: bool, pending: bool, drop: tuple[str, ...],
     model: str, script: Path | None,
 ) -> None:  # fmt: skip
-    """Nothing is changed without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of
-    one's own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --planner
-    names one, which is then sent the live prompt and what the policy asks; in `ctxvc run` it gets the run's.
+    """Nothing changes without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of your
+    own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --planner names
+    one, which is then sent the live prompt and the policy's question; in `ctxvc run` the policy uses the run's planner.
     """
     app = ctx.ensure_object(App)
     if commit and wait:
-        raise click.UsageError("--commit or --wait, not both")
+        raise click.UsageError("give either --commit or --wait")
     if (pending or drop) and (spec or budget or commit or wait or model or script):
-        raise click.UsageError("--pending and --drop are for plans that wait; no new plan is made with them")
+        raise click.UsageError("--pending and --drop are for pending plans and do not make a new one")
     from ctxvc.core.plan.rehearse import rehearse
     from ctxvc.core.view.budget import Budget, check
     from ctxvc.policies.run import ask_plan
@@ -125,7 +125,7 @@ def _judged(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
     decision = ask_timing(policy, view, rehearsal)
     if decision.benefit or decision.cost:
         return decision
-    return reckon(view, rehearsal, policy.timing).moment(decision.why or "no reason is given", now=decision.now)
+    return reckon(view, rehearsal, policy.timing).moment(decision.why or "no reason given", now=decision.now)
 
 
 def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAction]:
@@ -209,9 +209,9 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
     if answer.committed:
         yield "committed"
     elif answer.waits:
-        yield f"it waits as {answer.waits}: `ctxvc plan --pending` lists it"
+        yield f"pending as {answer.waits}: `ctxvc plan --pending` lists it"
     else:
-        yield "nothing was changed: --commit makes it true"
+        yield "nothing was changed: --commit applies the plan"
 
 
 def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
@@ -231,11 +231,17 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
         rows: list[list[Cell]] = [
             [item.id, item.actor, len(item.actions), item.time, item.reason] for item in answer.items
         ]
-        columns = (Column("plan"), Column("by"), Column("actions", right=True), Column("made"), Column("why", least=16))
+        columns = (
+            Column("plan"),
+            Column("by"),
+            Column("actions", right=True),
+            Column("created"),
+            Column("why", least=16),
+        )
         app.output.table(Table(columns, rows))
     if missing:
         raise BadInput(
-            f"no plan {', '.join(missing)[:80]} waits here", hint="`ctxvc plan --pending` lists those that do"
+            f"no pending plan {', '.join(missing)[:80]} here", hint="`ctxvc plan --pending` lists pending plans"
         )
 
 
@@ -258,10 +264,10 @@ class PlannedAction(Item, frozen=True, kw_only=True):
 
     verb: str
     targets: list[BlockId]
-    index: Annotated[str, described("index text of an archive, or the summary; of a mask or prune, why")]
-    freed: Annotated[int, described("tokens; 0 for a plan that waits")]
+    index: Annotated[str, described("index text of an archive, the summary, or the reason for a mask or prune")]
+    freed: Annotated[int, described("tokens; 0 for a pending plan")]
     cache: Annotated[
-        int, described("to write anew what stands behind it, in fresh input tokens; 0 for a plan that waits")
+        int, described("cost of rewriting the cache after it, in fresh input tokens; 0 for a pending plan")
     ]
 
 
@@ -271,24 +277,24 @@ class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
     session: SessionName
     scope: ScopeName
     policy: Annotated[str, described("the policy with its knobs, as `--policy` takes it")]
-    actor: Annotated[str, described("who it would be recorded as")]
-    reason: Annotated[str, described("why, or why nothing is to be done")]
-    window: Annotated[int, described("tokens that the prompt may have")]
+    actor: Annotated[str, described("the actor it would be recorded as")]
+    reason: Annotated[str, described("the reason, also if nothing is to be done")]
+    window: Annotated[int, described("tokens allowed for the prompt")]
     tokens_before: int
-    tokens_after: Annotated[int, described("those that are left once it is committed")]
-    tokens_cut: Annotated[int, described("what the cut that comes with it frees: earlier thinking and dashboards")]
-    now: Annotated[bool, described("whether the broken cache is worth it now")]
-    moment: Annotated[str, described("why now, or why not yet, with the reckoning")]
-    benefit: Annotated[int, described("what is saved by committing now less what that costs, in fresh input tokens")]
-    cost: Annotated[int, described("what the broken cache and the planning cost, in fresh input tokens")]
+    tokens_after: Annotated[int, described("tokens that remain once it is applied")]
+    tokens_cut: Annotated[int, described("tokens freed by its cut: earlier thinking and dashboards")]
+    now: Annotated[bool, described("whether applying it now is worth breaking the cache")]
+    moment: Annotated[str, described("why now or why later, with the calculation")]
+    benefit: Annotated[int, described("savings of applying it now minus their cost, in fresh input tokens")]
+    cost: Annotated[int, described("cost of the broken cache and the planning, in fresh input tokens")]
     committed: bool = False
-    waits: Annotated[str, described("id of the plan, where it was left to wait")] = ""
+    waits: Annotated[str, described("id of the plan, if it was queued")] = ""
     items: list[PlannedAction]
     problems: list[LeftOut]
 
 
 class PendingPlan(Item, frozen=True, kw_only=True):
-    """A plan that waits."""
+    """A pending plan."""
 
     id: Annotated[str, described("`P3`")]
     time: TimeText

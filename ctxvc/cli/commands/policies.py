@@ -28,8 +28,8 @@ _KNOB = 24
 @json_option
 @click.pass_obj
 def policies(app: App, name: str) -> None:
-    """What left can always be got back; whether it can in the system that a policy comes from stands in brackets. NAME,
-    or FILE.py:CLASS of your own, shows one with its knobs.
+    """Here, removed content can always be recovered; brackets show whether the policy's original system can do so.
+    NAME, or FILE.py:CLASS for your own, shows one policy with its knobs.
     """
     from ctxvc.policies import POLICIES
 
@@ -38,7 +38,7 @@ def policies(app: App, name: str) -> None:
     if name and not answer.items:
         names = ", ".join(kind.name for kind in POLICIES)
         near = meant(name, [kind.name for kind in POLICIES])
-        raise BadInput(f"there is no policy {name[:40]!r}{near}", hint=f"there are: {names}")
+        raise BadInput(f"there is no policy {name[:40]!r}{near}", hint=f"available: {names}")
     if app.output.json:
         app.output.value(answer)
     elif name:
@@ -105,13 +105,13 @@ class PolicyItem(Item, frozen=True, kw_only=True):
 
     name: str
     about: str
-    source: Annotated[str, described("where it was published; empty for ours")]
+    source: Annotated[str, described("where it was published; empty for our own")]
     decides: Annotated[str, described("who decides what leaves")]
-    sees: Annotated[str, described("what the model sees of its context")]
-    recovers: Annotated[str, described("whether what left can be got back")]
+    sees: Annotated[str, described("how the model sees its context")]
+    recovers: Annotated[str, described("whether removed content can be recovered")]
     tools: Annotated[list[str], described("context tools that it gives the model")]
-    knobs: Annotated[dict[str, str], described("name → usual value")]
-    units: Annotated[dict[str, str], described("name → what it counts, or the values that it takes; may be empty")]
+    knobs: Annotated[dict[str, str], described("name → default value")]
+    units: Annotated[dict[str, str], described("name → its unit or possible values; may be empty")]
 
 
 class Policies(Answer, frozen=True, kw_only=True, tag="ctxvc.policies/1"):

@@ -21,11 +21,11 @@ from ctxvc.store.revision import Snapshot
 
 @command("prompt", "ctxvc prompt step:5")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--sent", is_flag=True, help="What the reply at REV saw, not what the next call would be sent.")
+@click.option("--sent", is_flag=True, help="The prompt that the reply at REV saw, instead of the next one after it.")
 @json_option
 @click.pass_obj
 def prompt(app: App, revision: str, sent: bool) -> None:
-    """For people, with a line above each block that says whose it is. With --json, as the Messages API takes it."""
+    """Formatted for people, with a header for each block. With --json, as a request of the Messages API."""
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
         if sent:
@@ -69,13 +69,13 @@ def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
 
 
 class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):
-    """`prompt`. What a request of the Messages API would hold."""
+    """`prompt`. The contents of a Messages API request."""
 
     session: SessionName
     scope: ScopeName
     commit: CommitId
     label: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
-    missing: Annotated[list[str], described("what the model saw and the recording lacks")]
+    missing: Annotated[list[str], described("parts the model saw that the recording lacks")]
     model: str
     system: Any
     tools: Any

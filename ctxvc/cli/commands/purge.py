@@ -31,11 +31,11 @@ _MOST = 12
 @command("purge", "ctxvc purge B17 --yes")
 @click.argument("blocks", metavar="[BLOCKS]...", nargs=-1)
 @click.option("--text", "texts", metavar="TEXT", multiple=True, callback=or_text,
-              help="This text, wherever it stands; - reads stdin.")  # fmt: skip
+              help="This text, wherever it occurs; - reads stdin.")  # fmt: skip
 @click.option("--secrets", is_flag=True, help="Everything that looks like a secret (ctxvc help secrets).")
-@click.option("--finish", is_flag=True, help="Finish a purge that was decided and killed, whoever decided it.")
-@click.option("--discard", is_flag=True, help="Drop such a purge: what it was to erase stays.")
-@click.option("--yes", is_flag=True, help="Do it. Without it, only what would be done is told.")
+@click.option("--finish", is_flag=True, help="Finish an interrupted purge, even one decided on another machine.")
+@click.option("--discard", is_flag=True, help="Drop such a purge: nothing more is erased.")
+@click.option("--yes", is_flag=True, help="Erase. Without it, show what would be erased.")
 @json_option
 @click.pass_context
 def purge(
@@ -48,20 +48,20 @@ def purge(
     yes: bool,
 ) -> None:
     """
-    Every commit that has something of it is written anew, with a mark in its place; nothing of it is kept. All objects
-    and files are searched for it at the end. It cannot be undone. Without --yes nothing is done, and it exits with 1.
+    Every commit that contains any of it is rewritten with a mark in its place; no copy is kept. At the end all objects
+    and files are searched for it. This cannot be undone. Without --yes nothing is done, and the exit code is 1.
 
-    Killed, it is finished by whatever command comes next on this machine. A store from elsewhere with a purge that
-    waits is refused, until --finish or --discard says what is to become of that.
+    If it is killed, the next command on this machine finishes it. A store from elsewhere with an unfinished purge is
+    refused until you decide with --finish or --discard.
     """
     app = ctx.ensure_object(App)
     if finish or discard:
         if blocks or texts or secrets or (finish and discard):
-            raise click.UsageError("--finish and --discard go with nothing but --yes", ctx)
+            raise click.UsageError("--finish and --discard can be combined only with --yes", ctx)
         _settle(ctx, app, discard=discard, yes=yes)
         return
     if not (blocks or texts or secrets):
-        raise click.UsageError("say what to erase: blocks, --text or --secrets", ctx)
+        raise click.UsageError("give what to erase: blocks, --text or --secrets", ctx)
     with app.store() as store:
         request = PurgeRequest(
             session=app.session_name(store) or (store.current_session() if blocks else ""),
@@ -78,7 +78,7 @@ def purge(
     else:
         app.output.prose(_lines(app.output, answer))
     if not answer.done:
-        app.output.note("nothing was done: --yes does it")
+        app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
 
 
@@ -108,16 +108,16 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
     else:
         app.output.prose(_pending_lines(app.output, answer))
     if not yes:
-        app.output.note("nothing was done: --yes does it")
+        app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
 
 
 def _pending_lines(output: Output, answer: answers.PendingPurge) -> Iterator[str]:
-    ours = "this machine" if answer.sealed else "nobody that this machine knows"
-    stay = "" if answer.sealed else " (stays: delete it yourself)"
+    ours = "this machine" if answer.sealed else "unknown to this machine"
+    stay = "" if answer.sealed else " (not deleted: delete it yourself)"
     yield from output.facts(
         [
-            ("purge", answer.done or ("begun" if answer.begun else "waits")),
+            ("purge", answer.done or ("started" if answer.begun else "pending")),
             ("decided by", Styled(ours, "green" if answer.sealed else "yellow")),
             *([("problem", answer.problem)] if answer.problem else []),
             *([("moves", _listed(answer.refs))] if answer.refs else []),
@@ -156,14 +156,14 @@ def _answer(report: Report) -> Purged:
 def _lines(output: Output, answer: Purged) -> Iterator[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
     verb = "erased" if answer.done else "would erase"
-    everything = f"every object and file{' of the store' if answer.remaining else ''}: nothing of it is left"
+    everything = f"every object and file{' of the store' if answer.remaining else ''}: none of it is left"
     yield from output.facts(
         [
             (verb, Styled(kinds, "green" if answer.done else "yellow")),
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
             *([("searched", everything)] if answer.done else []),
-            ("looked for", _forms(answer)),
+            ("searched for", _forms(answer)),
             *[("checkout", folder) for folder in answer.checkouts],
         ]
     )  # fmt: skip
@@ -172,27 +172,29 @@ def _lines(output: Output, answer: Purged) -> Iterator[str]:
         yield from output.table_lines(_table(answer))
     yield ""
     if not answer.items:
-        yield "No prompt had it."
+        yield "No prompt contained it."
     for remote in answer.remotes:
         had = "had some of it" if remote.known else "may have had it"
         push = f"git --git-dir=.ctxvc push --force {shlex.quote(remote.name)} SESSION/SCOPE"
-        yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope that is there")
+        yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope there")
     yield from _remaining(answer.remaining)
     yield from _copies(answer.copies)
-    yield "Whoever saw one of these prompts had it, and so have other clones: if it is a key, replace it."
+    yield (
+        "Anyone who saw one of these prompts has seen it, and other clones still have it: if it is a key, replace it."
+    )
 
 
 def _forms(answer: Purged) -> str:
     if answer.short:
         short = counted(answer.short, "text")
-        return f"the text as it is, also in {_FORMS}; {short} of fewer than {SHORTEST} bytes only as JSON quotes it"
-    return f"the text as it is, and in {_FORMS}"
+        return f"the exact text, and in {_FORMS}; {short} of fewer than {SHORTEST} bytes only exactly and JSON-escaped"
+    return f"the exact text, and in {_FORMS}"
 
 
 def _remaining(folders: list[str]) -> Iterator[str]:
     for folder in folders[:_MOST]:
         yield safe(
-            f"{folder} may still have it: it was a checkout of this store; if it is there, or was moved, delete it"
+            f"{folder} may still have it: it was a checkout of this store; if it still exists or was moved, delete it"
         )
     if len(folders) > _MOST:
         yield f"and {len(folders) - _MOST} more"
@@ -208,8 +210,8 @@ def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
             yield safe(f"{copy.place} may have it: {copy.why}")
     clean = sum(copy.state == "clean" for copy in files)
     if clean:
-        yield f"{counted(clean, 'transcript')} of this project: nothing of it."
-    yield "Exports are not tracked: look where you had them written."
+        yield f"{counted(clean, 'transcript')} of this project: none of it."
+    yield "Exports are not tracked: check wherever you wrote them."
 
 
 def _table(answer: Purged) -> Table:
@@ -241,12 +243,12 @@ def _ranges(numbers: list[int]) -> str:
 
 
 class PurgedScope(Item, frozen=True, kw_only=True):
-    """A scope that had something of it."""
+    """A scope that had some of it."""
 
     session: SessionName
     scope: ScopeName
-    blocks: Annotated[list[str], described("blocks that change, as `B17`")]
-    steps: Annotated[list[int], described("steps whose replies saw one of them in their prompt")]
+    blocks: Annotated[list[str], described("blocks that change, such as `B17`")]
+    steps: Annotated[list[int], described("steps whose prompts contained one of them")]
 
 
 class PurgedRemote(Item, frozen=True, kw_only=True):
@@ -254,22 +256,22 @@ class PurgedRemote(Item, frozen=True, kw_only=True):
 
     name: str
     address: Annotated[str, described("its address, without a password")]
-    known: Annotated[bool, described("whether it is known to have had some of it; it may have had it if not")]
+    known: Annotated[bool, described("whether it is known to have had some of it; if false, it may have had it")]
 
 
 class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):
     """`purge`: what is erased, or would be with `--yes`"""
 
-    done: Annotated[bool, described("whether it was done, and searched for afterwards")]
-    kinds: Annotated[dict[str, int], described("kind → how many different ones")]
+    done: Annotated[bool, described("whether it was done and verified by a search")]
+    kinds: Annotated[dict[str, int], described("kind → number of distinct ones")]
     bodies: Annotated[int, described("bodies that change")]
-    commits: Annotated[int, described("commits that are written anew")]
+    commits: Annotated[int, described("commits that are rewritten")]
     items: list[PurgedScope]
     remotes: list[PurgedRemote]
-    checkouts: Annotated[list[str], described("folders of checkouts that go; `checkout` makes them again")]
+    checkouts: Annotated[list[str], described("checkout folders that are deleted; `checkout` creates them again")]
     remaining: Annotated[
-        list[str], described("folders that may still have it: checkouts that were moved, or that are not empty")
+        list[str], described("folders that may still have it: checkouts that were moved or are not empty")
     ]
-    forms: Annotated[list[str], described("encodings that were looked for besides the text as it is")]
-    short: Annotated[int, described("texts that are too short to look for in other encodings")]
+    forms: Annotated[list[str], described("encodings searched for in addition to the exact text")]
+    short: Annotated[int, described("number of texts too short to search for in other encodings")]
     copies: list[PurgedCopy]

@@ -31,14 +31,14 @@ from ctxvc.store import format as fmt
 @click.argument("address", metavar="ID")
 @click.option("--lines", metavar="A:B", default="", help="Only these lines, counted from 1.")
 @click.option("--chars", metavar="A:B", default="", help="Only these characters, counted from 1.")
-@click.option("--grep", "pattern", metavar="RE", default=None, help="Only lines in which this is found.")
-@click.option("-F", "fixed", is_flag=True, help="Take RE as a fixed text.")
-@click.option("--path", metavar="PATH", default="", help="Of JSON, only the value there, as in items[0].name.")
+@click.option("--grep", "pattern", metavar="RE", default=None, help="Only lines that match RE.")
+@click.option("-F", "fixed", is_flag=True, help="Treat RE as a fixed string.")
+@click.option("--path", metavar="PATH", default="", help="In JSON, only the value at this path, as in items[0].name.")
 @timeout_option
-@click.option("--max-tokens", "most", metavar="N", type=TokenAmount(), default=None, help="At most so many tokens.")
-@click.option("--all", "everything", is_flag=True, help="Of a group, the bytes of all its blocks.")
-@click.option("--file", "as_file", is_flag=True, help="Put the exact file at its path in the checkout.")
-@click.option("--add", is_flag=True, help="Also append it to the conversation, as text that a program put in.")
+@click.option("--max-tokens", "most", metavar="N", type=TokenAmount(), default=None, help="At most N tokens.")
+@click.option("--all", "everything", is_flag=True, help="For a group, the bytes of all its blocks.")
+@click.option("--file", "as_file", is_flag=True, help="Write the exact file to its path in the checkout.")
+@click.option("--add", is_flag=True, help="Also append it to the conversation, as text from a program.")
 @acting_options
 @click.pass_obj
 def recover(
@@ -56,11 +56,11 @@ def recover(
     add: bool,
     actor: Actor,
 ) -> None:
-    """ID is `B17`, a handle, a group, a block elsewhere, `SESSION/SCOPE:B17`, or the id of a call, `toolu_01AbC`: its
-    result. What the model saw cut is read whole (`show` has what it saw). A person gets the exact bytes, or with an
-    option the part that it names.
-    A group is listed; --all gives all its bytes. Each reading is recorded: `status` counts it. For an agent (--actor
-    agent), and with --add, what is read is bounded by the room that there is.
+    """ID is `B17`, a handle, a group, a block elsewhere such as `SESSION/SCOPE:B17`, or the id of a call such as
+    `toolu_01AbC`, for its result. Output that the model saw truncated is read in full (`show` has what it saw). A
+    person gets the exact bytes, or the part that an option selects. A group is listed; --all gives all its bytes. Each
+    reading is recorded and counted in `status`. For an agent (--actor agent), and with --add, the amount is limited to
+    the room in the prompt.
     """
     if pattern is not None and fixed:
         pattern = re.escape(pattern)
@@ -68,7 +68,7 @@ def recover(
     part = bool(lines or chars or pattern is not None or path or most)
     if (as_file or everything) and (part or bounded):
         raise click.UsageError(
-            "--file and --all give a person whole blocks: they go with no option that gives a part, nor with --add"
+            "--file and --all give whole blocks to a person: leave out --add and options that select a part"
         )
     with app.acting(actor) as session:
         if as_file:
@@ -124,8 +124,8 @@ def _as_file(app: App, session: Session, address: str) -> None:
 
 def _uncommitted(what: str) -> Refused:
     return Refused(
-        f"{what} is in no commit yet: its step is open",
-        hint="leave out --file, and send the output where you want it",
+        f"{what} is not committed yet: its step is still open",
+        hint="leave out --file and redirect the output",
     )
 
 
@@ -199,15 +199,15 @@ class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
     session: SessionName
     scope: ScopeName
     address: str
-    header: Annotated[str, described("what the content is, and the call for what comes next")]
+    header: Annotated[str, described("a description of the content, and the call for the next part")]
     content: str
-    unit: Annotated[str, described("`lines`, `characters` or `matches`: what is counted")]
+    unit: Annotated[str, described("the unit: `lines`, `characters` or `matches`")]
     first: int
     last: int
     total: int
     tokens: TokenCount
-    complete: Annotated[bool, described("whether all that was asked for is in it")]
-    next: Annotated[str, described("the call for the next part; empty where there is none")]
+    complete: Annotated[bool, described("whether everything requested is included")]
+    next: Annotated[str, described("the call for the next part; empty if there is none")]
 
 
 class RecoveredBody(Item, frozen=True, kw_only=True):
@@ -217,8 +217,8 @@ class RecoveredBody(Item, frozen=True, kw_only=True):
     handle: str
     bytes: int
     sha256: str
-    base64: Annotated[str, described("the bytes; empty where they are in a file")]
-    file: Annotated[str, described("with --file, where they are; else empty")]
+    base64: Annotated[str, described("the bytes; empty if they are in a file")]
+    file: Annotated[str, described("with --file, the path; otherwise empty")]
 
 
 class RecoveredBytes(Answer, frozen=True, kw_only=True, tag="ctxvc.recover_bytes/1"):

@@ -13,9 +13,7 @@ from ctxvc.cli.verb import Actor, acting_options, answer_of
 @acting_options
 @click.pass_context
 def redo(ctx: click.Context, count: int, actor: Actor) -> None:
-    """With N, the last N undos. Once something else was changed, there is nothing to redo; what was said since does not
-    matter.
-    """
+    """With N, the last N undos. After any other change, except new messages, there is nothing to redo."""
     app = ctx.ensure_object(App)
     with app.acting(actor) as session:
         rehearsal, redone = session.redo(count)

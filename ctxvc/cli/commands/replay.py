@@ -43,27 +43,25 @@ _CANDIDATES = ("default", "layered", "window")
 
 @command("replay", "ctxvc replay session.jsonl --policy default,window --budget 32k,80k")
 @click.argument("names", metavar="[FILE|DIR|SESSION]...", nargs=-1)
-@click.option("--mine", is_flag=True, help="This project's recorded sessions: which policy, and which budget?")
+@click.option("--mine", is_flag=True, help="Replay this project's recorded sessions and recommend a policy and budget.")
 @click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
-              help=f"What the files are: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
+              help=f"Format of the files: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--policy", "specs", metavar="POLICY,…", multiple=True,
               help=f"Policies, or `all`; repeatable ({','.join(_POLICIES)}).")  # fmt: skip
 @click.option("--budget", "budgets", metavar="TOKENS,…", multiple=True,
               help=f"Windows, as in 12k,32k; repeatable ({_BUDGETS}).")  # fmt: skip
-@click.option("--no-store", is_flag=True, help="Through the engine alone: the same results, sooner.")
-@click.option(
-    "--bare", is_flag=True, help="Without board, recover and search, as the papers ran what they compare with."
-)
+@click.option("--no-store", is_flag=True, help="Use the engine alone: the same results, faster.")
+@click.option("--bare", is_flag=True, help="Without board, recover and search, as the papers ran their baselines.")
 @click.option("--planner", "--model", "model", metavar="MODEL", default="",
-              help="Ask this model for plans and summaries (fixed rules stand in for it).")  # fmt: skip
-@click.option("--aside", is_flag=True, help="Show the third of the files on which nothing is tuned apart.")
-@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Processes (as many as there are processors).")
+              help="Ask this model for plans and summaries (fixed rules).")  # fmt: skip
+@click.option("--aside", is_flag=True, help="Show the held-out third of the files separately.")
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="Number of processes (as many as processors).")
 @click.option("--cluster", metavar="ADDRESS", default="",
-              help="Do the work on a Dask cluster, as in tcp://HOST:8786 (extra `cluster`).")  # fmt: skip
+              help="Run on a Dask cluster, as in tcp://HOST:8786 (extra `cluster`).")  # fmt: skip
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
-              help="Write each result as a line of JSON; what the file has already is not done again.")  # fmt: skip
+              help="Write each result as a line of JSON; results already in the file are kept.")  # fmt: skip
 @click.option("--compare", "pair", metavar="A,B", default="",
-              help="Show what only one of two policies kept in sight, with examples.")  # fmt: skip
+              help="Show what only one of two policies kept visible, with examples.")  # fmt: skip
 @click.option("--parquet", metavar="FILE", type=click.Path(path_type=Path),
               help="Write the results as a Parquet table (extra `parquet`).")  # fmt: skip
 @judge_options
@@ -74,11 +72,12 @@ def replay(
     no_store: bool, bare: bool, model: str, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
     parquet: Path | None, judge: str, perception: str, limit: int,
 ) -> None:  # fmt: skip
-    """Each recorded step goes through the engine as it would in a session of yours, the policy acts, and what a reply
-    used again is looked for in its prompt. FILE and DIR are what `ctxvc import` reads, SESSION is one of the store. A
-    policy of one's own is `path.py:Class:knob=value`. What the figures mean: `ctxvc help choose-a-policy`.
+    """Each recorded step goes through the engine as in a session of yours and the policy acts; then the prompt is
+    searched for everything that the reply used again. FILE and DIR are anything that `ctxvc import` reads, SESSION is
+    one in the store. A policy of your own is `path.py:Class:knob=value`. `ctxvc help choose-a-policy` explains the
+    figures.
 
-    `ctxvc replay experiment NAME FILE…` repeats an experiment of a paper, and shows the paper's figures beside.
+    `ctxvc replay experiment NAME FILE…` repeats a paper's experiment and shows the paper's figures next to ours.
     """
     app = ctx.ensure_object(App)
     if names[:1] == (EXPERIMENT,) and not app.path(Path(EXPERIMENT)).exists():
@@ -87,7 +86,7 @@ def replay(
     if bool(names) == mine:
         raise click.UsageError("name files, folders or sessions, or give --mine")
     if (judge or perception) and not out:
-        raise click.UsageError("--judge and --perception keep their answers beside the results: give --out FILE")
+        raise click.UsageError("--judge and --perception store their answers next to the results: give --out FILE")
     from ctxvc.replay.results import parquet as parquet_table
     from ctxvc.replay.results.file import code_version
     from ctxvc.replay.results.result import Options
@@ -164,11 +163,12 @@ def _setups(app: App, values: Iterable[str], budgets: Sequence[int], options: Op
     ask = {spec for spec in specs if options.model and can_ask(parsed(spec, app.folder))}
     if options.model and not ask:
         raise BadInput(
-            f"{', '.join(specs)[:80]}: no policy that asks a model", hint="planned, layered and summary can use one"
+            f"{', '.join(specs)[:80]}: none of these policies asks a model",
+            hint="planned, layered and summary can use one",
         )
     if ask:
         app.output.note(
-            f"asks {safe(options.model)} for {safe(', '.join(sorted(ask)))}: each time with a prompt of up to "
+            f"asks {safe(options.model)} for {safe(', '.join(sorted(ask)))}, each time with a prompt of up to "
             f"{max(budgets):,} tokens"
         )
     return [Setup(spec, budget, options if spec in ask else without) for spec in specs for budget in budgets]
@@ -181,7 +181,7 @@ def _specs(app: App, values: Iterable[str]) -> list[str]:
     specs: list[str] = []
     for value in policy_specs(values):
         if not value:
-            raise BadInput("a policy is missing beside a comma", hint="as in --policy default,window")
+            raise BadInput("a policy is missing next to a comma", hint="as in --policy default,window")
         if value == "all":
             specs += [policy.name for policy in POLICIES]
         else:
@@ -231,7 +231,7 @@ def _sources(app: App, names: Iterable[str], form: str) -> list[Source]:
         if path.is_dir():
             recordings = [source for file in files_below(path) if (source := _if_recording(file, form))]
             if not recordings:
-                raise NotFound(f"no recording of a known format in {path}", hint="name the files themselves")
+                raise NotFound(f"no recording in a known format in {path}", hint="name the files themselves")
             sources += recordings
         elif path.exists():
             sources.append(of_file(path, form))
@@ -258,7 +258,7 @@ def _session(app: App, name: str) -> Source:
             return of_session(store, name)
     except NotFound as error:
         raise NotFound(
-            f"there is no file, folder or session {name[:80]!r}",
+            f"no such file, folder or session: {name[:80]!r}",
             hint="`ctxvc sessions` lists the sessions of the store",
         ) from error
 
@@ -277,7 +277,7 @@ def _mine(app: App) -> list[Source]:
     if not dated:
         raise NotFound(
             f"no recorded session of {app.folder} was found",
-            hint="name files, folders or sessions: `ctxvc replay FILE`; `ctxvc import` says where it looks",
+            hint="name files, folders or sessions: `ctxvc replay FILE`; `ctxvc import` shows the folders it searches",
         )
     return [source for _, source in sorted(dated, key=lambda item: -item[0])]
 
@@ -307,7 +307,7 @@ def _stored(app: App, files: Sequence[str]) -> list[tuple[float, Source]]:
                         updated = revision.entry(store, stored.tip()).time
                     dated.append((float(updated), of_session(store, name)))
                 except Damaged as error:
-                    app.output.note(f"session {name} is left out: {phrases.message(error)}")
+                    app.output.note(f"session {name} is skipped: {phrases.message(error)}")
     except NotFound:
         pass  # no store yet
     return dated
@@ -355,7 +355,7 @@ def _replayed(
     except KeyboardInterrupt:
         if file:
             app.output.note(
-                f"interrupted: {counted(len(file.results), 'result')} in {file.path}; the same command goes on"
+                f"interrupted: {counted(len(file.results), 'result')} in {file.path}; run the same command to continue"
             )
         raise
     if file:
@@ -363,8 +363,8 @@ def _replayed(
     ordered = in_order(results, sources, setups)
     if not ordered and not failures:
         raise NotFound(
-            f"no reply of a model in {', '.join(source.name for source in sources[:3])[:200]}",
-            hint="is it the right file, and the right --format?",
+            f"no model reply in {', '.join(source.name for source in sources[:3])[:200]}",
+            hint="check that it is the right file and the right --format",
         )
     return ordered, failures
 

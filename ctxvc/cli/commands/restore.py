@@ -15,5 +15,6 @@ from ctxvc.cli.verb import Actor, act, acting_options, blocks_argument
 @acting_options
 @click.pass_context
 def restore(ctx: click.Context, blocks: Sequence[str], actor: Actor) -> None:
-    """A call comes with its result, and a result with its call. What would pass the budget stays out, and is said."""
+    """A call comes with its result, and a result with its call. Blocks that would exceed the budget stay out and are
+    listed."""
     act(ctx, "restore", blocks, "", actor)

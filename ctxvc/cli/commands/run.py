@@ -37,32 +37,32 @@ _REPLY = 16_000
 
 #: The ends of a run that is not done: the message for a person, and the exit code.
 _UNDONE = {
-    "full": ("the context was too full to go on", 1),
-    "cut": ("its replies were cut short too often", 1),
-    "steps": ("the limit of steps is reached", 1),
-    "tokens": ("the limit of tokens is reached", 1),
-    "cost": ("the limit of cost is reached", 1),
-    "refused": ("the provider would not go on", 1),
+    "full": ("the context was too full to continue", 1),
+    "cut": ("too many replies were truncated", 1),
+    "steps": ("the step limit is reached", 1),
+    "tokens": ("the token limit is reached", 1),
+    "cost": ("the cost limit is reached", 1),
+    "refused": ("the provider refused to continue", 1),
     "stopped": ("stopped", 130),
 }
 
 
 def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
     if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no amount")
+        raise click.BadParameter(f"{value} is not an amount")
     return value
 
 
 @command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60k')
 @click.argument("task", metavar="[TASK]", default="", callback=or_text)
-@click.option("--resume", metavar="SESSION", default="", help="Go on with a run, exactly where it was.")
-@click.option("--name", metavar="SESSION", default="", help="Name of the new session (run-1, run-2, …).")
+@click.option("--resume", metavar="SESSION", default="", help="Continue a run exactly where it stopped.")
+@click.option("--name", metavar="SESSION", default="", help="Name for the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
 @click.option(
     "--planner", metavar="MODEL", default="", help="Model that the policy asks for plans and summaries (the run's)."
 )
 @click.option(
-    "--policy", "spec", metavar="POLICY", default="", help="What leaves the context, and who decides (default)."
+    "--policy", "spec", metavar="POLICY", default="", help="Policy that decides what leaves the context (default)."
 )
 @click.option(
     "--protect",
@@ -75,13 +75,13 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "--budget",
     metavar="TOKENS",
     type=TokenAmount(1_000),
-    help="Tokens that a call and its reply may have (the model's window).",
+    help="Tokens for prompt plus reply (the model's window).",
 )
 @click.option(
     "--window",
     metavar="TOKENS",
     type=TokenAmount(1_000),
-    help="Tokens that the model takes, where neither its provider nor the table of models knows.",
+    help="Context window of a model that neither its provider nor our table lists.",
 )
 @click.option(
     "--max-steps",
@@ -89,14 +89,14 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="Replies of the model, at most.",
+    help="Maximum number of the model's replies.",
 )
 @click.option(
     "--max-tokens-total",
     metavar="TOKENS",
     type=TokenAmount(0),
     default=0,
-    help="Stop once all prompts and replies together took so many, as the provider counts (0: never).",
+    help="Stop once all prompts and replies total N tokens, as the provider counts (0: never).",
 )
 @click.option(
     "--max-cost",
@@ -104,7 +104,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     type=click.FloatRange(min=0),
     default=0.0,
     callback=_dollars,
-    help="Stop once the calls cost more (0: never).",
+    help="Stop once the calls cost more than this (0: never).",
 )
 @click.option("--yes", is_flag=True, help="Run commands without asking.")
 @click.option(
@@ -112,7 +112,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     "names",
     metavar="NAME",
     multiple=True,
-    help="A variable that commands get besides the short list (ctxvc help run-safely); repeatable.",
+    help="An extra environment variable for commands (ctxvc help run-safely); repeatable.",
 )
 @click.option("--sandbox", "boxed", is_flag=True, help="Run commands in a sandbox (bubblewrap, on Linux).")
 @click.option(
@@ -121,14 +121,14 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     metavar="PATH",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="With --sandbox: a place that commands may read and write too; repeatable.",
+    help="With --sandbox: another place that commands may read and write; repeatable.",
 )
-@click.option("--network", is_flag=True, help="With --sandbox: let commands reach the network.")
+@click.option("--network", is_flag=True, help="With --sandbox: allow commands to use the network.")
 @click.option(
     "--script",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Play the replies in a JSON file, or - for stdin; no model is asked.",
+    help="Replay the replies in a JSON file, or - for stdin; no model is asked.",
 )
 @json_option
 @click.pass_obj
@@ -137,10 +137,11 @@ def run(
     budget: int | None, window: int | None, max_steps: int, max_tokens_total: int, max_cost: float, yes: bool,
     script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...], network: bool,
 ) -> None:  # fmt: skip
-    """It has a shell, files and helpers, and all is recorded in the store as it happens. ^C ends the run at the next
-    step's end, a second one at once; --resume goes on from there, and no command is run twice. Commands are asked for,
-    unless --yes. They see neither the provider's key nor other variables than a few; what they leave in the background
-    ends with the run. With --sandbox they see no other process, no home folder and no network.
+    """The agent has a shell, files and helpers, and everything is recorded in the store as it happens. ^C stops the run
+    at the end of the step, a second ^C at once; --resume continues from there, and no command is run twice. You are
+    asked before each command, unless --yes is given. Commands see only a few environment variables, never the
+    provider's key; background processes end with the run. With --sandbox, commands see no other processes, no home
+    folder and no network.
     """
     from ctxvc.agent import run as run_module
     from ctxvc.agent import start
@@ -149,11 +150,11 @@ def run(
     if not task.strip() and not resume:
         raise click.UsageError("give a task, or --resume SESSION")
     if files and resume and not spec:
-        raise click.UsageError("--protect with --resume needs --policy, which takes the place of the run's own")
+        raise click.UsageError("--protect with --resume requires --policy, which replaces the run's own")
     if (bound or network) and not boxed:
-        raise click.UsageError(f"{'--bind' if bound else '--network'} is for --sandbox")
+        raise click.UsageError(f"{'--bind' if bound else '--network'} requires --sandbox")
     if planner and script:
-        raise click.UsageError("--planner asks a model, and with --script none is asked")
+        raise click.UsageError("--planner cannot be combined with --script, which asks no model")
     hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
     chosen = model_of(app, script)
     limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
@@ -167,7 +168,7 @@ def run(
             session.append({"role": "user", "content": task})
         elif not start.has_task(session):
             raise BadInput(
-                f"nobody has said in session {session.name} what is to be done",
+                f"session {session.name} has no task yet",
                 hint=f'`ctxvc run --resume {session.name} "TASK"`',
             )
         setup = run_module.Setup(
@@ -180,11 +181,13 @@ def run(
         )
         _check_planner(session, planner, chosen, limits)
         try:
-            with after_failure(f"`ctxvc run --resume {session.name}` goes on from there"):
+            with after_failure(f"`ctxvc run --resume {session.name}` continues from there"):
                 ended = run_module.go(session, setup)
         except KeyboardInterrupt:
             watcher.end()
-            app.output.note(f"stopped at once: session {session.name}; `ctxvc run --resume {session.name}` goes on")
+            app.output.note(
+                f"stopped at once: session {session.name}; `ctxvc run --resume {session.name}` continues it"
+            )
             raise
         finally:
             watcher.end()
@@ -194,7 +197,7 @@ def run(
 
 
 def _check_planner(session: Session, planner: str, chosen: Model, limits: Limits) -> None:
-    """Raises: BadInput where no policy asks the planner, its price is unknown, or the session's prompt can be too long
+    """Raises: BadInput if no policy asks the planner, its price is unknown, or the session's prompt can be too long
     for it."""
     from ctxvc.core.policy import Answer
     from ctxvc.policies import asking, spec
@@ -253,7 +256,7 @@ def _opened(
     limit = provider_limit or models.window(model)
     own_budget = budget or previous.budget or (0 if resume else _usual_budget(app, limit or 0))
     if limit and limit < own_budget:
-        raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"give --budget {limit} or less")
+        raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"set --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
@@ -273,7 +276,7 @@ def _opened(
                 note=lambda text: app.output.note(safe(text)),
             )  # fmt: skip
         if is_new:
-            app.output.note(f"made a store at {safe(str(path))}")
+            app.output.note(f"created a store at {safe(str(path))}")
         with session:
             session.set(budget=own_budget, reserve=reserve, window=takes)
             yield session
@@ -327,7 +330,7 @@ def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox 
     every = {**hidden, **app.env}
     env = environment(every, names, every, sandboxed=sandbox is not None)
     if missing := left_out(every, env):
-        app.output.note(f"commands do not get {', '.join(missing)}: the value of a key stands there")
+        app.output.note(f"commands may not get {', '.join(missing)}: the value is a key")
     return Workspace(app.folder, approve=(lambda _: True) if yes else _Ask(), env=env, sandbox=sandbox)
 
 
@@ -353,7 +356,7 @@ def _isolated(output: Output, hands: Workspace) -> Iterator[None]:
         yield
     finally:
         for job in [*hands.close(), *(end_orphans() if is_separate() else ())]:
-            output.note(safe(f"ended with the run: {one_line(str(job), 120)}"))
+            output.note(safe(f"killed at the end of the run: {one_line(str(job), 120)}"))
         if alarm := hands.alarm():
             output.note(safe(f"at the end {alarm}"))
 
@@ -372,7 +375,7 @@ class _Ask:
                 return True
             if not sys.stdin.isatty():
                 if not self._warned:
-                    click.echo("no terminal to ask on: commands are not run; --yes allows them", err=True)
+                    click.echo("commands are not run without a terminal to ask on; --yes allows them", err=True)
                     self._warned = True
                 return False
             click.echo(f"\n  {safe(command)}", err=True)
@@ -381,7 +384,7 @@ class _Ask:
             except click.Abort as error:
                 if isinstance(error.__context__, KeyboardInterrupt):
                     raise KeyboardInterrupt from error  # click makes one of ^C and ^D
-                click.echo("\nnobody answers: it is not run", err=True)
+                click.echo("\nno answer: not run", err=True)
                 return False
             self._always = answer.strip().lower() in ("a", "always")
             return self._always or answer.strip().lower() in ("y", "yes")
@@ -410,11 +413,11 @@ def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool
         cost += f" (${ended.planner_dollars:,.4f} of it for the policy's model)"
     again = f"`ctxvc run --resume {session.name}"
     if ended.why == "said" and not ended.steps:
-        output.note(f'it was done already: session {session.name}; {again} "TASK"` goes on with another task')
+        output.note(f'already done: session {session.name}; {again} "TASK"` continues with another task')
         return
     how, _ = _UNDONE.get(ended.why, ("done", 0))
     waits = ended.why in ("steps", "tokens", "cost", "stopped")
-    more = "" if ended.why == "said" else f"; {again}` goes on" if waits else f'; {again} "TASK"` goes on'
+    more = "" if ended.why == "said" else f"; {again}` continues it" if waits else f'; {again} "TASK"` continues it'
     replies = "reply" if ended.steps == 1 else "replies"
     output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")
 
@@ -438,12 +441,12 @@ class Ran(Answer, frozen=True, kw_only=True, tag="ctxvc.run/1"):
     session: SessionName
     scope: ScopeName
     why: Annotated[str, described("`said`, `steps`, `tokens`, `cost`, `refused`, `full`, `cut` or `stopped`")]
-    scripted: Annotated[bool, described("whether a script replied and no model")]
+    scripted: Annotated[bool, described("whether a script replied instead of a model")]
     steps: Annotated[int, described("replies")]
     fresh: int
     written: int
     read: int
     reply: int
-    dollars: Annotated[float | None, described("by the dated price table; null where a model is not in it")]
-    planner: Annotated[PlannerUsage, described("the part of it that plans and summaries took")]
-    text: Annotated[str, described("the last words of the model")]
+    dollars: Annotated[float | None, described("by the dated price table; null if a model is not in it")]
+    planner: Annotated[PlannerUsage, described("the part of it spent on plans and summaries")]
+    text: Annotated[str, described("the model's last text")]

@@ -14,16 +14,16 @@ from ctxvc.cli.verb import Actor, acting_options
 @click.argument("name", metavar="NAME")
 @click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
               help="Why: the departure note; - reads stdin.")  # fmt: skip
-@click.option("--from", "revision", metavar="REV", default="", help="Begin as it was then: rewind and branch.",
+@click.option("--from", "revision", metavar="REV", default="", help="Start from REV: rewind and branch.",
               shell_complete=complete_revisions)  # fmt: skip
-@click.option("--with-messages", is_flag=True, help="Take everything along, not only what is pinned and the notes.")
+@click.option("--with-messages", is_flag=True, help="Inherit everything, not only pinned blocks and notes.")
 @interrupt_option
 @acting_options
 @click.pass_obj
 def scope(app: App, name: str, text: str, revision: str, with_messages: bool, interrupt: bool, actor: Actor) -> None:
     """
-    It begins with what is pinned, the notes, and the human message that opened the turn; a departure note stays in the
-    scope that is left. With --from it begins with everything that stood at an earlier commit.
+    It starts with the pinned blocks, the notes, and the human message that opened the turn; a departure note stays in
+    the scope that you leave. With --from it starts with everything present at an earlier commit.
     """
     with app.acting(actor) as session:
         origin = session.scope

@@ -69,7 +69,7 @@ class ScopeItem(Item, frozen=True, kw_only=True):
 
     name: ScopeName
     current: bool
-    parent: Annotated[str, described("the scope that it was made from; empty for none")]
+    parent: Annotated[str, described("the scope it was created from; empty if none")]
     blocks: int
     steps: int
     notes: int

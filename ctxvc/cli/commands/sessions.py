@@ -28,10 +28,10 @@ AGENT = "agent-"
 @json_option
 @click.pass_obj
 def sessions(app: App) -> None:
-    """The title is the recording's, else the first words that a person typed. Turns are those of the current scope;
-    tokens, cost and files are those of all scopes. Sub-agents stand below their session. The cost is that of the calls
-    whose usage is recorded, by the makers' price list; files are those that calls edited, wrote or deleted. Tokens with
-    a `~` are a guess from the size, until `ctxvc status` has counted the blocks.
+    """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope;
+    tokens, cost and files cover all scopes. Sub-agents are listed below their session. The cost covers calls whose
+    usage is recorded, at list prices; files are those that calls edited, wrote or deleted. Tokens marked `~` are
+    estimated from the size until `ctxvc status` has counted the blocks.
     """
     with app.store() as store:
         items, unreadable = _items(store)
@@ -41,7 +41,7 @@ def sessions(app: App) -> None:
     else:
         app.output.table(_table(items, current))
     if not items and not unreadable and not app.output.json:
-        app.output.note("no session yet: `ctxvc import` brings in recorded ones")
+        app.output.note("no sessions yet: `ctxvc import` imports recorded ones")
     raise_unreadable(unreadable)
 
 
@@ -119,7 +119,7 @@ def _item(store: Store, name: str) -> SessionItem:
 
 
 def _agent(stored: StoredSession, scope: str) -> AgentItem:
-    """A sub-agent. Its cost is that of the commits made in its scope, not of those that it comes from."""
+    """A sub-agent. Its cost covers the commits made in its scope, not inherited ones."""
     ledger = stored.ledger(scope)
     bodies = _bodies(stored, [scope])
     tokens, estimated = Meter(stored.store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
@@ -159,14 +159,14 @@ def _current(store: Store) -> str:
 
 
 class SessionItem(Item, frozen=True, kw_only=True):
-    """A session. Turns and steps are those of its current scope; all else is of all its scopes together."""
+    """A session. Turns and steps are those of its current scope; everything else covers all its scopes."""
 
     name: SessionName
     prompt: Annotated[str, described("the beginning of the first human message")]
-    title: Annotated[str, described("title that the recording has; often empty")]
+    title: Annotated[str, described("title in the recording; often empty")]
     started: TimeText
     updated: Annotated[str, described("time of the newest commit")]
-    branch: Annotated[str, described("git branch of the project when it was recorded")]
+    branch: Annotated[str, described("the project's git branch when it was recorded")]
     model: str
     scope: Annotated[str, described("current scope")]
     scopes: Annotated[int, described("number of scopes")]
@@ -174,12 +174,14 @@ class SessionItem(Item, frozen=True, kw_only=True):
     steps: int
     blocks: int
     tokens: TokenCount
-    estimated: Annotated[bool, described("whether `tokens` is bytes / 4, since not all blocks were counted yet")]
-    cost: Annotated[float | None, described("dollars, of the calls with a recorded usage and a known price")]
-    files: Annotated[int, described("how many files its calls edited, wrote or deleted")]
+    estimated: Annotated[
+        bool, described("whether `tokens` is estimated as bytes / 4, since not all blocks are counted yet")
+    ]
+    cost: Annotated[float | None, described("in dollars, for calls with recorded usage and a known price")]
+    files: Annotated[int, described("number of files that its calls edited, wrote or deleted")]
     bytes: Annotated[int, described("bytes of all bodies")]
-    format: Annotated[str, described("format of the recording; empty where we recorded it ourselves")]
-    agents: Annotated[list[AgentItem], described("its sub-agents; they are in its figures")]
+    format: Annotated[str, described("format of the recording; empty if ctxvc recorded it itself")]
+    agents: Annotated[list[AgentItem], described("its sub-agents, included in its figures")]
 
 
 class AgentItem(Item, frozen=True, kw_only=True):
@@ -191,13 +193,15 @@ class AgentItem(Item, frozen=True, kw_only=True):
     turns: int
     steps: int
     tokens: TokenCount
-    estimated: Annotated[bool, described("whether `tokens` is bytes / 4, since not all blocks were counted yet")]
-    cost: Annotated[float | None, described("dollars, of the calls with a recorded usage and a known price")]
-    files: Annotated[int, described("how many files its calls edited, wrote or deleted")]
+    estimated: Annotated[
+        bool, described("whether `tokens` is estimated as bytes / 4, since not all blocks are counted yet")
+    ]
+    cost: Annotated[float | None, described("in dollars, for calls with recorded usage and a known price")]
+    files: Annotated[int, described("number of files that its calls edited, wrote or deleted")]
 
 
 class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):
     """`sessions`"""
 
-    current: Annotated[str, described("the session that is used where none is named; empty where there is none")]
+    current: Annotated[str, described("the session used by default; empty if there is none")]
     items: list[SessionItem]

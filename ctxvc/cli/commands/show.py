@@ -33,15 +33,15 @@ from ctxvc.tokens.meter import Meter
 @click.pass_obj
 def show(app: App, address: str, raw: bool) -> None:
     """ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
-    `B18-1.png` is an image in a result. The id of a call is its result's, unless it is also a revision. A block is
-    shown whatever its state: what left the prompt is not lost.
+    `B18-1.png` is an image in a result. The id of a call shows its result, unless it is also a revision. A block can be
+    shown in any state, even if it has left the prompt.
     """
     with app.reading() as stored:
         target = _target(stored, address)
         if isinstance(target, Snapshot):
             if raw:
                 raise Refused(
-                    f"{address} is no block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt"
+                    f"{address} is not a block: only blocks have bytes", hint="`ctxvc prompt REV` shows a prompt"
                 )
             _show_commit(app.output, stored.store, target)
         elif raw:
@@ -71,7 +71,7 @@ def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
 
 def _bytes(resolved: Resolved) -> bytes:
     if resolved.row is None:
-        raise Refused("a group has no bytes of its own, but its members have", hint="without --raw they are listed")
+        raise Refused("a group has no bytes of its own; its members do", hint="leave out --raw to list them")
     bodies = resolved.snapshot.bodies
     return bodies.file(resolved.row, resolved.file) if resolved.file else bodies.body(resolved.row)
 
@@ -97,7 +97,7 @@ def _show_block(output: Output, stored: StoredSession, resolved: Resolved) -> No
         )
         return
     if text is None:
-        text = f"({display.human_bytes(len(body))} that are no text; --raw writes them)"
+        text = f"({display.human_bytes(len(body))} that are not text; --raw writes them)"
     output.lines([*output.facts(_block_facts(resolved, cost.body, cost.shown)), "", *safe(text).split("\n")])
 
 
@@ -210,11 +210,11 @@ class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):
     session: SessionName
     scope: ScopeName
     handle: Annotated[str, described("address with the checksum's first digits, `B17@3fa9c1`")]
-    row: Annotated[Row, described("the block's row of the ledger, as docs/format.md has it; defaults are left out")]
+    row: Annotated[Row, described("the block's ledger row, as in docs/format.md, without defaults")]
     tokens: Annotated[int, described("of the body")]
-    shown: Annotated[int, described("tokens of what stands for it in the prompt")]
-    text: Annotated[str | None, described("the body, where it is text")]
-    base64: Annotated[str | None, described("the body, where it is not")]
+    shown: Annotated[int, described("tokens of its representation in the prompt")]
+    text: Annotated[str | None, described("the body, if it is text")]
+    base64: Annotated[str | None, described("the body, if it is not text")]
 
 
 class ShownGroup(Answer, frozen=True, kw_only=True, tag="ctxvc.group/1"):
@@ -225,12 +225,12 @@ class ShownGroup(Answer, frozen=True, kw_only=True, tag="ctxvc.group/1"):
     id: str
     level: int
     members: list[str]
-    inside: Annotated[str, described("the group that it is in")]
-    summary: Annotated[list[str], described("the blocks that stand in its place")]
+    inside: Annotated[str, described("its group")]
+    summary: Annotated[list[str], described("the blocks that replace it")]
     stub: str
     label: str
     removed_by: str
-    blocks: Annotated[int, described("in it, at any depth")]
+    blocks: Annotated[int, described("number of blocks in it, at any depth")]
     bytes: int
 
 

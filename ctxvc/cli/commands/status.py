@@ -19,17 +19,17 @@ from ctxvc.tokens.meter import budget_of
 
 @command("status", "ctxvc status")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--all", "every", is_flag=True, help="Every block on a line of its own; --json always does that.")
-@click.option("--text", "as_text", is_flag=True, help="The dashboard as a model is given it, to the byte.")
+@click.option("--all", "every", is_flag=True, help="List every block on its own line, as --json always does.")
+@click.option("--text", "as_text", is_flag=True, help="Print the dashboard exactly as the model gets it.")
 @json_option
 @click.pass_obj
 def status(app: App, revision: str, every: bool, as_text: bool) -> None:
-    """One line a block or archived group: its tokens, its age in steps, its state, and what it says. Of many, small old
-    neighbours share a line. A block that left the prompt stays in the list: `ctxvc show ID` reads it. REV is a scope, a
-    step, a commit; by default what stands now. `ctxvc help dashboard` explains every column.
+    """One line per block or archived group: its tokens, age in steps, state, and a label. In long lists, small old
+    neighbours share a line. Blocks that left the prompt stay in the list: `ctxvc show ID` reads them. REV is a scope, a
+    step or a commit; the default is the present state. `ctxvc help dashboard` explains every column.
     """
     if as_text and (every or app.json):
-        raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
+        raise click.UsageError("--text cannot be combined with --all or --json")
     with app.reading() as stored:
         snapshot = revisions.resolve(stored.store, stored, revision)
         meter = app.meter(stored.store, snapshot.ledger)
@@ -84,23 +84,22 @@ class StatusLine(Item, frozen=True, kw_only=True):
 
     id: Annotated[str, described("`B17`; of a group `G3`")]
     type: Annotated[str, described("the block's kind, or `group`")]
-    tokens: Annotated[int, described("of the body; of a group, of all its bodies")]
-    shown: Annotated[int, described("tokens of what stands for it in the prompt: body, masked body, stub, or nothing")]
+    tokens: Annotated[int, described("of the body, or of all bodies in a group")]
+    shown: Annotated[int, described("tokens of its representation in the prompt: body, masked body, stub, or nothing")]
     age: Annotated[int, described("in steps; 0 is the newest")]
-    status: Annotated[
-        str, described("state, and the group it is in; `cut` for thinking that a cut took out of the prompt")
-    ]
+    status: Annotated[str, described("state, and its group; `cut` for thinking that a cut took out of the prompt")]
     label: str
     level: int
     parent: Annotated[
         str,
         described(
-            "a result's call, anything else's turn opener; where that is not in the prompt, the nearest above it"
+            "a result's call, or the opener of any other block's turn; if that is not in the prompt, the nearest "
+            "one above it"
         ),
     ]
-    reads: Annotated[int, described("times it was recovered")]
+    reads: Annotated[int, described("how often it was recovered")]
     removed_by: Annotated[str, described("who removed it from the prompt")]
-    blocks: Annotated[int, described("how many blocks it stands for")]
+    blocks: Annotated[int, described("number of blocks it represents")]
 
 
 class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
@@ -109,22 +108,22 @@ class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
     session: SessionName
     chosen_by: Annotated[
         str,
-        described("`option` (--session), `variable` (CTXVC_SESSION), `use`, `last`, or `revision` where REV names it"),
+        described("`option` (--session), `variable` (CTXVC_SESSION), `use`, `last`, or `revision` if REV names it"),
     ]
     scope: ScopeName
     commit: CommitId
     model: str
-    limit: Annotated[int, described("tokens that a prompt of ours may have: the window without the reply's reserve")]
+    limit: Annotated[int, described("tokens allowed for a prompt: the window without the reply's reserve")]
     overhead: Annotated[
-        int, described("of our figure of the prompt now: system prompt, tools, and what is not recorded")
+        int, described("by our count of the present prompt: system prompt, tools, and unrecorded parts")
     ]
-    conversation: Annotated[int, described("of our figure of the prompt now: the messages")]
-    dashboard: Annotated[int, described("tokens of the dashboards that were sent and are still in the prompt")]
-    estimated: Annotated[bool, described("whether tokens are a guess")]
+    conversation: Annotated[int, described("by our count of the present prompt: the messages")]
+    dashboard: Annotated[int, described("tokens of sent dashboards that are still in the prompt")]
+    estimated: Annotated[bool, described("whether tokens are estimates")]
     prompt: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
-    missing: Annotated[list[str], described("what the model saw and the recording lacks")]
-    waiting: Annotated[int, described("records that are acknowledged and in no commit yet")]
-    notes: Annotated[list[str], described("the newest notes of the scope, at most five, the newest last")]
-    older_notes: Annotated[int, described("how many notes there are before them")]
-    groups: Annotated[list[StatusLine], described("archived groups that are in no other")]
+    missing: Annotated[list[str], described("parts the model saw that the recording lacks")]
+    waiting: Annotated[int, described("records that are acknowledged but not committed yet")]
+    notes: Annotated[list[str], described("the scope's newest notes, at most five, newest last")]
+    older_notes: Annotated[int, described("number of earlier notes")]
+    groups: Annotated[list[StatusLine], described("archived groups that are not in another group")]
     items: list[StatusLine]

@@ -18,29 +18,29 @@ from ctxvc.store.trust import Setting
 
 
 @command("trust", "ctxvc trust")
-@click.option("--list", "listed", is_flag=True, help="List the stores and projects of which you accepted something.")
-@click.option("--revoke", is_flag=True, help="Accept nothing of this store and project any more.")
+@click.option("--list", "listed", is_flag=True, help="List the stores and projects whose settings you accepted.")
+@click.option("--revoke", is_flag=True, help="Revoke everything accepted for this store and project.")
 @click.option("--yes", is_flag=True, help="Accept without being asked.")
 @json_option
 @click.pass_context
 def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
     """
-    A store is only data: where it sets what could run a program or lead git to another place, it is refused. This shows
-    those settings, and accepts them if you say so. That is remembered on this machine, for this store and these files
-    as they are: where one of them changes it is forgotten. Where something is still to accept it exits with 1.
+    A store is only data: if its settings could run a program or redirect git, it is refused. This command shows those
+    settings and accepts them if you agree. Your decision is remembered on this machine, for this store, until one of
+    the files changes. If anything remains to be accepted, the exit code is 1.
 
-    It does the same for a project's own `ctxvc.toml`, which may set a policy that ships, a budget and protected files.
+    It does the same for a project's own `ctxvc.toml`, which may set a built-in policy, a budget and protected files.
     """
     app = ctx.ensure_object(App)
     app.surveying = True
     if listed + revoke + yes > 1:
-        raise click.UsageError("--list, --revoke and --yes do not go together", ctx)
+        raise click.UsageError("--list, --revoke and --yes cannot be combined", ctx)
     if listed:
         _list(app)
     elif revoke:
         _revoke(app)
     elif not _accept(app, yes=yes):
-        app.output.note("nothing was accepted: --yes accepts it")
+        app.output.note("nothing was accepted; add --yes to accept")
         ctx.exit(1)
 
 
@@ -67,7 +67,7 @@ def _revoke(app: App) -> None:
         store = str(path or "")
         app.output.value(answers.Trust(store=store, accepted=False, changed=bool(changed), items=[]))
     else:
-        what = "nothing is accepted any more" if changed else "nothing was accepted"
+        what = "everything is revoked" if changed else "nothing was accepted"
         app.output.say(f"{what}: {safe(', '.join(map(str, changed)) or str(path or file))}")
 
 
@@ -97,12 +97,12 @@ def _accept(app: App, *, yes: bool) -> bool:
     project_accepted = data is None or project_trust.is_accepted(app.project_file, data)
     if not app.output.json:
         if path is not None:
-            summary = "accepted" if store_accepted else "sets what could run a program or lead git elsewhere"
-            summary = summary if survey.settings else "sets nothing but what every store may"
+            summary = "accepted" if store_accepted else "has settings that could run a program or redirect git"
+            summary = summary if survey.settings else "has only settings that every store may have"
             app.output.say(f"{safe(str(path))} {summary}")
             app.output.lines(_lines(survey.settings))
         if data is not None:
-            summary = "accepted" if project_accepted else "is not obeyed yet"
+            summary = "accepted" if project_accepted else "is not in effect yet"
             app.output.say(f"{safe(str(app.project_file))} {summary}")
             app.output.lines(_lines(projects))
     accepted = store_accepted and project_accepted

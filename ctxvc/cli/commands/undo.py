@@ -12,18 +12,18 @@ from ctxvc.cli.verb import Actor, acting_options, answer_of
 @click.argument("count", metavar="[N]", type=click.IntRange(min=1), default=None, required=False)
 @click.option(
     "--to", metavar="OP", default="", shell_complete=complete_revisions,
-    help="Take back everything since OP: a commit of `ctxvc ops`, +2 for one that waits, step:5.",
+    help="Undo everything since OP: a commit in `ctxvc ops`, +2 for an uncommitted one, or step:5.",
 )  # fmt: skip
 @acting_options
 @click.pass_context
 def undo(ctx: click.Context, count: int | None, to: str, actor: Actor) -> None:
-    """With N, the last N changes; again, the one before. What was said since stays: an append is never undone, nor is a
-    switch, an import, a purge or the choice of a policy. A note, and what `recover --add` added, leave the prompt.
-    Where nothing was sent since, the prompt is the one before the change, byte for byte; else thinking and boards that
-    left with it do not come back, and it says so. `ctxvc redo` takes the undo back.
+    """With N, the last N changes; repeat to go back further. Messages since then stay: an append is never undone, nor
+    is a switch, an import, a purge or the choice of a policy. Notes, and blocks added by `recover --add`, leave the
+    prompt. If nothing was sent since, the prompt is restored byte for byte; otherwise thinking and boards that left
+    with the change do not come back, which is reported. `ctxvc redo` reverses the undo.
     """
     if count is not None and to:
-        raise click.UsageError("give N or --to, not both", ctx)
+        raise click.UsageError("give either N or --to", ctx)
     app = ctx.ensure_object(App)
     with app.acting(actor) as session:
         rehearsal, undone = session.undo(count or 1, to=to)

@@ -14,16 +14,16 @@ from ctxvc.store.session_name import by_recency
 
 @command("use", "ctxvc use codex-7")
 @click.argument("name", metavar="[SESSION]", default="", shell_complete=complete_sessions)
-@click.option("--auto", "is_auto", is_flag=True, help="Take the session recorded last again.")
+@click.option("--auto", "is_auto", is_flag=True, help="Go back to the session recorded last.")
 @json_option
 @click.pass_obj
 def use(app: App, name: str, is_auto: bool) -> None:
-    """SESSION is a name, a beginning of it that no other has, or -1 for the session recorded before the last one. It
-    stays the current one until `ctxvc use --auto`, whatever is recorded or imported meanwhile. Without SESSION: which
-    one is current, and why. --session and CTXVC_SESSION come before it.
+    """SESSION is a name, a unique prefix of one, or -1 for the session recorded before the last one. It stays current
+    until `ctxvc use --auto`, even if others are recorded or imported. Without SESSION, shows which one is current and
+    why. --session and CTXVC_SESSION take precedence.
     """
     if name and is_auto:
-        raise click.UsageError("SESSION or --auto, not both")
+        raise click.UsageError("give either SESSION or --auto")
     with app.store() as store:
         if name:
             store.use(app.resolved(store, name))

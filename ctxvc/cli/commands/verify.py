@@ -23,13 +23,13 @@ _COLORS = {"damage": "red", "warning": "yellow"}
 
 
 @command("verify", "ctxvc verify")
-@click.option("--quick", is_flag=True, help="Only what stands now, not all of history.")
-@click.option("--prompts", is_flag=True, help="Also render every prompt that was sent, and compare it with its hash.")
+@click.option("--quick", is_flag=True, help="Check only the current commits, not the whole history.")
+@click.option("--prompts", is_flag=True, help="Also render every prompt that was sent and compare its hash.")
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
-    """Compares every checksum, reads every ledger and journal, and asks git to check its side. Changes nothing. Exits
-    with 3 where something is damaged.
+    """Compares every checksum, reads every ledger and journal, and runs git's own check. Changes nothing. Exits with 3
+    if anything is damaged.
     """
     app = ctx.ensure_object(App)
     rendered = None
@@ -97,7 +97,7 @@ def _findings(answer: Verified) -> Table:
         columns=[
             Column("level"),
             Column("where", least=12),
-            Column("found", least=12),
+            Column("finding", least=12),
             Column("hint", least=12),
         ],
         rows=[
@@ -115,16 +115,16 @@ def _findings(answer: Verified) -> Table:
 
 
 class Finding(Item, frozen=True, kw_only=True):
-    """Something that `verify` found. Where it is: fields that say nothing are empty."""
+    """A finding of `verify`. Fields of its location that do not apply are empty."""
 
-    level: Annotated[str, described("`damage`, or `warning` for what harms nothing yet")]
+    level: Annotated[str, described("`damage`, or `warning` if it does no harm yet")]
     what: str
     hint: str
     session: SessionName
     scope: ScopeName
     commit: CommitId
-    block: Annotated[str, described("`B17`, or `B64-B127` for what holds so many")]
-    path: Annotated[str, described("in the tree of the commit, or in the store")]
+    block: Annotated[str, described("`B17`, or `B64-B127` for a file or tree with several")]
+    path: Annotated[str, described("path in the tree of the commit, or in the store")]
 
 
 class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):
@@ -135,7 +135,7 @@ class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):
     scopes: int
     commits: int
     blocks: int
-    bytes: Annotated[int, described("whose checksums were compared")]
-    prompts: Annotated[int | None, described("with --prompts, those that were rendered again; else null")] = None
+    bytes: Annotated[int, described("bytes whose checksums were compared")]
+    prompts: Annotated[int | None, described("with --prompts, the number rendered again; otherwise null")] = None
     seconds: float
     items: list[Finding]

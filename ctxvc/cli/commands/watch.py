@@ -25,15 +25,15 @@ from ctxvc.recording.watch import Found, Watch
 @command("watch", "ctxvc watch")
 @click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--interval", metavar="SECONDS", type=click.FloatRange(min=0.05), default=5.0, show_default=True,
-              help="Time between two looks.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Look once, and end.")
+              help="Time between polls.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Poll once and exit.")
 @json_option
 @click.pass_context
 def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bool) -> None:
     """For programs without hooks (Codex, pi), and for transcripts that their program deletes after some time. PATHS are
-    transcripts or folders of them, which are there. Without PATHS: this project's sessions, from where Claude Code,
-    Codex and pi keep them, also those that begin later, and once what hooks could not record. What is new is taken with
-    each look, nothing twice. Ends with ctrl-C.
+    existing transcripts or folders of them. Without PATHS: this project's sessions, wherever Claude Code, Codex and pi
+    keep them, including ones that start later, and everything that hooks could not record. Each poll records only new
+    messages. Stop it with ctrl-C.
     """
     app = ctx.ensure_object(App)
     chosen = [app.path(path) for path in paths]
@@ -64,7 +64,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
 def _left_by_hooks(store: Path) -> Iterator[Outcome]:
     """Carries out the requests of hooks that were not, or could not be, and returns those that still cannot."""
     for request in recorder.again(store, phrases.COMMAND_LINE):
-        error = CtxvcError("hooks could not record it, nor could this", hint="`ctxvc doctor` says why")
+        error = CtxvcError("neither hooks nor this command could record it", hint="`ctxvc doctor` shows why")
         yield Outcome(path=Path(request.transcript), format=FORMAT, error=error)
 
 
@@ -114,7 +114,7 @@ def _item(outcome: Outcome) -> WatchedFile:
 
 
 class WatchedFile(Item, frozen=True, kw_only=True):
-    """What was new in a transcript."""
+    """The new messages of a transcript."""
 
     path: str
     format: str
@@ -123,11 +123,11 @@ class WatchedFile(Item, frozen=True, kw_only=True):
     units: Annotated[int, described("new commits")]
     blocks: Annotated[int, described("new blocks")]
     waiting: Annotated[int, described("messages of a step that may still grow")]
-    error: Annotated[str, described("why it was not taken; empty where it was")]
+    error: Annotated[str, described("why it was not recorded; empty if it was")]
     hint: str
 
 
 class Watched(Answer, frozen=True, kw_only=True, tag="ctxvc.watch/1"):
-    """`watch`: one look; nothing is answered where nothing is new, but with --once"""
+    """`watch`: one poll. Without --once, polls without news print nothing."""
 
     items: list[WatchedFile]

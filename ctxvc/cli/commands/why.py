@@ -52,7 +52,7 @@ class Code(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Lines of one origin, with the number of each in its file. Without edits they are a person's, or nobody knows."""
+    """Lines of one origin, with each line's number in its file. Without edits, they are a person's or unknown."""
 
     origin: str
     session: str
@@ -77,12 +77,12 @@ class Origin(NamedTuple):
 @json_option
 @click.pass_obj
 def why(app: App, target: str) -> None:
-    """The session and the step that wrote it, what the person asked, what the model said, the calls, and the notes. Of
-    a whole file, the lines by conversation.
+    """Shows the session and step that wrote it, the person's request, the model's text, the calls and the notes. For a
+    whole file, shows its lines by conversation.
 
-    The recorded edits of a file are replayed between its commits; a line is of the edit that made it, whoever
-    committed it. What no edit explains is said to be a person's, or unknown. `ctxvc install post-commit` also records
-    which session made a commit.
+    The recorded edits of a file are replayed between its commits; a line belongs to the edit that made it, no matter
+    who committed it. Lines that no edit explains are attributed to a person or reported as unknown. `ctxvc install
+    post-commit` also records which session made each commit.
     """
     code = _code(app.folder, target)
     with app.store() as store:
@@ -204,7 +204,7 @@ def _answer(folder: Path, store: Store, code: Code, target: str) -> Why:
             raise NotFound(
                 f"{display.one_line(target, 80)} was committed in a session of {committed.host}, "
                 f"{committed.recording}, which is not in the store",
-                hint="`ctxvc import` brings it in, if the transcript is still there",
+                hint="`ctxvc import` imports it if the transcript still exists",
             )
         raise _nothing(target)
     ranked = _origins(chosen)
@@ -231,12 +231,12 @@ def _answer(folder: Path, store: Store, code: Code, target: str) -> Why:
 def _nothing(target: str) -> NotFound:
     return NotFound(
         f"no recorded session changed {display.one_line(target, 80)}",
-        hint="`ctxvc import` brings in older sessions; `ctxvc install post-commit` links commits from now on",
+        hint="`ctxvc import` imports older sessions; `ctxvc install post-commit` links commits from now on",
     )
 
 
 def _origins(lines: Sequence[tuple[str, int, Line]]) -> list[Origin]:
-    """The lines by origin, that of most lines first."""
+    """The lines by origin, most lines first."""
     by_origin: dict[tuple[str, str, str], list[tuple[str, int, Line]]] = defaultdict(list)
     for name, number, line in lines:
         place = line.edit.place if line.edit else None
@@ -256,18 +256,18 @@ def _evidence(origin: Origin) -> str:
 def _basis(origin: Origin, total: int) -> str:
     """In words, what the answer rests on."""
     if not origin.lines:
-        return "its lines are not known here; only who committed it is"
+        return "its lines are unknown here; only the committer is known"
     which = f"{len(origin.lines)} of {counted(total, 'line')}: " if total > 1 else ""
     possible = sorted({edit.place.address for _, _, line in origin.lines for edit in line.possible})
     if possible:
-        return f"{which}no recorded edit made it; a script of that time may have: {', '.join(possible[:3])}"
+        return f"{which}no recorded edit made it; a script that ran then may have: {', '.join(possible[:3])}"
     if all(line.doubtful for _, _, line in origin.lines) and _evidence(origin) == "none":
-        return f"{which}a recorded call has its text, but the call does not lead to it here"
+        return f"{which}a recorded call contains its text, but replaying the call does not produce it here"
     evidence = {
-        "replay": "the recorded edits, replayed, make it as it is",
-        "layout": "the recorded edits, replayed, make it but for its layout, which changed since",
-        "text": "an edit has its text and what stands around it, though it does not fit the file as git has it",
-        "script": "a script of that time has its text",
+        "replay": "replaying the recorded edits produces it exactly",
+        "layout": "replaying the recorded edits produces it except for its layout, which changed since",
+        "text": "an edit has its text and the lines around it, but does not fit the file in git",
+        "script": "a script that ran then has its text",
         "none": "no recorded call on the file made it",
         "older": "it is older than the first recorded call on the file",
     }
@@ -294,7 +294,7 @@ def _file_lines(folder: Path, store: Store, code: Code) -> list[Line]:
     path = folder / code.file
     name = code_history.name_in_project(path)
     if not name:
-        raise NotFound(f"{path} is in no project of git", hint="name a file of a project, or a commit")
+        raise NotFound(f"{path} is not in a git repository", hint="name a file of a project, or a commit")
     with Progress("searching", 0) as progress:
         edits = origins.recorded_edits(store, store.sessions(), [name], progress.add)[name]
     since = origins.first_edit(edits)
@@ -309,7 +309,7 @@ def _file_lines(folder: Path, store: Store, code: Code) -> list[Line]:
 
 
 def _commit_lines(folder: Path, store: Store, code: Code) -> list[tuple[str, int, Line]]:
-    """The lines with text that a commit brought, of the files with recorded calls."""
+    """The non-blank lines that a commit brought, of the files with recorded calls."""
     top = Path(git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n") or folder)
     files = code_history.changed(top, code.commit)[:_MOST_FILES] if code.commit else []
     with Progress("searching", 0) as progress:
@@ -333,7 +333,7 @@ def _link(folder: Path, store: Store, code: Code, target: str) -> Link | None:
         return None
     matches = links.find(store, code.commit or target)
     if len(matches) > 1:
-        raise BadInput(f"{target[:64]} is the beginning of several commits' ids", hint="give more digits")
+        raise BadInput(f"{target[:64]} matches several commits", hint="give more digits")
     if matches:
         return matches[0]
     return links.of_patch(store, code_history.patch_id(folder, code.commit)) if code.commit else None
@@ -361,8 +361,8 @@ def _code(folder: Path, target: str) -> Code:
         return Code("", file=target)
     if re.fullmatch(r"[0-9a-fA-F]{4,64}", target):
         return Code("")  # the project may have lost it: its link can still exist
-    hint = "a commit of this project, as in HEAD, a file in it, or a line of one, as in src/app.py:42"
-    raise NotFound(f"{display.one_line(target, 80)!r} is no commit, file or FILE:LINE here", hint=hint)
+    hint = "give a commit of this project such as HEAD, a file in it, or a line of one such as src/app.py:42"
+    raise NotFound(f"{display.one_line(target, 80)!r} is not a commit, file or FILE:LINE here", hint=hint)
 
 
 def _line(folder: Path, file: str, number: int) -> Code:
@@ -457,7 +457,7 @@ def _lines(output: Output, answer: Why) -> Iterator[str]:
     if answer.session:
         yield ""
         revision = (answer.revision or "HEAD")[:12]
-        yield f"all of it: ctxvc log {answer.session}/{answer.scope}; ctxvc show {revision}"
+        yield f"the whole conversation: ctxvc log {answer.session}/{answer.scope}; ctxvc show {revision}"
 
 
 _PEOPLE = {"human": "a person", "unknown": "unknown", "agent": "an agent"}
@@ -481,7 +481,7 @@ def _bounded(block: WhyBlock) -> Iterator[str]:
 class WhyBlock(Item, frozen=True, kw_only=True):
     """A block of the conversation that code came from."""
 
-    address: Annotated[str, described("as `show` takes it")]
+    address: Annotated[str, described("address for `show`")]
     step: int
     text: Annotated[str, described("whole")]
 
@@ -489,29 +489,29 @@ class WhyBlock(Item, frozen=True, kw_only=True):
 class WhyCall(Item, frozen=True, kw_only=True):
     """A call that wrote some of the lines."""
 
-    address: Annotated[str, described("as `show` takes it")]
+    address: Annotated[str, described("address for `show`")]
     step: int
     tool: str
-    path: Annotated[str, described("as the call names it; empty where it does not")]
-    lines: Annotated[int, described("how many of the lines in question it made")]
+    path: Annotated[str, described("as named in the call; empty if not named")]
+    lines: Annotated[int, described("number of the lines in question that it made")]
 
 
 class WhyOther(Item, frozen=True, kw_only=True):
-    """Another origin of a commit's lines; of a single line, another edit that has its text."""
+    """Another origin of a commit's lines, or another edit with the text of a single line."""
 
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
-    session: Annotated[str, described("empty where it is no agent's")]
+    session: Annotated[str, described("empty if it is not an agent's")]
     scope: str
     step: int
     lines: int
 
 
 class WhyCommitted(Item, frozen=True, kw_only=True):
-    """Who made the commit, by its link: not who wrote the lines. All empty where it has none."""
+    """Who made the commit, by its link: not who wrote the lines. All fields are empty if it has none."""
 
-    host: Annotated[str, described("the program that ran the commit; empty if a person did, or nobody knows")]
+    host: Annotated[str, described("the program that ran the commit; empty if a person did or if unknown")]
     recording: Annotated[str, described("that program's name for its session")]
-    session: Annotated[str, described("of the store; empty if it has none of that recording")]
+    session: Annotated[str, described("session in the store; empty if the store has none of that recording")]
     scope: str
     step: int
 
@@ -519,41 +519,43 @@ class WhyCommitted(Item, frozen=True, kw_only=True):
 class Why(Answer, frozen=True, kw_only=True, tag="ctxvc.why/2"):
     """`why COMMIT`, `why FILE:LINE`"""
 
-    commit: Annotated[str, described("full id of the project's commit; empty where the line is not committed")]
-    subject: Annotated[str, described("of that commit; empty where the project has it no more")]
-    file: Annotated[str, described("of FILE:LINE, the file; else empty")]
-    line: Annotated[str, described("of FILE:LINE, the line's text")]
+    commit: Annotated[str, described("full id of the project's commit; empty if the line is not committed")]
+    subject: Annotated[str, described("subject of that commit; empty if the project no longer has it")]
+    file: Annotated[str, described("the file of FILE:LINE; otherwise empty")]
+    line: Annotated[str, described("the text of the line in FILE:LINE")]
     origin: Annotated[str, described("`agent`, `human` or `unknown`: who made the line, or most of the commit's")]
     evidence: Annotated[
         str, described("`replay`, `layout`, `text`, `script`, `none` or `older`, as in the how-to on `why`")
     ]
-    basis: Annotated[str, described("in words, what the answer rests on")]
+    basis: Annotated[str, described("the evidence for the answer, in words")]
     count: Annotated[int, described("lines of that origin")]
-    total: Annotated[int, described("lines with text that the commit brought to files with recorded calls, or 1")]
+    total: Annotated[int, described("non-blank lines that the commit added to files with recorded calls, or 1")]
     committed: WhyCommitted
-    alternatives: Annotated[list[WhyOther], described("other origins, that of most lines first; at most 8")]
-    session: Annotated[str, described("the conversation; empty where it is no agent's, as is all below")] = ""
+    alternatives: Annotated[list[WhyOther], described("other origins, those with the most lines first; at most 8")]
+    session: Annotated[str, described("the conversation; empty if it is not an agent's, like all fields below")] = ""
     scope: str = ""
-    step: Annotated[int, described("the newest that made some of the lines")] = 0
+    step: Annotated[int, described("the newest step that made some of the lines")] = 0
     turn: int = 0
-    revision: Annotated[CommitId, described("the step's commit in the store; empty where it has none yet")] = ""
-    asked: Annotated[list[WhyBlock], described("what a person said in the turn, up to the step")] = []
-    replied: Annotated[list[WhyBlock], described("what the model said in the step, or last before it")] = []
+    revision: Annotated[CommitId, described("the step's commit in the store; empty if it has none yet")] = ""
+    asked: Annotated[list[WhyBlock], described("human text of the turn, up to the step")] = []
+    replied: Annotated[list[WhyBlock], described("the model's text in the step, or its last text before it")] = []
     notes: Annotated[list[WhyBlock], described("notes of the turn")] = []
-    calls: Annotated[list[WhyCall], described("calls of that conversation that made lines, oldest first")] = []
+    calls: Annotated[
+        list[WhyCall], described("calls of that conversation that made some of the lines, oldest first")
+    ] = []
 
 
 class WhyConversation(Item, frozen=True, kw_only=True):
-    """The lines of a file that one conversation made, or a person, or nobody knows who."""
+    """The lines of a file by one conversation, by people, or of unknown origin."""
 
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
-    session: Annotated[str, described("empty where it is no agent's, as are the next four")]
+    session: Annotated[str, described("empty if it is not an agent's, like the next four fields")]
     scope: str
-    step: Annotated[int, described("the newest that made one of them")]
-    time: Annotated[str, described("of that step, ISO 8601")]
-    request: Annotated[str, described("the beginning of what a person asked for in its turn")]
-    count: Annotated[int, described("lines, those without text left out")]
-    share: Annotated[float, described("of the file's lines, 0 to 1")]
+    step: Annotated[int, described("the newest step that made one of them")]
+    time: Annotated[str, described("time of that step, ISO 8601")]
+    request: Annotated[str, described("the beginning of the person's request in its turn")]
+    count: Annotated[int, described("number of non-blank lines")]
+    share: Annotated[float, described("share of the file's lines, 0 to 1")]
     ranges: Annotated[list[tuple[int, int]], described("first and last line of each stretch")]
 
 
@@ -563,13 +565,13 @@ class WhyLine(Item, frozen=True, kw_only=True):
     line: Annotated[int, described("from 1")]
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
     evidence: Annotated[str, described("as in `why`")]
-    call: Annotated[str, described("address of the call that made it; empty where none did")]
+    call: Annotated[str, described("address of the call that made it; empty if none did")]
 
 
 class WhyFile(Answer, frozen=True, kw_only=True, tag="ctxvc.why_file/1"):
     """`why FILE`"""
 
     file: str
-    count: Annotated[int, described("lines with text")]
-    conversations: Annotated[list[WhyConversation], described("that of most lines first")]
-    lines: Annotated[list[WhyLine], described("each line with text")]
+    count: Annotated[int, described("non-blank lines")]
+    conversations: Annotated[list[WhyConversation], described("most lines first")]
+    lines: Annotated[list[WhyLine], described("each non-blank line")]

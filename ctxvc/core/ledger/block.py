@@ -128,5 +128,5 @@ TRANSITIONS: dict[State, dict[Verb, State]] = {
 
 
 def after(state: State, verb: Verb) -> State | None:
-    """The state that `verb` leads to from `state`; None where it is not allowed."""
+    """The state that `verb` leads to from `state`; None if it is not allowed."""
     return TRANSITIONS[state].get(verb)

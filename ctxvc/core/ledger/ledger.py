@@ -125,9 +125,9 @@ WindowSource = Literal["host", "name", "command", "count", "compaction", "settin
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The window of a recorded session in tokens, 0 where the recording tells none, and what tells it.
+    """The window of a recorded session in tokens, 0 if the recording tells none, and what tells it.
 
-    `compacts` is the number of tokens at which its host compacts by itself; 0 where nothing tells it.
+    `compacts` is the number of tokens at which its host compacts by itself; 0 if nothing tells it.
     """
 
     tokens: int = 0
@@ -228,7 +228,7 @@ class Ledger:
         return self.segments.rows
 
     def get(self, block_id: str) -> Row | None:
-        """The row of `block_id`, or None. Raises: ValueError where that is no block's address."""
+        """The row of `block_id`, or None. Raises: ValueError if that is no block's address."""
         number = block_number(block_id)
         rows = self.segments.get(segment_of(number))
         at = bisect_left(rows, number, key=lambda row: row.number)
@@ -241,7 +241,7 @@ class Ledger:
         return row
 
     def last(self) -> Row | None:
-        """The newest row; None where there is none."""
+        """The newest row; None if there is none."""
         return next(self.backwards(), None)
 
     def backwards(self) -> Iterator[Row]:
@@ -309,7 +309,7 @@ def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
 
 
 def outermost(groups: Mapping[str, Group], name: str) -> str:
-    """The group that holds all others around `name`, itself where none does; empty where there is no such group."""
+    """The group that holds all others around `name`, itself where none does; empty if there is no such group."""
     seen: set[str] = set()
     while name in groups and groups[name].group in groups and name not in seen:
         seen.add(name)

@@ -19,13 +19,13 @@ def problem(name: str) -> str:
     if not name:
         return "it is empty"
     if not _ALLOWED.fullmatch(name):
-        return "only ASCII letters, digits, '.', '_' and '-' are allowed, a letter or digit first, 100 at most"
+        return "use up to 100 ASCII letters, digits, '.', '_' and '-', starting with a letter or digit"
     if ".." in name or name.lower().endswith((".", ".lock")):
         return "git does not allow '..', a final '.' or '.lock' in a branch name"
     if name.lower() == "head":
         return "HEAD means the current scope"
     if name.lower() == "purged":
-        return "the store keeps what a purge did under this name"
+        return "the store uses this name for records of purges"
     if name.lower().split(".")[0] in _WINDOWS:
         return "some file systems reserve this name"
     return ""
@@ -41,7 +41,7 @@ def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) 
     for other in taken:
         if other != name and other.lower() == name.lower():
             raise BadName(
-                f"bad {what} name {name!r}: {other!r} exists, and they differ by case only",
+                f"bad {what} name {name!r}: {other!r} exists, and they differ only in case",
                 hint=f"use {other!r}, or a name that differs in more than case",
             )
     return name

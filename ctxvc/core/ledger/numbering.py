@@ -113,13 +113,13 @@ class Numbering:
         return entries, msgspec.structs.replace(message, parts=others) if answers else message
 
     def begin(self, message: Message) -> list[Entry]:
-        """The entry of what `settle` left of a message; none where nothing is left."""
+        """The entry of what `settle` left of a message; none if nothing is left."""
         if not message.parts:
             return []
         return [self._reply(message) if message.role == "assistant" else self._incoming(message, message.parts)]
 
     def interrupt(self, time: str = "") -> list[Entry]:
-        """The entry that gives every open call an empty result, marked interrupted; none where no call is open."""
+        """The entry that gives every open call an empty result, marked interrupted; none if no call is open."""
         if not self.calls:
             return []
         parts = tuple(interrupted(call, tool) for call, (_, tool) in self.calls.items())

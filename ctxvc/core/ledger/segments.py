@@ -61,7 +61,7 @@ class Segments:
         return changed
 
     def get(self, key: int) -> Rows:
-        """The rows of segment `key`; none where there is no such segment."""
+        """The rows of segment `key`; none if there is no such segment."""
         page = self._pages.get(key // _PAGE)
         return page.get(key, ()) if page else ()
 

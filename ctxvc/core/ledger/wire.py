@@ -42,7 +42,7 @@ def compact(value: Any) -> bytes:
 def parse(data: bytes | str) -> Any:
     """The value of a JSON text. Accepts lone surrogates and huge numbers, as Python's own reader does.
 
-    Raises: ValueError where it is not JSON, is nested deeper than `DEEPEST`, or has a number of more than 4,300 digits.
+    Raises: ValueError if it is not JSON, is nested deeper than `DEEPEST`, or has a number of more than 4,300 digits.
     """
     try:
         value = msgspec.json.decode(data)
@@ -273,7 +273,7 @@ def arguments(body: bytes, ext: str) -> dict[str, Any]:
 
 
 def items(body: bytes, extra: Mapping[str, Any]) -> list[Any] | None:
-    """The items of a result of several parts, images by the names of their files; None where the body is its text."""
+    """The items of a result of several parts, images by the names of their files; None if the body is its text."""
     return parsed(body, list) if own_metadata(extra).get("parts") is True else None
 
 

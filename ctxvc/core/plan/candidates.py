@@ -27,7 +27,7 @@ class Candidate(msgspec.Struct, frozen=True):
     """A result that may leave: the tool and the end of what it was called with, tokens as the provider counts, age.
 
     `age` and `used` are in steps: since the result came, and since a later call or text last named something that is
-    in it; `used` is None where nobody knows.
+    in it; `used` is None if nobody knows.
     """
 
     block: str

@@ -133,9 +133,9 @@ class LedgerDraft:
     handles: bool = True
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
-    #: Reads blocks, for what groups say of them; None where nobody can.
+    #: Reads blocks, for what groups say of them; None if nobody can.
     text_of: TextOf | None = None
-    #: Tokens of the budget; 0 where there is no bound to what a stub costs.
+    #: Tokens of the budget; 0 if there is no bound to what a stub costs.
     budget: int = 0
     results: Mapping[str, str] = field(init=False)
     calls: Mapping[str, str] = field(init=False)
@@ -216,7 +216,7 @@ class LedgerDraft:
         )
 
     def around(self, row: Row) -> str:
-        """The outermost group that an absent block is in; empty where it is in none."""
+        """The outermost group that an absent block is in; empty if it is in none."""
         return "" if row.present or not row.group else outermost(self.groups, row.group)
 
     def inside(self, name: str) -> list[Row]:
@@ -285,7 +285,7 @@ class LedgerDraft:
         return texts[::-1]
 
     def _index_text(self, unit: str) -> str:
-        """The index text that somebody gave to a block or group; empty where nobody did."""
+        """The index text that somebody gave to a block or group; empty if nobody did."""
         stubbed: Row | Group = self.groups.get(unit) or self.rows[unit]
         if stubbed.removed_by not in _GIVERS or stubs.is_summary(stubbed.stub):
             return ""
@@ -324,7 +324,7 @@ class LedgerDraft:
     def add_names(self, earlier: LedgerDraft, limit: int, visible: Callable[[], Collection[str]]) -> bool:
         """Adds to the stubs of groups that are new here, of at most `limit` tokens together, names of what is in them.
 
-        As `digest.with_names` has it; none where a group would save too little of what `earlier` had in its place.
+        As `digest.with_names` has it; none if a group would save too little of what `earlier` had in its place.
         `visible` gives the names that stand in the prompt. Tells whether there are any.
         """
         new = {name: self.inside(name) for name in self._rooms if name in self.groups and not self.groups[name].group}

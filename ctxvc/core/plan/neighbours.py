@@ -59,7 +59,7 @@ def _neighbours(draft: LedgerDraft, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _unit(draft: LedgerDraft, block: str, room: int, inside: set[str]) -> str | None:
-    """What joins at the place of a block: a block or group, empty where nothing stands, None for what stays.
+    """What joins at the place of a block: a block or group, empty if nothing stands, None for what stays.
 
     Those `inside` are about to leave.
     """

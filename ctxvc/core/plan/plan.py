@@ -22,7 +22,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One verb on blocks and groups. `index` is the index text of an archive, the summary of a `summarise`, the reason
     of a `delete`; of a mask or prune it is why, for people. With `preview`, the stub of a block that is archived shows
     the beginning and the end of its text. `checksums` maps a block to the beginning of its checksum, where the one who
-    planned knew it. `part` tells which policy of a composition wants it, counted from 1; 0 where one made the plan.
+    planned knew it. `part` tells which policy of a composition wants it, counted from 1; 0 if one made the plan.
     `why` says of blocks why they leave, for people.
     """
 

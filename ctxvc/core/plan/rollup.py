@@ -35,7 +35,7 @@ def gather(
 ) -> tuple[Group, ...]:
     """Gathers stubs on a draft until they cost at most 3 % of the budget, as far as that can be; gives the new groups.
 
-    None where they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
+    None if they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
     prompt; the blocks of `protect` stay.
 
     With `previews`, what of its text stands below a block's stub counts too where both cost more than 10 %: then down
@@ -135,7 +135,7 @@ def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[st
 
 
 def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
-    """The step, where it is nothing but calls, words and stubs of results; None where something in it stays."""
+    """The step, where it is nothing but calls, words and stubs of results; None if something in it stays."""
     core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
     stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
     before = [at for at in stays if core and at < core[0]]

@@ -79,11 +79,11 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
     way = f"; did you mean {escaped(guess, 2 * _WIDTH)}?" if guess else "; write B3, B5-B9 or G2"
     problems = [
         *_problem("unknown", selectors.bad, "not an id: ", way),
-        *_problem("unknown", missing, "not here, or not all of it: ", ""),
-        *_problem("stale", other, "another checksum now: ", ""),
+        *_problem("unknown", missing, "not here, or not completely: ", ""),
+        *_problem("stale", other, "checksum has changed: ", ""),
     ]
     if not (selectors.single or selectors.ranges or selectors.bad):
-        problems.append(Problem(target="", why="unknown", text="no id is given; write B3, B5-B9 or G2"))
+        problems.append(Problem(target="", why="unknown", text="no id given; write B3, B5-B9 or G2"))
     names -= {name.partition("@")[0] for name in other}
     order = sorted(names, key=lambda name: (name[0], int(name[1:])))
     return tuple(order), tuple(problems)
@@ -179,7 +179,7 @@ def _checksum(name: str, ledger: Ledger) -> str:
 
 
 def _problem(why: RefusalReason, names: list[str], before: str, after: str) -> Iterator[Problem]:
-    """One problem for all of `names`; none where there are none."""
+    """One problem for all of `names`; none if there are none."""
     if names:
         listed = ", ".join(escaped(name, _WIDTH) for name in names[:_NAMED])
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""

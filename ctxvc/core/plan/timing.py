@@ -51,7 +51,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """Savings and cost of a commit now, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
 
     The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
-    cache breaks behind the first edit: what stands there (`rewritten`) is written anew instead of read. A commit makes
+    cache breaks behind the first edit: what stands there (`rewritten`) is rewritten instead of read. A commit makes
     a cut, so the thinking and dashboards that it takes away count as edits, but not as savings: they were to leave
     anyway. L_GC is what the planner itself took. A cache that has expired (`cold`) breaks for nothing.
     """
@@ -76,13 +76,13 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def account(self) -> str:
         return (
-            f"{self.leaving:,.0f} tokens fewer in {self.calls:,.0f} calls to come save {self.saved:,.0f}, "
-            f"{self.rewritten:,.0f} written anew behind the first edit cost {self.broken:,.0f}, "
-            f"the planning took {self.planning:,}"
+            f"{self.leaving:,.0f} tokens fewer in the next {self.calls:,.0f} calls save {self.saved:,.0f}, "
+            f"rewriting {self.rewritten:,.0f} after the first edit costs {self.broken:,.0f}, "
+            f"planning cost {self.planning:,}"
         )
 
     def moment(self, ground: str, *, now: bool = True) -> CommitDecision:
-        """Now, or not yet, on this ground; the reckoning is told with it."""
+        """Now, or not yet, on this ground, with the calculation."""
         return CommitDecision(now, f"{ground}; {self.account}", self.benefit, self.cost)
 
 
@@ -115,18 +115,18 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     come save more than the broken cache and the planning cost.
     """
     if not rehearsal:
-        return CommitDecision(False, "nothing of the plan is left to do")
+        return CommitDecision(False, "nothing in the plan is left to do")
     reckoned = reckon(view, rehearsal, timing)
     leaves = f"{reckoned.share:.0%} of the prompt leaves"
     if rehearsal.plan.pressure:
-        return reckoned.moment(f"the hard budget is at stake; {leaves}")
+        return reckoned.moment(f"the hard budget would be exceeded; {leaves}")
     if reckoned.share > timing.share:
         return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
     if reckoned.cold:
         idle = f"the last call was {view.idle:,.0f} s ago"
-        return reckoned.moment(f"{idle}, the cache of {timing.lifetime:,.0f} s is gone")
-    sign = "more" if reckoned.benefit > 0 else "no more"
-    return reckoned.moment(f"{leaves}, {sign} than it costs", now=reckoned.benefit > 0)
+        return reckoned.moment(f"{idle}, so the cache ({timing.lifetime:,.0f} s) has expired")
+    saves = "saves more" if reckoned.benefit > 0 else "does not save more"
+    return reckoned.moment(f"{leaves}, which {saves} than it costs", now=reckoned.benefit > 0)
 
 
 def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:

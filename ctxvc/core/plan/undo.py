@@ -28,9 +28,9 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
     for was, then in _touched(before, after):
         current = now.get(then.id)
         if current is None:
-            problems.append(_stale(then.id, "it is not here any more"))
+            problems.append(_stale(then.id, "it is no longer here"))
         elif not _same(current, then):
-            problems.append(_stale(then.id, f"it was changed again since, and is {current.state} now"))
+            problems.append(_stale(then.id, f"it has changed since, and is {current.state} now"))
         else:
             rows[then.id] = _like(current, was)
     _add_halves(after, now, rows)
@@ -40,7 +40,7 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
         if was_group is None or was_group == then_group:
             continue
         if then_group and held_group and held_group.group != then_group.group and then_group.group:
-            problems.append(_stale(name, "it was moved again since"))
+            problems.append(_stale(name, "it has been moved since"))
         else:
             groups[name] = was_group
     groups = _consistent(before, now, rows, groups)
@@ -68,7 +68,7 @@ def withdrawn(before: Ledger, after: Ledger, now: Ledger, actor: str) -> tuple[t
         if _same(current, then):
             rows.append(msgspec.structs.replace(_like(current, then), state="deleted", stub="", removed_by=actor))
         else:
-            problems.append(_stale(then.id, f"it was changed again since, and is {current.state} now"))
+            problems.append(_stale(then.id, f"it has changed since, and is {current.state} now"))
     return tuple(rows), tuple(problems)
 
 
@@ -89,7 +89,7 @@ def lost(before: Ledger, after: Ledger, now: Ledger) -> Iterator[Problem]:
     for row in before.rows():
         cut_by_change = is_cut(row, after.meta) and not is_cut(row, before.meta)
         if cut_by_change and row.present and is_cut(row, now.meta):
-            text = f"{row.id} does not come back: it left with a cut, and a prompt was sent without it since"
+            text = f"{row.id} does not come back: it left with a cut, and a prompt has been sent without it since"
             yield Problem(target=row.id, why="gone", text=text)
 
 
@@ -194,7 +194,7 @@ def _with_true_stub(
 
 
 def _stale(target: str, reason: str) -> Problem:
-    return Problem(target=target, why="stale", text=f"cannot undo what was done to {target}: {reason}")
+    return Problem(target=target, why="stale", text=f"cannot undo the change to {target}: {reason}")
 
 
 def _number(name: str) -> tuple[str, int]:

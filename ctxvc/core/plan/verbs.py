@@ -74,7 +74,7 @@ class Rehearser:
             elif target in self.draft.groups and (inside := self.draft.inside(target)):
                 checksum = digest(inside)
             elif _is_group(target) and group_number(target) < self.view.next_group:
-                self._drop(action, target, "gone", "no group of that number is here any more")
+                self._drop(action, target, "gone", "that group no longer exists")
                 continue
             else:
                 self._drop(action, target, "unknown", "it is not here")
@@ -93,9 +93,9 @@ class Rehearser:
             around = group.group if group else row.group if row and not row.present else ""
             if around in self.draft.groups:
                 if not set(self._enclosing(around)) & set(targets):
-                    self._drop(action, target, "gone", f"it is in {around} already")
+                    self._drop(action, target, "gone", f"it is already in {around}")
             elif group and not any(one.state in ("archived", "blocked") for one in self.draft.inside(target)):
-                self._drop(action, target, "stale", "no block of it is archived any more")
+                self._drop(action, target, "stale", "none of its blocks is archived any more")
             elif group:
                 units.append((target, group.level))
             elif row and self._allowed(action, row):
@@ -124,7 +124,7 @@ class Rehearser:
         for unit, level in units:
             if level > lowest and unit not in folded:
                 self._drop(
-                    action, unit, "level", f"it is of level {level}, and others listed with it of level {lowest}"
+                    action, unit, "level", f"its level is {level}, but others listed with it have level {lowest}"
                 )
         return [unit for unit, level in units if level == lowest]
 
@@ -135,20 +135,20 @@ class Rehearser:
         return not refusal
 
     def _refusal(self, verb: Verb, row: Row) -> tuple[RefusalReason, str] | None:
-        """Why the plan's actor may not take this block, or a part of it, out of the prompt; None where it may."""
+        """Why the plan's actor may not take this block, or a part of it, out of the prompt; None if it may."""
         person = self.plan.actor == "user"
         if row.id in self._open:
-            return "open", "its step is not complete: a call has no result yet"
+            return "open", "its step is incomplete: a call has no result yet"
         if row.id in self._bound:
-            return "open", "the newest calls are bound to this thinking; it leaves after the next reply"
+            return "open", "the newest calls depend on this thinking; it can leave after the next reply"
         if row.state == "pinned":
             return "pinned", "it is pinned; unpin it first"
         if actions.after(row.state, verb) is None:
-            return "gone", f"it is {row.state} already"
+            return "gone", f"it is already {row.state}"
         if is_human(row.role, row.origin) and not (person and self.plan.allow_user):
-            return "human", "a human wrote it; only a person removes it, and says so"
+            return "human", "a human wrote it; a person must remove it explicitly"
         if row.id in self.protect and not person:
-            return "protected", "the latest step, what was asked, and instruction files stay"
+            return "protected", "the latest step, the request and instruction files must stay"
         return None
 
     # --- what the verbs do
@@ -161,7 +161,7 @@ class Rehearser:
         alone = draft.rows.get(only)
         again = not others and (alone is None or LedgerDraft.level(alone) > 0)
         if again and not self._is_news(action, only):
-            self._drop(action, only, "gone", "it is archived already")
+            self._drop(action, only, "gone", "it is already archived")
             return []
         together = self._together(action, units)
         blocks = [row.id for unit in together for row in self._rows(unit)]
@@ -258,7 +258,7 @@ class Rehearser:
                 restored.append(target)
             else:
                 budget = self.view.budget.effective
-                self._drop(action, target, "no room", f"the prompt would be {needed:,} tokens of {budget:,}")
+                self._drop(action, target, "no room", f"the prompt would need {needed:,} of {budget:,} tokens")
         return restored
 
     def _to_restore(self, action: Action, target: str) -> list[str]:
@@ -276,7 +276,7 @@ class Rehearser:
 
     def _may_restore(self, action: Action, row: Row) -> bool:
         if not self._restorable(row):
-            only = "; only a person restores it" if row.state in ("pruned", "deleted") else ""
+            only = "; only a person can restore it" if row.state in ("pruned", "deleted") else ""
             self._drop(action, row.id, "not allowed", f"it is {row.state}{only}")
             return False
         return True
@@ -326,7 +326,7 @@ class Rehearser:
         self.draft.back(mark)
         self.draft.next_group = number
         for unit in units:
-            self._drop(action, unit, "no saving", f"{after:,} tokens would stand where {before:,} stand now")
+            self._drop(action, unit, "no saving", f"{after:,} tokens would replace {before:,}")
         return False
 
     def _rows(self, target: str) -> list[Row]:

@@ -80,7 +80,7 @@ def _stands(row: Row) -> bool:
 
 
 def latest_step(ledger: Ledger) -> int:
-    """The step of the newest reply, as `newest_reply` has it; 0 where there is none."""
+    """The step of the newest reply, as `newest_reply` has it; 0 if there is none."""
     return max(ledger.by_segment(_latest_said), default=0)
 
 

@@ -151,7 +151,7 @@ def text(digest: Digest, room: int) -> str:
 
 
 def clipped(value: str, width: int) -> str:
-    """The first whole words of recorded text, in `width` characters, fit for a stub; none where the first is longer."""
+    """The first whole words of recorded text, in `width` characters, fit for a stub; none if the first is longer."""
     line = escaped(value[: width * 4], width * 4)
     if len(line) <= width and len(value) <= width * 4:
         return line

@@ -92,7 +92,7 @@ def _normal_blocks(blocks: Iterable[Any]) -> Iterator[Any]:
 
 
 def _blocks(piece: Piece) -> Iterator[dict[str, Any]]:
-    """The block of a piece, less what only OpenAI's form has; none where that is all of it."""
+    """The block of a piece, less what only OpenAI's form has; none if that is all of it."""
     if "openai" not in piece.extra:
         yield _block(piece)
     elif piece.kind == "tool_result":
@@ -335,7 +335,7 @@ def _image_url(url: str, form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _url(source: dict[str, Any]) -> str | None:
-    """The URL of an image's source; None where it is a file at the provider's."""
+    """The URL of an image's source; None if it is a file at the provider's."""
     match source:
         case {"type": "base64", "media_type": str(media), "data": str(data)}:
             return f"data:{media};base64,{data}"

@@ -27,7 +27,9 @@ def steps(path: str) -> Sequence[Step]:
     while at < len(path):
         match = _STEP.match(path, at)
         if not match or len(path) > _LONGEST:
-            raise BadInput(f"{one_line(path, 60)!r} is no path", hint='as in items[0].name, items[].name or ["a b"].c')
+            raise BadInput(
+                f"{one_line(path, 60)!r} is not a path", hint='as in items[0].name, items[].name or ["a b"].c'
+            )
         key, index, quoted = match.groups()
         way.append(key if key else _key(quoted) if quoted else int(index) if index else None)
         at = match.end()
@@ -37,13 +39,13 @@ def steps(path: str) -> Sequence[Step]:
 def values(text: str, path: str) -> str:
     """The value at `path`: a string as its text, any other as JSON, indented; of several, each as JSON on a line.
 
-    Raises: BadInput where the text is no JSON, or the path leads nowhere.
+    Raises: BadInput if the text is no JSON, or the path leads nowhere.
     """
     way = steps(path)
     try:
         raw: msgspec.Raw = msgspec.json.decode(text.encode("utf-8", "surrogatepass"), type=msgspec.Raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadInput(f"it is no JSON: {error}", hint="leave the path out, or search it with grep") from error
+        raise BadInput(f"not JSON: {error}", hint="leave out the path, or search with grep") from error
     if None in way:
         return "".join(f"{_json(value, 0)}\n" for value in _walk(raw, way, 0))
     (value,) = _walk(raw, way, 0)
@@ -70,7 +72,7 @@ def _member(raw: msgspec.Raw, key: str, way: Sequence[Step]) -> msgspec.Raw:
     try:
         members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError as error:
-        raise BadInput(wrong, hint="it is no object") from error
+        raise BadInput(wrong, hint="it is not an object") from error
     if key not in members:
         raise BadInput(wrong, hint=one_line(f"it has {', '.join(map(repr, list(members)[:_NAMED])) or 'no key'}", 200))
     return members[key]
@@ -80,7 +82,7 @@ def _items(raw: msgspec.Raw, way: Sequence[Step]) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(raw, type=list[msgspec.Raw])
     except msgspec.ValidationError as error:
-        raise BadInput(f"{_spelled(way)} is no list", hint="give the path of a list before [ ]") from error
+        raise BadInput(f"{_spelled(way)} is not a list", hint="give the path of a list before [ ]") from error
 
 
 def _json(value: msgspec.Raw, indent: int) -> str:
@@ -91,7 +93,9 @@ def _key(quoted: str) -> str:
     try:
         return msgspec.json.decode(quoted, type=str)
     except msgspec.MsgspecError as error:
-        raise BadInput(f"{one_line(quoted, 60)} is no key: {error}", hint="a key in quotes is a JSON string") from error
+        raise BadInput(
+            f"{one_line(quoted, 60)} is not a key: {error}", hint="a key in quotes is a JSON string"
+        ) from error
 
 
 def _spelled(way: Sequence[Step]) -> str:

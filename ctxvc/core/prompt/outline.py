@@ -297,7 +297,7 @@ def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
 
 
 def _outermost(ledger: Ledger, name: str) -> Group | None:
-    """The group that holds all others around this one; None where there is no such group."""
+    """The group that holds all others around this one; None if there is no such group."""
     group, inside = ledger.groups.get(name), {name}
     while group and group.group in ledger.groups and group.group not in inside:
         inside.add(group.group)

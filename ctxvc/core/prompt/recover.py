@@ -81,7 +81,7 @@ def span(value: str) -> Range:
     """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput."""
     match = _RANGE.fullmatch(value)
     if not match or not (match[1] or match[3]):
-        raise BadInput(f"{value[:40]!r} is no range", hint="as in 41:80, 41: or :80, counted from 1")
+        raise BadInput(f"{value[:40]!r} is not a range", hint="as in 41:80, 41: or :80, counted from 1")
     first = int(match[1] or 1)
     last = int(match[3]) if match[3] else None if match[2] else first
     return _checked((first, last), value)
@@ -111,7 +111,7 @@ def recovered(
     Whole lines; where one alone is too long, characters of it. `path` takes the value there of a text that is JSON, and
     lines and characters are counted within it. With `grep` only lines that match, with their numbers;
     `until` gives the pattern for it an end. `address` is what the block is called in calls, by default its id.
-    Raises: BadInput for a range or pattern that makes no sense, Slow where it takes too long, Refused where `most`
+    Raises: BadInput for a range or pattern that makes no sense, Slow if it takes too long, Refused where `most`
     leaves no room for anything.
     """
     address = address or row.id
@@ -125,10 +125,10 @@ def recovered(
     reader = _Reader(row.handle, called, value, remarks, most, count)
     if grep is not None:
         if chars:
-            raise BadInput("a pattern is searched for in lines, not in characters", hint=Phrase("grep-lines"))
+            raise BadInput("a pattern can be combined with lines, not with characters", hint=Phrase("grep-lines"))
         return reader.matches(until(patterns.compiled(grep)), lines)
     if lines and chars:
-        raise BadInput("lines and characters cannot be asked for together", hint=Phrase("lines-or-chars"))
+        raise BadInput("lines and characters cannot be combined", hint=Phrase("lines-or-chars"))
     return reader.characters(chars) if chars else reader.lines(lines)
 
 
@@ -315,7 +315,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
 def _named_only(row: Row, body: bytes, address: str, count: Count) -> Recovered:
     """The description of an image or a document."""
-    what = f"{row.kind} of {text.human_bytes(len(body))}, which is no text"
+    what = f"{row.kind} of {text.human_bytes(len(body))}, which is not text"
     remarks = (Phrase("file-image", address=address),)
     tokens = count(_heading(row.handle, what, remarks, None, PYTHON) + "\n")
     return Recovered(handle=row.handle, amount=what, remarks=remarks, content="", tokens=tokens)
@@ -325,17 +325,17 @@ def _checked(requested: Range, source: str = "") -> Range:
     first, last = requested
     if first < 1 or (last is not None and last < first):
         quoted = source or f"{first}:{'' if last is None else last}"
-        raise BadInput(f"{quoted} is no range: counted from 1, and not backwards", hint="as in 41:80, 41: or :80")
+        raise BadInput(f"{quoted} is not a range: it must count from 1 and upwards", hint="as in 41:80, 41: or :80")
     return requested
 
 
 def _within(requested: Range | None, total: int, unit: str, handle: str) -> tuple[int, int]:
-    """The range that is asked for, closed. Raises: BadInput where it begins behind the end."""
+    """The range that is asked for, closed. Raises: BadInput if it begins behind the end."""
     if requested is None:
         return 1, total
     first, last = _checked(requested)
     if first > max(total, 1):
-        raise BadInput(f"{handle} has no {unit} {first}: it has {total}", hint=f"ask for 1:{total}, or for all of it")
+        raise BadInput(f"{handle} has no {unit} {first}: it has {total}", hint=f"ask for 1:{total}, or for the whole")
     return first, total if last is None else min(last, total)
 
 

@@ -43,7 +43,7 @@ _UNNAMED = "unnamed"
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """A content block with its bytes, ready for any provider's form. `message` tells what belongs together.
 
-    `block` is the block or group that it stands for, empty where there is none; it is no part of what is sent. `tag` is
+    `block` is the block or group that it stands for, empty if there is none; it is no part of what is sent. `tag` is
     sent behind it.
     """
 
@@ -87,7 +87,7 @@ def valid(content: Iterable[Piece]) -> list[Piece]:
 
 
 def alone(piece: Piece, render: int = RENDER) -> Piece | None:
-    """The part of `sendable` that looks at one piece only; None where it says nothing."""
+    """The part of `sendable` that looks at one piece only; None if it says nothing."""
     fit = _fit(_guarded(piece, render))
     return fit if _says_something(fit) else None
 
@@ -282,7 +282,7 @@ def _digest(value: str) -> str:
 
 
 def _value(piece: Piece) -> dict[str, Any]:
-    """The content block that a piece holds as JSON; empty where that is no object."""
+    """The content block that a piece holds as JSON; empty if that is no object."""
     return wire.parsed(piece.body, dict) or {}
 
 

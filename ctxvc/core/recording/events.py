@@ -21,7 +21,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     `source` is the recording's own id, `name` a proposed session name, `system` the top-level system prompt and
     `tools` the tool definitions as Messages API values where the recording has them. `missing` says what the model saw
     and the recording lacks, in words for a person. `grows` tells whether more may be appended to such a file. `window`
-    is that of the session's own model from here on; None where nothing new is known of it.
+    is that of the session's own model from here on; None if nothing new is known of it.
     """
 
     format: str
@@ -63,7 +63,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     """The host dropped what stood in the prompt, but for the messages whose keys are `kept`, and put in `summary`.
 
     The summary stands before the message with the key `before`, or at the end where that is empty. `window` is what the
-    compaction shows of the window from here on; None where that is nothing new.
+    compaction shows of the window from here on; None if that is nothing new.
     """
 
     summary: tuple[Message, ...]
@@ -85,7 +85,7 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the file was not taken as it stands. `line` is 1-based; 0 where no line can be named."""
+    """Something in the file was not taken as it stands. `line` is 1-based; 0 if no line can be named."""
 
     text: str
     line: int = 0

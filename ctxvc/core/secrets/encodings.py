@@ -1,7 +1,7 @@
 """Texts as JSON escapes, URLs, hexadecimal digits and Base64 write them: where they stand, and what goes there instead.
 
 What surrounds a text stays valid in its encoding. Base64 writes three bytes as four characters, so a text shares
-characters with its neighbours: whole groups are written anew, the neighbours' bytes as they were, and a mark gets as
+characters with its neighbours: whole groups are rewritten, the neighbours' bytes as they were, and a mark gets as
 many dots as keep every group behind it where it is. Nothing is replaced by what merely resembles it: a text must be
 there with each of its bits.
 """
@@ -297,7 +297,7 @@ def _runs(lines: Iterable[tuple[int, int, bool]]) -> list[list[tuple[int, int]]]
 
 
 def _groups(decoded: bytes, hits: list[tuple[int, int, bytes]], phase: int, size: int) -> Iterator[Edit]:
-    """The groups of four characters that say something of a hit, written anew; `size` is that of the whole run."""
+    """The groups of four characters that say something of a hit, rewritten; `size` is that of the whole run."""
     at = 0
     while at < len(hits):
         first = hits[at][0] // 3

@@ -96,7 +96,7 @@ def check(budget: Budget) -> Budget:
     ladder = budget.ladder
     if budget.effective <= 0:
         raise BadInput(
-            f"the window of {budget.window:,} tokens leaves nothing beside a reserve of {budget.reserve:,}",
+            f"the window of {budget.window:,} tokens leaves no room after a reserve of {budget.reserve:,}",
             hint="give a larger window or a smaller reserve",
         )
     steps = [

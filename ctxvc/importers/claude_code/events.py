@@ -23,7 +23,7 @@ MISSING = (
     _SYSTEM_PROMPT,
     "the tool definitions",
     "reasoning that the provider hides",
-    "reminders and attached files, where the version did not write down how the model was shown them",
+    "reminders and attached files that this version did not record as shown to the model",
     "turns of sub-agents that have no transcript of their own",
 )
 
@@ -67,7 +67,7 @@ class Session:
         self._delivered = 0  # texts that attachments brought in and whose removal from the queue is still to come
 
     def events(self, recording: Recording) -> Iterator[Event]:
-        """The events of a file. Raises: BadInput where it cannot be read."""
+        """The events of a file. Raises: BadInput if it cannot be read."""
         for line in recording.lines():
             if not self._beside:
                 self._end = line.end
@@ -138,7 +138,9 @@ class Session:
                 self._boundaries[scope] = _Boundary(self._thread(scope).tip, entry.timestamp or "", metadata)
             case "system" if entry.subtype == "microcompact_boundary":
                 yield from self._news(entry)
-                yield self._warned(line, "older tool results were cleared here; they are told as if they had stayed")
+                yield self._warned(
+                    line, ("older tool results were cleared here; they are imported as if they had stayed")
+                )
             case "system" if entry.subtype in _TURN_ENDS and scope in self._unclosed:
                 self._unclosed.discard(scope)
                 yield Closed(end=self._end, scope=scope)
@@ -156,7 +158,7 @@ class Session:
                 yield from self._queued(entry, line)
             case "user" | "assistant" if entry.message is None:
                 yield from self._news(entry)
-                yield self._warned(line, f"left out: it has the type {entry.type} and no message that can be read")
+                yield self._warned(line, f"skipped: it has the type {entry.type} but no readable message")
 
     def _hang(self, entry: Entry, scope: str) -> None:
         if entry.uuid is None or scope != self._home:

@@ -94,7 +94,7 @@ def events(recording: Recording) -> Iterator[Event]:
         try:
             yield from session.subagent_events(subagent, _starting_call(path))
         except BadInput as error:
-            yield Warned(text=f"a sub-agent was left out: {error}")
+            yield Warned(text=f"a sub-agent was skipped: {error}")
 
 
 def own_events(recording: Recording) -> Iterator[Event]:

@@ -76,7 +76,7 @@ class Windows:
 
 
 def settings_beside(path: Path) -> dict[str, Any]:
-    """The person's settings of the host that keeps the transcript at `path`; empty where it lies elsewhere."""
+    """The person's settings of the host that keeps the transcript at `path`; empty if it lies elsewhere."""
     if len(path.parents) < 3 or path.parents[1].name != "projects":
         return {}
     try:
@@ -114,7 +114,7 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _tokens(value: object) -> int:
-    """A setting as tokens, as a number or in a variable's text; 0 where it is none that the host would take."""
+    """A setting as tokens, as a number or in a variable's text; 0 if it is none that the host would take."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 9:
         value = int(value)
     return value if isinstance(value, int) and 0 < value <= LARGE else 0

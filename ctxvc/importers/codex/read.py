@@ -111,7 +111,7 @@ def events(recording: Recording) -> Iterator[Event]:
                 yield from rollout.skip("the line is not JSON", line)
             continue
         if not isinstance(record, dict):
-            yield from rollout.skip("the line is no JSON object", line)
+            yield from rollout.skip("the line is not a JSON object", line)
             continue
         try:
             yield from rollout.read(record, line)
@@ -174,11 +174,11 @@ class _Rollout:
                     )
                     yield Opened(format=FORMAT, model=model, grows=True, window=window)
             case "":
-                yield Warned(text="the line has no known form", line=line.number)
+                yield Warned(text="the line has an unknown form", line=line.number)
             case _ if kind not in _NO_CONVERSATION and kind not in self._warned:
                 self._warned.add(kind)
                 label = display.one_line(kind, 40)
-                yield Warned(text=f"lines of an unknown type are left out: {label!r}", line=line.number)
+                yield Warned(text=f"lines of an unknown type are skipped: {label!r}", line=line.number)
 
     def _new_window(self, tokens: int, by: Literal["host", "models"]) -> Window | None:
         """The window, if it is one and not the one that was known."""
@@ -201,7 +201,7 @@ class _Rollout:
             system = system.get("text")
         missing = _MISSING if isinstance(system, str) else ("the system prompt", *_MISSING)
         if meta.get("history_base") is not None:
-            missing = ("the history before the fork, which stands in another rollout", *missing)
+            missing = ("the history before the fork, which is in another rollout", *missing)
         git = meta.get("git")
         return Opened(
             format=FORMAT,

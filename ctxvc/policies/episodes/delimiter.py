@@ -23,8 +23,9 @@ Type = Literal["expl", "act"]
 DEFINITION: Mapping[str, Any] = {
     "name": TOOL,
     "description": (
-        "Marks where an episode of your work begins and ends, so that old work can leave the context in good order. "
-        "Has no other effect. One episode is active at a time; an end and the next start may stand in one reply."
+        "Marks where an episode of your work begins and ends, so that old work can leave the context in good "
+        "order. Has no other effect. One episode is active at a time; one reply may contain an end and the next "
+        "start."
     ),
     "input_schema": {
         "type": "object",
@@ -44,7 +45,7 @@ DEFINITION: Mapping[str, Any] = {
             "description": {
                 "type": "string",
                 "description": (
-                    f"end of an expl: what was learned; its first {stub.INDEX} characters stay to be seen when the "
+                    f"end of an expl: what was learned; its first {stub.INDEX} characters stay visible when the "
                     "episode leaves"
                 ),
             },
@@ -104,9 +105,9 @@ def _start(arguments: Mapping[str, object], active: Declared | None, episodes: d
     if kind is None:
         return Verdict(text='a start needs a type: "expl" to read and search, "act" to write and run')
     if name in episodes:
-        return Verdict(text=f"the name {_shown_name(name)} was used before in this scope; take another")
+        return Verdict(text=f"the name {_shown_name(name)} was used before in this scope; choose another")
     if kind == "expl":
-        ignored = "; an expl has no dependencies, those given are ignored" if arguments.get("dependencies") else ""
+        ignored = "; an expl has no dependencies: the given ones are ignored" if arguments.get("dependencies") else ""
         return Verdict(text=f"started expl {_shown_name(name)}{ignored}", episode=Declared(name=name, type="expl"))
     dependencies = _names(arguments.get("dependencies"))
     refusal = _refusal(name, dependencies, episodes)
@@ -185,7 +186,7 @@ def _stripped(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...] | None:
-    """The names of a list, each once, without blank ones; None where it is no list of names."""
+    """The names of a list, each once, without blank ones; None if it is no list of names."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

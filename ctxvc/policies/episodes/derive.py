@@ -69,7 +69,7 @@ _HEAD = 4_000
 _PARTS = 16
 _ALIKE = 64
 
-#: What a call is for, None where it tells nothing, and the files that it names.
+#: What a call is for, None if it tells nothing, and the files that it names.
 _Purpose = tuple[Type | None, tuple[str, ...]]
 
 

@@ -45,28 +45,28 @@ _LABEL = 48
 
 
 class Episodes(Policy, frozen=True, kw_only=True):
-    """Above a ceiling, ended episodes leave, in an order that is told by what the model marked, until a low-water mark.
+    """Above a ceiling, ended episodes leave, in an order based on the model's marks, down to a low-water mark.
 
-    The next to leave is the oldest closed act; where there is none, the oldest closed expl of whose acts none is left.
-    Of the last one only as much leaves as is needed: an expl's reasoning, then what lists and searches gave, then other
-    calls that only looked, then all of it but for what a human said. Its stub is the model's own description, or of an
-    act what was done. The prologue and active episodes stay; work outside all episodes counts as expl, and leaves last.
+    The next to leave is the oldest closed act; if there is none, the oldest closed expl none of whose acts remain. The
+    last one leaves only as far as needed: an expl's reasoning, then the results of lists and searches, then other calls
+    that only read, then everything except human text. Its stub is the model's own description or, for an act, what was
+    done. The prologue and active episodes stay; work outside all episodes counts as expl and leaves last.
 
     Knobs: `ceiling` in tokens (0: the ladder's, 80,000 or the budget), never above the guard. `low_water` is a share of
-    the ceiling. `order` is `act_first` or `oldest`. `bulk` and `intermediate` are names of tools (`tool:word`: only its
-    calls that begin so), `implicit` is in steps. With `derive`, and always in an imported recording, episodes are
-    derived from the calls where the model marked none.
+    the ceiling. `order` is `act_first` or `oldest`. `bulk` and `intermediate` are tool names (`tool:word`: only calls
+    that start with the word), `implicit` is in steps. With `derive`, and always in an imported recording, episodes are
+    derived from the calls if the model marked none.
 
-    Source: "Beyond Compaction: Structured Context Eviction for Long-Horizon Agents", sections 4.2 to 4.4 and
-    Algorithm 1, which `low_water=1.0` follows step for step. What differs:
-    - Nothing is lost: what leaves is archived as a group with an address (reasoning that leaves by itself is pruned).
-    - It goes down to a low-water mark, so that the cached prefix breaks once in many calls, not with each; the episodes
-      that leave whole skip the levels between. Where the mark is out of reach, it waits for a batch that is worth it.
-    - The newest step stays, and an expl that ended in it waits: the act that needs it comes only now.
-    - What was not marked leaves too, an implicit expl of at most `implicit` steps at a time. The published program
-      keeps it forever, and its order is `oldest`.
-    - Text of humans, pins, notes and instruction files stay wherever they stand. What is smaller than its stub would be
-      leaves with the next that does, and holds up nothing that depends on it.
+    Source: "Beyond Compaction: Structured Context Eviction for Long-Horizon Agents", sections 4.2 to 4.4 and Algorithm
+    1, which `low_water=1.0` follows step for step. Differences:
+    - Nothing is lost: what leaves is archived as a group with an address (reasoning that leaves alone is pruned).
+    - It goes down to a low-water mark, so that the cached prefix breaks once in many calls, not with each; episodes
+      that leave whole skip the intermediate levels. If the mark is out of reach, it waits for a batch that is worth it.
+    - The newest step stays, and an expl that ended in it waits: the act that needs it is still to come.
+    - Unmarked work leaves too, as implicit expl episodes of at most `implicit` steps. The published program keeps it
+      forever, and its order is `oldest`.
+    - Human text, pins, notes and instruction files always stay. What is smaller than its stub would be leaves with the
+      next episode, and does not hold up anything that depends on it.
     """
 
     name: ClassVar[str] = "episodes"
@@ -93,7 +93,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
-        return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was passed", now=bool(rehearsal))
+        return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was exceeded", now=bool(rehearsal))
 
     def graph(self, view: View) -> Graph:
         """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
@@ -118,8 +118,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
         if before <= view.budget.guard and before - bound > ceiling and bound < ceiling - target:
             human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
             return self._plan(
-                f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which does not bring it "
-                f"below; of what stays are {view.overhead:,} of instructions and tools, {human:,} that humans wrote"
+                f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which is not enough; "
+                f"remaining: {view.overhead:,} in instructions and tools, {human:,} in human text"
             )
         graph = self.graph(view)
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
@@ -130,7 +130,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
         used = f"{before:,} of {ceiling:,} tokens"
         if after > ceiling and before - after < ceiling - target and before <= view.budget.guard:
             could = f"{before - after:,} tokens could leave" if actions else "nothing more can leave"
-            return self._plan(f"{used}: {could}, which does not bring it below; {_staying(bench, ())}")
+            return self._plan(f"{used}: {could}, which is not enough; {_staying(bench, ())}")
         reason = f"{used}: {_leaving(bench, actions)}, which leaves about {after:,}"
         if after > ceiling:
             reason += f", above the ceiling; {_staying(bench, actions)}"
@@ -388,23 +388,23 @@ def _staying(bench: _Bench, actions: tuple[Action, ...]) -> str:
     leaving = {target for action in actions for target in action.targets}
     homes = {block: episode for episode in bench.graph.episodes for block in episode.blocks}
     leavable = {block for episode in bench.graph.episodes for block in episode.left}
-    tokens = {"of instructions and tools": bench.view.overhead}
+    tokens = {"in instructions and tools": bench.view.overhead}
     for row in bench.rows.values():
         if row.id in leaving or not row.present or is_cut(row, bench.view.ledger.meta):
             continue
         why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in leavable)
         tokens[why] = tokens.get(why, 0) + bench.cost(row)
     amounts = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
-    return f"of what stays are {', '.join(amounts)}" if amounts else "of what stays are stubs alone"
+    return f"remaining: {', '.join(amounts)}" if amounts else "remaining: stubs only"
 
 
 def _why(row: Row, episode: Episode | None, latest: bool, may_leave: bool) -> str:
     if is_human(row.role, row.origin):
-        return "that humans wrote"
+        return "in human text"
     if episode is None:
-        return "of the prologue"
+        return "in the prologue"
     if episode.state == "active":
-        return "of active episodes"
+        return "in active episodes"
     if latest:
-        return "of the latest step"
-    return "of episodes that acts depend on or that save nothing" if may_leave else "pinned or protected"
+        return "in the latest step"
+    return "in episodes that acts depend on or that save nothing" if may_leave else "pinned or protected"

@@ -60,7 +60,7 @@ def tokens_of(view: View, rows: Iterable[Row]) -> int:
 
 
 def edge(ledger: Ledger) -> tuple[int, int]:
-    """The newest turn, and the newest step that has a reply; 0 where there is none."""
+    """The newest turn, and the newest step that has a reply; 0 if there is none."""
     turn = 0
     for row in ledger.backwards():
         turn = turn or row.turn

@@ -202,7 +202,7 @@ class _Reader:
     def _open(self, name: str, attributes: str) -> None:
         if len(self.path) >= _DEEPEST:
             self.lost = True  # nobody means this; what is open stays open, and so there is no plan
-            self.drop("element", f"<{name}> is too deep")
+            self.drop("element", f"<{name}> is nested too deep")
             return
         around = self.path[-1] if self.path else None
         element = _Element(name, accepted=False)
@@ -221,7 +221,7 @@ class _Reader:
             self.drop("duplicate", f"<{name}>")
             return False
         if name == SUMMARY and PLAN in self.opened:
-            self.drop("order", f"<{name}> behind <{PLAN}>")
+            self.drop("order", f"<{name}> after <{PLAN}>")
         if attributes.strip():
             self.drop("attribute", f"<{name}{attributes}>")
         self.opened.add(name)

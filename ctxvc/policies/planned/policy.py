@@ -47,30 +47,29 @@ _NAMED = 3
 
 
 class Planned(Policy, frozen=True, kw_only=True):
-    """Objects fold, mask and prune as a planner says, which is a model, or fixed rules where there is none.
+    """A planner, which is a model or fixed rules, decides which objects to fold, mask and prune.
 
-    Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round begins when the prompt passes
-    `trigger` and at least `least` tokens came since a model was last asked, and since what the last round took. The
-    planner gets the prompt and one block behind it: size, target, and an index of the objects. Its plan is read
-    strictly, overlaps are taken out, and what the engine would refuse is dropped. Its actions are done in its order
-    until the prompt is at `target`; the rest waits, until the prompt passes `trigger` again. `moment` says when it is
-    committed. A model is asked only where the question fits below the guard and enough could leave; where it is not,
-    or gives no plan, fixed rules make it, and the commit says why.
+    Source: Self-GC, "Reflective Planning, Rehearsal, and Commit" and Listing 5. A round starts when the prompt exceeds
+    `trigger` and at least `least` new tokens have come since a model was last asked and since the last round. The
+    planner gets the prompt and one block after it: size, target, and an index of the objects. Its plan is parsed
+    strictly, overlaps are removed, and actions that the engine would refuse are dropped. Its actions are applied in its
+    order until the prompt is at `target`; the rest waits until the prompt exceeds `trigger` again. `moment` decides
+    when it is committed. A model is asked only if the question fits below the guard and enough could leave; if it is
+    not asked or gives no plan, fixed rules make one, and the commit says why.
 
-    What differs from the paper: it plans at turn boundaries, and commits a whole plan, as `round=turn,target=off` does;
-    here the usual is by pressure, since a coding agent's turn may be the whole session. Names stand in an index and not
-    in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object too.
-    Mask and prune can be undone, as all bytes stay; what a human wrote stays, also where a turn is folded; the pointer
-    of what was folded stands in its place, and nowhere else. From `tight` on the latest turn is worked on where other
-    turns do not suffice, by fixed rules as the others are: its tools and replies, and of its span the oldest parts, ten
-    steps at a time.
+    Differs from the paper: it plans at turn boundaries and commits a whole plan, as `round=turn,target=off` does; here
+    the default is by pressure, since a coding agent's turn may be the whole session. Names are in an index instead of
+    in the messages, where tags have their numbers; a reply with its calls (`conversation:step:n`) is an object, too.
+    Mask and prune can be undone, since all bytes stay; human text stays, even if its turn is folded; the pointer of a
+    folded object is in its place and nowhere else. Above `tight` the latest turn is included if other turns are not
+    enough, by fixed rules like them: its tools and replies, and of its span the oldest parts, ten steps at a time.
 
-    - `round`: `pressure`, or `turn`: only when a turn begins, or where the hard budget is at stake.
-    - `trigger`: share of the budget from which a round begins.
-    - `target`: share of the budget that a plan is applied down to; `off` applies all of it.
-    - `tight`: share of the budget from which the latest turn is worked on too, but for its latest step.
+    - `round`: `pressure`, or `turn`: only when a turn begins or the hard budget would be exceeded.
+    - `trigger`: share of the budget at which a round starts.
+    - `target`: share of the budget down to which a plan is applied; `off` applies all of it.
+    - `tight`: share of the budget above which the latest turn is included, except for its latest step.
     - `least`: new tokens between two rounds.
-    - `saving`: share of the prompt that a plan has to free to be made at all.
+    - `saving`: the least share of the prompt that a plan must free.
     - `share`, `lifetime` (seconds), `read_price`, `write_price` (of a fresh token), `calls`: as in `timing.Timing`.
     """
 
@@ -116,20 +115,20 @@ class Planned(Policy, frozen=True, kw_only=True):
         used = f"{total:,} of {budget.effective:,} tokens"
         hard = total > budget.guard
         if total <= trigger:
-            return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round begins above {trigger:,}")
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round starts above {trigger:,}")
         if self.round == "turn" and not hard and not _turn_begins(view.ledger):
-            return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round begins with a turn")
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: a round starts with a turn")
         by_name = objects(view.ledger)
         candidates = movable(view, by_name.values(), latest=total > tight)
         if not candidates:
-            return Plan(actions=(), actor=ACTOR, reason=f"{used}: nothing is left that may leave before {tight:,}")
+            return Plan(actions=(), actor=ACTOR, reason=f"{used}: nothing more can leave below {tight:,}")
         if not hard and (new := self._new(view, candidates)) < self.least:
             why = f"{new:,} new tokens since the last round, less than {self.least:,}"
             return Plan(actions=(), actor=ACTOR, reason=f"{used}: {why}")
         answer, fallback = self._answer(view, candidates, total)
         gc_plan = parse(answer.text, by_name) if answer.put else None
         if gc_plan and not gc_plan.usable:
-            fallback = f"its answer is no plan ({_LeftOut(gc_plan)})"
+            fallback = f"its answer is not a plan ({_LeftOut(gc_plan)})"
         if by_rule := gc_plan is None or not gc_plan.usable:
             aim = self.target or self.trigger * AIM
             free = int(total - budget.effective * aim) * 1000 // max(1, view.calibration[0]) + 1
@@ -138,12 +137,12 @@ class Planned(Policy, frozen=True, kw_only=True):
         after = view.used if not plan.actions else fewest_actions(view, plan, 0)[1]
         reason = f"{used}: {plan.reason}"
         if fallback:
-            reason += f"; fixed rules in the planner's place: {fallback}"
+            reason += f"; fixed rules replaced the planner: {fallback}"
         if plan.actions and total - after < total * self.saving:
-            reason += f"; dropped, as it frees {total - after:,} tokens, less than {self.saving:.0%}"
+            reason += f"; dropped, since it frees only {total - after:,} tokens, less than {self.saving:.0%}"
             plan, after = msgspec.structs.replace(plan, actions=(), later=()), total
         if after > budget.effective:
-            reason += f"; {after:,} tokens are left, {after - budget.effective:,} over the budget"
+            reason += f"; {after:,} tokens left, {after - budget.effective:,} over the budget"
         return msgspec.structs.replace(
             plan,
             reason=reason,
@@ -167,7 +166,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         if after > trigger and latest:
             actions, after, later = _down_to(view, [*older, *latest], target, by_rule=by_rule)
         else:
-            left_out.add("object of the latest turn, without need", _entries(latest))
+            left_out.add("object of the latest turn, not needed", _entries(latest))
         left_out.add("not needed to reach the target", _entries(later))
         pending = () if by_rule else tuple(_actions(view, later, by_rule=False))
         reason = _outcome(gc_plan, actions, left_out)
@@ -191,13 +190,13 @@ class Planned(Policy, frozen=True, kw_only=True):
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
     def _answer(self, view: View, candidates: Sequence[MovableObject], total: int) -> tuple[Answer, str]:
-        """The model's answer, and why there is none where it was meant to answer."""
+        """The model's answer, and why there is none if it was meant to answer."""
         unasked = Answer("", put=False)
         if not self.ask:
             return unasked, ""
         gain = view.part(sum(one.tokens for one in candidates if one.object.is_turn))
         if gain < LEAST or gain < min(self.least, total - int(view.budget.effective * self.target)):
-            return unasked, f"no more than {gain:,} tokens could leave, which is not worth a question"
+            return unasked, f"at most {gain:,} tokens could leave, which is not worth asking"
         target = int(view.budget.effective * self.target)
         question = planner.trailing_block(view, candidates, target=target)
         if not question:
@@ -256,7 +255,7 @@ def _chosen(
     A turn that leaves takes its replies and tools with it; of the latest turn parts leave, oldest first.
     """
     free = {one.object.id: one for one in candidates}
-    left_out.add("object that stays", (entry for entry in gc_plan.entries if entry.target not in free))
+    left_out.add("object that must stay", (entry for entry in gc_plan.entries if entry.target not in free))
     pairs = [_Chosen(free[entry.target], entry) for entry in gc_plan.entries if entry.target in free]
     leaving = [one.object for one, entry in pairs if entry.verb != "mask"]
     turns = {one.turn for one in leaving if one.is_turn and one.turn < edge(view.ledger)[0]}
@@ -377,5 +376,5 @@ def _outcome(gc_plan: GcPlan, actions: Sequence[Action], left_out: _LeftOut) -> 
     if gc_plan.summary:
         parts.append(escaped(gc_plan.summary, 200).rstrip("."))
     if left_out.counts:
-        parts.append(f"left out: {left_out}")
+        parts.append(f"skipped: {left_out}")
     return "; ".join(parts)

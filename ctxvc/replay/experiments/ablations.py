@@ -19,9 +19,9 @@ from ctxvc.tokens.meter import Meter
 NAME = "ablations"
 SOURCE = "VISTA (arXiv 2606.30005), Table 1, Figure 5, Table 6"
 APART = (
-    "The paper counts tasks that a model solved; here recorded conversations are replayed with a fixed stand-in "
-    f"({standin.MANAGER}, and {standin.FOLDER} for active compression). Counted are non-trivial uses: exact strings of "
-    "a reply that only older blocks hold. A recorded reply does not change with what the prompt lacks."
+    "The paper counts tasks solved by a model; here recorded conversations are replayed with a fixed stand-in "
+    f"({standin.MANAGER}, and {standin.FOLDER} for active compression). The figures count non-trivial uses: exact "
+    "strings in a reply that only older blocks contain. A recorded reply does not depend on what the prompt lacks."
 )
 
 FULL = "VISTA (full)"

@@ -20,9 +20,9 @@ from ctxvc.tokens.meter import Meter
 NAME = "layers"
 SOURCE = 'jutul-agent documentation, "Context handling", "Growth and its limits" (deepagents, langchain)'
 APART = (
-    "The documentation has thresholds and no measurements: its order, cheapest first, is what is checked. With the "
-    "programs that it names, a summary fires at the same step whether or not results were cleared before "
-    "(deepagents 0.7.32 as it runs); here each layer measures what the one before it left."
+    "The documentation gives thresholds but no measurements, so this checks its order, cheapest first. In the "
+    "programs it names, a summary fires at the same step whether or not results were cleared before (observed in "
+    "deepagents 0.7.32); here each layer measures what the one before it left."
 )
 
 #: What took a block: its size when it came or later, the clearing of old results, a summary, the session's own guard.

@@ -31,10 +31,11 @@ NAME = "long-run"
 OPTIONS = ("out",)
 SOURCE = 'CWL (arXiv 2606.11213), sections 5 ("KV cache invalidation"), 6.3 to 6.5'
 APART = (
-    "The paper's agent marks its episodes and works on tasks of a benchmark; here episodes are derived from recorded "
-    "sessions, whose agents never saw the sessions before theirs, so that what crosses a boundary is a common string, "
-    "not a known need. Costs are of prompts with a prefix cache of 5 minutes, in fresh input tokens; the paper's are "
-    "bills. Uncapped is reckoned, not run: all blocks but thinking stay, which no model's window holds."
+    "The paper's agent marks its episodes and works on tasks of a benchmark; here episodes are derived from "
+    "recorded sessions, whose agents never saw the earlier sessions, so a use across a boundary is a common "
+    "string, not a known need. Costs are of prompts with a prefix cache of 5 minutes, in fresh input tokens; the "
+    "paper's are bills. Uncapped is calculated, not run: all blocks except thinking stay, which exceeds any "
+    "model's window."
 )
 #: The paper's figures, where it has any.
 PAPER = {
@@ -49,7 +50,7 @@ WINDOW = 200_000
 
 
 class Run(msgspec.Struct, frozen=True):
-    """The session under one policy. `ceiling` is in tokens, 0 where there is none.
+    """The session under one policy. `ceiling` is in tokens, 0 if there is none.
 
     Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by `excess` at most, when at
     most `floor` tokens could not leave. `breaks` is how often a prompt did not begin with the one
@@ -163,11 +164,11 @@ class _Lines:
         data = path.read_bytes() if path and path.exists() else b""
         complete, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
         if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
-            raise BadInput(f"the last line of {path} is no long run", hint="write to another file")
+            raise BadInput(f"the last line of {path} is not a long run", hint="write to another file")
         try:
             lines = [msgspec.json.decode(line, type=_Line) for line in complete.splitlines()]
         except msgspec.MsgspecError as error:
-            raise BadInput(f"{path} has other lines than long runs: {error}", hint="write to another file") from error
+            raise BadInput(f"{path} has lines that are not long runs: {error}", hint="write to another file") from error
         if path and torn:
             files.replace(path, complete)  # a kill left a part of a line
         self._runs = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}

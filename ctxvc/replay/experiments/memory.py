@@ -33,12 +33,12 @@ NAME = "memory"
 SOURCE = "VISTA (arXiv 2606.30005), Tables 2 and 8 (AMA-Bench)"
 OPTIONS = ("model",)
 APART = (
-    "The paper's 208 episodes come with questions, and a model answers them. Here a question is a recorded reply "
-    "with the exact strings blanked that only blocks older than five steps have, over all that came before it; "
-    "recall is the share of them that stands in what was found. `ask` goes by a fixed rule in a model's place: it "
-    "searches for the reply's words, the most telling first, with half of the allowance, and reads the lines around "
-    "those that have most of them with the other. F1 is of words, by a model that is shown what was found; the "
-    "paper's is of its own questions."
+    "The paper's 208 episodes come with questions that a model answers. Here a question is a recorded reply with "
+    "the exact strings blanked that only blocks older than five steps have, over all that came before it; recall "
+    "is the share of them in the found text. `ask` follows a fixed rule instead of a model: it searches for the "
+    "reply's words, the most distinctive first, with half of the allowance, and reads the lines around the best "
+    "matches with the other half. F1 is over words, by a model that sees what was found; the paper's is over its "
+    "own questions."
 )
 #: The paper's F1 and accuracy, in shares.
 PAPER = {"ask": (0.382, 0.731), "BM25, blocks": (0.335, 0.575)}

@@ -30,10 +30,11 @@ from ctxvc.tokens.meter import Meter
 NAME = "no-impact"
 SOURCE = "Self-GC (arXiv 2607.00692), Tables 3 and 4, and the A/B calibration"
 APART = (
-    "A model judged whether the paper's plans have an impact; here each exact string that the calls to come use "
-    "decides, which forgives nothing: one path of hundreds is an impact. `planned` has fixed rules where the paper has "
-    "a model. The paper cuts where its product compacted, here where the linear prompt passes a share of a budget. A "
-    "result whose call stays is always routed: the call names it, and its place has the address."
+    "A model judged whether the paper's plans have an impact; here each exact string used by later calls decides, "
+    "which is strict: one path out of hundreds is an impact. `planned` uses fixed rules instead of the paper's "
+    "model. The paper cuts where its product compacted; here the cut is where the linear prompt exceeds a share of "
+    "a budget. A result whose call stays is always routed: the call names it, and the mark in its place has the "
+    "address."
 )
 
 #: Of the paper: prune and no-impact in per cent, on the hard set and on the production suite.

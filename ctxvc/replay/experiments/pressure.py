@@ -19,9 +19,10 @@ from ctxvc.tokens.meter import Meter
 NAME = "pressure"
 SOURCE = "VISTA (arXiv 2606.30005), Figure 3 and Table 7"
 APART = (
-    "The paper's success is of a model on LOCA-bench, whose environments grow; here calls and results of unrelated "
-    "recordings are put into the middle of a recorded one, and what is counted are the next replies' uses of the part "
-    "before. A stand-in manages the context. `solved` are recordings of which all these uses are visible or routed."
+    "The paper measures a model's success on LOCA-bench, whose environments grow; here calls and results of "
+    "unrelated recordings are inserted into the middle of a recorded one, and the next replies' uses of the part "
+    "before are counted. A stand-in manages the context. `solved` counts recordings in which all these uses are "
+    "visible or routed."
 )
 
 VARIANTS = (Variant("VISTA", "self_managed"), Variant("ReAct", "window", bare=True))

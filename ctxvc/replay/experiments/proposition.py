@@ -32,9 +32,9 @@ from ctxvc.tokens.meter import Meter
 NAME = "proposition"
 SOURCE = 'VISTA (arXiv 2606.30005), "When Recoverability Is Necessary", Proposition 1'
 APART = (
-    "The paper proves a bound and measures nothing. B is taken as the budget's tokens times the bits of one of "
-    "200,000 equally likely tokens; random decimal digits have 10 bits a token, so that no prompt comes near it. "
-    "Guesses count as wrong (1/k is the proof's allowance for them)."
+    "The paper proves a bound but measures nothing. B is the budget's tokens times the bits of one of 200,000 "
+    "equally likely tokens; random decimal digits have 10 bits per token, so no prompt comes near it. Guesses "
+    "count as wrong (the proof allows 1/k for them)."
 )
 
 #: Bits of the most that one token can say.
@@ -198,7 +198,7 @@ def _filled_session(policy: Policy, blocks: Sequence[str], budget: int) -> Sessi
 
 
 def _texts(replayed: Session) -> Iterator[str]:
-    """The texts of the next prompt; none where none can be made."""
+    """The texts of the next prompt; none if none can be made."""
     try:
         messages: Sequence[Mapping[str, Any]] = replayed.request().messages
     except OverBudget:

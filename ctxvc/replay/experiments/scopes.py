@@ -23,9 +23,10 @@ from ctxvc.tokens.meter import Meter
 NAME = "scopes"
 SOURCE = '"Explicit context management" (ctx-cli), sections 1.1, 1.5 and its experiments'
 APART = (
-    "The paper's tasks are of SWE-Bench-CL, 780 tokens each, worked on by a model that calls the commands itself; here "
-    "whole recorded sessions are the tasks, and a stand-in opens a scope when a task comes and leaves it with the last "
-    "words of the reply. A command is one more model call, whose prompt is counted. Times of a model are not measured."
+    "The paper's tasks are from SWE-Bench-CL, 780 tokens each, solved by a model that calls the commands itself; "
+    "here whole recorded sessions are the tasks, and a stand-in opens a scope when a task starts and leaves it "
+    "with the reply's last words. A command is one more model call, whose prompt is counted. Model latency is not "
+    "measured."
 )
 
 #: Named in each result: it knows what a human asked, and its own last words.

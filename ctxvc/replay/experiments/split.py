@@ -18,8 +18,8 @@ from ctxvc.tokens.meter import Meter
 NAME = "split"
 SOURCE = "Self-GC (arXiv 2607.00692), Table 2 and Figure 5"
 APART = (
-    "The paper splits accounts by the first letter of an address, and its control is a product as it was before; here "
-    "conversations are split by a hash, and control keeps everything. Recorded sessions are longer than chats."
+    "The paper splits accounts by the first letter of an address, and its control is the earlier product; here "
+    "conversations are split by a hash, and the control keeps everything. Recorded sessions are longer than chats."
 )
 
 

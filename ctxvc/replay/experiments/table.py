@@ -8,7 +8,7 @@ import msgspec
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Figures of ours with the paper's beside them; a cell is empty where one of the two has none.
+    """Figures of ours with the paper's beside them; a cell is empty if one of the two has none.
 
     `apart` says in a line what of the two is not comparable.
     """
@@ -35,7 +35,7 @@ class Result(Protocol):
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as per cent, empty where there is none."""
+    """A share as per cent, empty if there is none."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 

@@ -85,7 +85,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def cuts(conversation: Conversation, budgets: Iterable[int], meter: Meter | None = None) -> Iterator[Cut]:
-    """The cut of each budget, the smallest budget first; none where the prompt stays below, or little comes after."""
+    """The cut of each budget, the smallest budget first; none if the prompt stays below, or little comes after."""
     ahead = sorted(set(budgets))
     replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     prompts = Prompts(replayed)

@@ -32,7 +32,7 @@ class Share(msgspec.Struct, frozen=True):
 
 class Agreement(msgspec.Struct, frozen=True):
     """Plans without impact by the judge and by the measure of exact strings (`CutPoint.no_impact`): by both, only one
-    of them, neither. `kappa` is Cohen's; None where chance alone would agree always, or there are none.
+    of them, neither. `kappa` is Cohen's; None if chance alone would agree always, or there are none.
     """
 
     both: int = 0

@@ -63,7 +63,7 @@ class Question(msgspec.Struct, frozen=True):
         if self.quantity == "pairwise":
             larger = parsed(answer, Larger).larger
             if larger not in self.choices:
-                raise Unusable(f"{larger!r} is none of the two blocks")
+                raise Unusable(f"{larger!r} is neither of the two blocks")
             return larger
         return parsed(answer, Replies).replies if self.quantity == "recency" else parsed(answer, Tokens).tokens
 

@@ -22,7 +22,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     """A question and its answer.
 
     `question` is the SHA-256 of its text. `unusable` says why there is no answer, and `answer` is the beginning of what
-    came instead; both are empty where there is one.
+    came instead; both are empty if there is one.
     """
 
     model: str
@@ -98,13 +98,13 @@ class RecordFile:
         tail = data[end:]
         hint = "name another file, or remove this one"
         if not (tail.startswith(_BEGINNING) or _BEGINNING.startswith(tail)):
-            raise BadInput(f"{path}: its last line is no record of a question", hint=hint)
+            raise BadInput(f"{path}: its last line is not a question record", hint=hint)
         self.records: list[Record] = []
         for number, text in enumerate(data[:end].splitlines(), 1):
             try:
                 self.records.append(decode(text))
             except msgspec.MsgspecError as error:
-                raise BadInput(f"{path}, line {number}: no record of a question: {error}", hint=hint) from error
+                raise BadInput(f"{path}, line {number}: not a question record: {error}", hint=hint) from error
         with path.open("ab") as file:
             file.truncate(end)  # a kill left a part of a line
         self._by_key = {_key(record): record for record in self.records}

@@ -89,13 +89,13 @@ def parsed(answer: str, schema: type[_Schema]) -> _Schema:
 
 
 def verdict(answer: str, blocks: Collection[str]) -> Verdict:
-    """A judge's verdict; its culprit is one of `blocks`, and there is none where all is well. Raises: Unusable."""
+    """A judge's verdict; its culprit is one of `blocks`, and there is none if all is well. Raises: Unusable."""
     own = parsed(answer, Verdict)
     culprit = own.failure_culprit
     if culprit and own.valid:
-        raise Unusable("it names a culprit of a failure that it does not see")
+        raise Unusable("it names a culprit although it reports no failure")
     if culprit and culprit.target_id not in blocks:
-        raise Unusable(f"its culprit {culprit.target_id!r} is no block that left")
+        raise Unusable(f"its culprit {culprit.target_id!r} is not a block that left")
     return own
 
 

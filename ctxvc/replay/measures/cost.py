@@ -68,7 +68,7 @@ class Cost(msgspec.Struct, frozen=True):
         return self.prompts + self.planner + self.summariser + self.recovery
 
     def relative_to(self, baseline: Cost) -> float | None:
-        """This total as a share of another run's, as of `keep`; None where that is 0."""
+        """This total as a share of another run's, as of `keep`; None if that is 0."""
         return self.total / baseline.total if baseline.total else None
 
 

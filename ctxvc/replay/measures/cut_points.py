@@ -83,7 +83,7 @@ def cut_point(
 
 
 def cut_points(points: Iterable[CutPoint], saving: float = SAVING) -> CutPoints | None:
-    """The figures over the plans that save at least this share; None where there are none."""
+    """The figures over the plans that save at least this share; None if there are none."""
     enough = [point for point in points if point.prune >= saving]
     if not enough:
         return None

@@ -325,7 +325,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
         return sum(getattr(self, name) for name in OUTCOMES[: OUTCOMES.index(outcome) + 1])
 
     def share(self, outcome: Outcome = "visible") -> float | None:
-        """The share of the uses that are of this outcome or a better one; None where there are no uses."""
+        """The share of the uses that are of this outcome or a better one; None if there are no uses."""
         return self.up_to(outcome) / self.total if self.total else None
 
     def __add__(self, addend: Counts) -> Counts:
@@ -389,7 +389,7 @@ class Average(msgspec.Struct, frozen=True):
     """A share over several conversations, between 0 and 1.
 
     `micro` is of all uses together, with its 95 % interval `low` to `high`; `macro` is the mean of the conversations'
-    own shares, of those that have uses. All are None where no conversation has any.
+    own shares, of those that have uses. All are None if no conversation has any.
     """
 
     conversations: int

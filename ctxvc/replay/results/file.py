@@ -62,8 +62,8 @@ def alone(path: Path) -> Iterator[None]:
         try:
             stack.enter_context(files.locked(path.resolve(), timeout=0))
         except Conflict as error:
-            wrong = f"another replay writes to {path}"
-            raise Conflict(wrong, hint="wait until it has ended, or write to another file") from error
+            wrong = f"another replay is writing to {path}"
+            raise Conflict(wrong, hint="wait until it ends, or write to another file") from error
         yield
 
 
@@ -83,7 +83,7 @@ class ResultFile:
         lines = enumerate(data[:complete].splitlines(), 1)
         self.results = [_result(path, number, line, version) for number, line in lines]
         if not (data[complete:].startswith(_BEGINNING) or _BEGINNING.startswith(data[complete:])):
-            raise BadInput(f"{path}: its last line is no result of a replay", hint=_ELSEWHERE)
+            raise BadInput(f"{path}: its last line is not a replay result", hint=_ELSEWHERE)
         with path.open("ab") as file:
             file.truncate(complete)  # a kill left a part of a line
         self._counts = Counter(map(key, self.results))
@@ -123,11 +123,11 @@ def _result(path: Path, number: int, line: bytes, version: str) -> Result:
         schema = _schema(line)
         if schema.partition("/")[0] == SCHEMA.partition("/")[0] and schema != SCHEMA:
             raise Refused(
-                f"{path} has results of the form {schema}, and this writes {SCHEMA}", hint=_ELSEWHERE
+                f"{path} has results in the form {schema}, but this version writes {SCHEMA}", hint=_ELSEWHERE
             ) from error
-        raise BadInput(f"{path}, line {number}: no result of a replay: {error}", hint=_ELSEWHERE) from error
+        raise BadInput(f"{path}, line {number}: not a replay result: {error}", hint=_ELSEWHERE) from error
     if result.version != version:
-        raise Refused(f"{path} has results of version {result.version}, and this is {version}", hint=_ELSEWHERE)
+        raise Refused(f"{path} has results of version {result.version}, but this is {version}", hint=_ELSEWHERE)
     return result
 
 

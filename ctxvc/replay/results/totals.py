@@ -101,7 +101,7 @@ def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
 
 
 def _macro(uses: Class, results: Sequence[Result]) -> dict[str, float]:
-    """The averages over conversations of the shares of these uses; empty where no conversation has any."""
+    """The averages over conversations of the shares of these uses; empty if no conversation has any."""
     with_uses = [(result, outcomes) for result in results if (outcomes := of_class(result.retention, uses)).total]
     if not with_uses:
         return {}

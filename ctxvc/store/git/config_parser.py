@@ -31,7 +31,7 @@ def settings(data: bytes) -> Iterator[Setting]:
     Raises: ValueError, with the line's number, if a line does not match the grammar.
     """
     if b"\0" in data:
-        raise ValueError("it holds a NUL")
+        raise ValueError("it contains a NUL")
     section = ""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         # Invalid UTF-8 becomes U+FFFD: no harmless key has one, while a name or an address may.
@@ -47,7 +47,7 @@ def settings(data: bytes) -> Iterator[Setting]:
             continue
         name = _KEY.match(line)
         if not (name and section) or (not name[2] and name.end() != len(line)):
-            raise ValueError(f"line {number} is no setting")
+            raise ValueError(f"line {number} is not a setting")
         value = _value(line[name.end() :], number) if name[2] else None
         yield Setting(f"{section}.{name[1].lower()}", value)
 
@@ -57,7 +57,7 @@ def _value(text: str, number: int) -> str:
     while at < len(text) and text[at] not in "#;":
         piece = _PIECE.match(text, at)
         if not piece:
-            raise ValueError(f"the value in line {number} goes on in the next, or is broken")
+            raise ValueError(f"the value in line {number} continues on the next line or is malformed")
         at = piece.end()
         if piece[2] is not None:
             plain += piece[2] if value or plain else piece[2].lstrip(_SPACE)

@@ -96,7 +96,7 @@ class PackWriter:
                 failed.pop_all()
         except OSError as error:
             raise CtxvcError(
-                f"cannot start git: {error.strerror or error}", hint="check git, and the room in the temporary folder"
+                f"cannot start git: {error.strerror or error}", hint="check git and the space in the temporary folder"
             ) from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in: IO[bytes] = self._process.stdin
@@ -146,12 +146,12 @@ class PackWriter:
         self._release()
         if any(sign in errors for sign in _MOVED):
             raise Conflict(
-                f"a scope was moved by something else: {errors[-500:]}",
+                f"something else moved a scope: {errors[-500:]}",
                 hint="run the command again; `git log` shows what moved it",
             )
         raise CtxvcError(
             f"git fast-import failed: {errors[-1000:] or 'it was killed'}",
-            hint="no scope has moved; what was acknowledged is in the journal, and the next flush takes it",
+            hint="no scope has moved; acknowledged records are in the journal and will be committed by the next flush",
         )
 
     def _release(self) -> None:

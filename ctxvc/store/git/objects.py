@@ -88,9 +88,9 @@ class Objects:
             parents = tuple(bytes.fromhex(value.decode()) for name, value in fields if name == b"parent")
             (committer,) = (value for name, value in fields if name == b"committer")
         except ValueError:
-            raise Unreadable(id, "is no proper commit") from None
+            raise Unreadable(id, "is not a valid commit") from None
         if any(len(other) != 20 for other in (tree, *parents)):
-            raise Unreadable(id, "is no proper commit")
+            raise Unreadable(id, "is not a valid commit")
         name = committer.rpartition(b">")[0] + b">"
         return Commit(tree, parents, name.decode("utf-8", "replace"), message.decode("utf-8", "replace"))
 
@@ -103,7 +103,7 @@ class Objects:
         raw = self._read(id, _TREE)
         entries = _ENTRY.findall(raw)
         if sum(map(len, chain.from_iterable(entries))) + 2 * len(entries) != len(raw):
-            raise Unreadable(id, "is no proper tree")
+            raise Unreadable(id, "is not a valid tree")
         return {name: (mode, child) for mode, name, child in entries}
 
     def diff(self, old: bytes | None, new: bytes | None, path: str, depth: int) -> Iterator[Change | Unbrowsed]:
@@ -138,7 +138,7 @@ class Objects:
         except (pygit2.GitError, zlib.error, ValueError, OSError) as error:
             raise Unreadable(id, f"is damaged: {error}") from None
         if kind != type:  # older pygit2 returns a plain number
-            raise Unreadable(id, f"is no {type.name.lower()}")
+            raise Unreadable(id, f"is not a {type.name.lower()}")
         return data
 
     def _loose_object(self, id: bytes) -> tuple[pygit2.enums.ObjectType, bytes] | None:
@@ -148,7 +148,7 @@ class Objects:
         except FileNotFoundError:
             return None  # packed meanwhile
         if hashlib.sha1(raw, usedforsecurity=False).digest() != id:
-            raise ValueError("its bytes are not those of its name")
+            raise ValueError("its bytes do not match its name")
         head, _, data = raw.partition(b"\0")
         return _NAMES.get(head.split(b" ")[0], pygit2.enums.ObjectType.INVALID), data
 

@@ -207,7 +207,7 @@ def _linked(folder: Path) -> Path:
     """The store's folder for the checkout in `folder`. Raises: Refused."""
     git_dir = contained.pointer(folder / ".git", folder)
     if git_dir is None or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():
-        raise Refused(f"{folder} is no checkout of a store", hint=Phrase("make-checkout"))
+        raise Refused(f"{folder} is not a checkout of a store", hint=Phrase("make-checkout"))
     return git_dir
 
 
@@ -307,9 +307,7 @@ def open_repository(path: Path) -> pygit2.Repository:
         raise NotFound(f"no store at {path}", hint=Phrase("init"))
     if closed := _closed(path):
         # libgit2 accepts a folder without some of these as a repository.
-        raise CtxvcError(
-            f"cannot read {closed}: permission denied", hint="check who owns the store, and its permissions"
-        )
+        raise CtxvcError(f"cannot read {closed}: permission denied", hint="check the store's owner and permissions")
     try:
         try:
             return _open(path)
@@ -326,7 +324,7 @@ def open_repository(path: Path) -> pygit2.Repository:
         message = str(error)
         if "extension" in message or "unsupported" in message:
             raise Refused(f"the store {path} uses a git feature that is not supported: {message}") from error
-        raise Damaged(f"{path} is no git repository: {message}", hint=Phrase("init-anew")) from error
+        raise Damaged(f"{path} is not a git repository: {message}", hint=Phrase("init-anew")) from error
 
 
 def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:
@@ -393,7 +391,7 @@ def config(repository: pygit2.Repository) -> Mapping[str, str]:
         return {entry.raw_name.decode("utf-8").lower(): _text(entry.raw_value) for entry in local}
     except UnicodeDecodeError as error:  # newer versions of pygit2 raise it for any name
         name = error.object.decode("utf-8", "backslashreplace")
-        raise Damaged(f"{path}: the name of a setting is no text: {name}", hint="remove that line") from error
+        raise Damaged(f"{path}: the name of a setting is not text: {name}", hint="remove that line") from error
 
 
 def _text(raw: bytes | None) -> str:

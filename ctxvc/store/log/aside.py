@@ -34,7 +34,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     blocks: str = ""
 
     def __str__(self) -> str:
-        what = f", which held {self.blocks}," if self.blocks else ""
+        what = f", which contained {self.blocks}," if self.blocks else ""
         return f"{self.size} bytes of the journal of session {self.session}{what} cannot be read"
 
 

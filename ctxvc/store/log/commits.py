@@ -64,7 +64,7 @@ def plan_commits(
     """The commits that a session's scopes are due, each after those that it needs, and what stays of each scope.
 
     A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
-    the scope has change n, empty where none does yet. Raises: Damaged where a change needs one that is nowhere.
+    the scope has change n, empty if none does yet. Raises: Damaged if a change needs one that is nowhere.
     """
     planned: list[PlannedCommit] = []
     rest: dict[str, list[PendingChange]] = {}
@@ -159,7 +159,7 @@ def step_message(rows: Sequence[Row], body_of: caption.BodyOf, folder: str, *, s
 
 
 def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
-    """What the provider says that a call used, as a trailer; none where nothing is known."""
+    """What the provider says that a call used, as a trailer; none if nothing is known."""
     counts = [f"{name}={count}" for name, count in usage.items()]
     return {"Ctxvc-Usage": " ".join(counts)} if counts else {}
 

@@ -133,7 +133,7 @@ def reference(origin: str) -> tuple[str, int]:
     if not slash:
         return "", 0
     if not (number.isascii() and number.isdigit()):
-        raise Damaged(f"a journal refers to {origin[:100]!r}, which is no change of it", hint=Phrase("verify"))
+        raise Damaged(f"a journal refers to {origin[:100]!r}, which is not one of its changes", hint=Phrase("verify"))
     return scope, int(number)
 
 
@@ -146,7 +146,7 @@ def encode_record(seq: int, record: Record) -> bytes:
     try:
         return frame(seq, _encoder.encode(_plain(record)))
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
-        raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or give it as text") from error
+        raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or pass it as text") from error
 
 
 def _plain(record: Record) -> Record:
@@ -339,7 +339,7 @@ class Journal:
             return None, [], [], Tail(0, 0)
         except OSError as error:
             raise CtxvcError(
-                f"cannot read {self.path}: {error.strerror}", hint="check who owns the store and its permissions"
+                f"cannot read {self.path}: {error.strerror}", hint="check the store's owner and permissions"
             ) from error
         where = f"journal {self.path.name}"
         head = None
@@ -413,7 +413,7 @@ def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Fram
     if not frames or frames[0].start or frames[0].seq:
         right = corrected_head(data)
         if right is None:
-            raise Damaged(f"{where}: the head cannot be read", hint=Phrase("repair-head"))
+            raise Damaged(f"{where}: the header is unreadable", hint=Phrase("repair-head"))
         spoilt = (Damage(0, data[: len(right)]),)
         frames, tail = parse(right + data[len(right) :])
     head = _decode_head(frames[0], where)
@@ -424,7 +424,7 @@ def _decode_head(item: Frame, where: str) -> Head:
     try:
         head = _head_decoder.decode(item.payload)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"{where}: the head makes no sense: {error}") from error
+        raise Damaged(f"{where}: the header is invalid: {error}") from error
     if head.format > FORMAT:
         raise Refused(f"{where} has format {head.format}; this ctxvc reads up to {FORMAT}", hint="update ctxvc")
     return head
@@ -434,4 +434,4 @@ def _decode(item: Frame, where: str) -> Record:
     try:
         return _record_decoder.decode(item.payload)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"{where}: record {item.seq} makes no sense: {error}") from error
+        raise Damaged(f"{where}: record {item.seq} is invalid: {error}") from error

@@ -129,7 +129,7 @@ class SessionState:
     """A session as it was last read. `catch_up` reads on; `reload` reads everything anew."""
 
     def __init__(self, store: Store, name: str) -> None:
-        """Raises: NotFound where there is no such session, Damaged."""
+        """Raises: NotFound if there is no such session, Damaged."""
         self.store = store
         self.name = name
         self.journal = Journal(store.journal_path(name))
@@ -192,7 +192,7 @@ class SessionState:
         raise NotFound(f"no block {row.id} in this scope")
 
     def committed(self, scope: str, seq: int) -> str:
-        """The full id of the commit by which the scope has change `seq`; empty where none does yet.
+        """The full id of the commit by which the scope has change `seq`; empty if none does yet.
 
         Commits of one flush can name the same change (a step, and a verb that waited for its end): the newest counts.
         """

@@ -80,7 +80,7 @@ class StoredSession:
         name = name or store.current_session()
         if names.problem(name) or name not in store.sessions():
             near = ", ".join(store.sessions()[:8]) or "none yet"
-            raise NotFound(f"no session {name!r} in {store.path}", hint=f"there are: {near}")
+            raise NotFound(f"no session {name!r} in {store.path}", hint=f"available: {near}")
         return StoredSession(store, name, scope)
 
     def __enter__(self) -> StoredSession:
@@ -238,7 +238,7 @@ class StoredSession:
 
         Where a switch is pending, it is made with the end of the open step, in the same record; what follows goes into
         the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
-        Raises: Conflict where the switch cannot be made any more: it is not pending then.
+        Raises: Conflict if the switch cannot be made any more: it is not pending then.
         """
         at = scope or self.scope
         for message in messages:
@@ -278,7 +278,7 @@ class StoredSession:
 
         `parts` become new blocks beside the conversation, which open no step and no turn; gives their ids. `text` is
         more that the commit's message says.
-        Raises: Conflict where another process has changed one of them since this session last looked (`refresh`).
+        Raises: Conflict if another process has changed one of them since this session last looked (`refresh`).
         """
         rows, groups = tuple(rows), tuple(groups)
         seen, free = self.ledger(scope) if rows or groups else None, self.next_group
@@ -318,7 +318,7 @@ class StoredSession:
     ) -> str:
         """Records what was learned, as a commit and as a block that the model sees; gives the block's id.
 
-        The rest changes with it, as by `change`. Raises: BadInput where there is no text, Conflict.
+        The rest changes with it, as by `change`. Raises: BadInput if there is no text, Conflict.
         """
         if not text.strip():
             raise BadInput("a note needs text", hint=Phrase("give-text"))
@@ -468,10 +468,10 @@ class StoredSession:
         return msgspec.structs.replace(requested, name=name, text=text)
 
     def _check_request(self, requested: Switch) -> None:
-        """Raises: CtxvcError where the switch cannot be asked for."""
+        """Raises: CtxvcError if the switch cannot be asked for."""
         if self._pending_switch:
             raise Refused(
-                f"a switch to {self._pending_switch.name!r} is asked for already: it is made when this step ends",
+                f"a switch to {self._pending_switch.name!r} is already pending; it happens when this step ends",
                 hint="ask again after that",
             )
         check(self._state, self.scope, requested)
@@ -486,8 +486,8 @@ class StoredSession:
         except CtxvcError as error:
             self._pending_switch = None
             raise Conflict(
-                f"the switch to {pending.name!r} cannot be made any more: {error}; nothing was added",
-                hint="add it again without the switch, and say so in the result of the call that asked for it",
+                f"the switch to {pending.name!r} is no longer possible: {error}; nothing was added",
+                hint="add it again without the switch, and report that in the result of the call that requested it",
             ) from error
         self._make(transaction, pending)
         return True
@@ -513,7 +513,7 @@ class StoredSession:
         if moved:
             raise Conflict(
                 f"another writer has changed {', '.join(moved[:8])} meanwhile; nothing was done",
-                hint="look again, and repeat it if it is still wanted",
+                hint="check the new state, and repeat the command if it is still wanted",
             )
 
     # --- the journal

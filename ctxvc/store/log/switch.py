@@ -30,17 +30,17 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 def check(state: SessionState, scope: str, switch: Switch) -> None:
     """Whether the switch can be made from `scope`. Raises: BadInput, BadName, NotFound, Refused."""
     if not switch.text.strip():
-        raise BadInput("a change of scope needs a word on what it is for", hint=Phrase("give-text"))
+        raise BadInput("a change of scope needs a note on its purpose", hint=Phrase("give-text"))
     if not switch.new:
         state.scope(switch.name)
         if switch.name == scope:
-            raise Refused(f"this is scope {scope!r} already", hint=Phrase("other-scopes"))
+            raise Refused(f"already in scope {scope!r}", hint=Phrase("other-scopes"))
         return
     names.check(switch.name, "scope", set(state.scopes))
     if switch.name in state.scopes:
-        raise Refused(f"a scope {switch.name!r} exists already", hint=Phrase("goto-scope", scope=switch.name))
+        raise Refused(f"scope {switch.name!r} already exists", hint=Phrase("goto-scope", scope=switch.name))
     if switch.origin and state.store.reader.meta(switch.origin).session != state.name:
-        raise NotFound(f"commit {switch.origin[:12]} is not of session {state.name!r}", hint=Phrase("own-commits"))
+        raise NotFound(f"commit {switch.origin[:12]} is not in session {state.name!r}", hint=Phrase("own-commits"))
 
 
 def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:

@@ -38,7 +38,7 @@ class Transaction:
         self.changes: list[Change] = []
         #: The newest entry that was appended.
         self.newest: Entry | None = None
-        #: The scope that HEAD moves to with these changes; empty where it stays.
+        #: The scope that HEAD moves to with these changes; empty if it stays.
         self.switched_to = ""
         #: Bodies that are in no commit and no record yet, by block and suffix (empty for the body itself).
         self.bodies: dict[tuple[str, str], bytes] = {}
@@ -51,7 +51,7 @@ class Transaction:
     # --- a scope as the changes so far leave it
 
     def ledger(self, scope: str) -> Ledger:
-        """Raises: BadInput where a change cannot be made."""
+        """Raises: BadInput if a change cannot be made."""
         ledger, applied = self._ledgers.get(scope) or (self.state.scope(scope).current, 0)
         try:
             for change in self.changes[applied:]:
@@ -104,7 +104,7 @@ class Transaction:
         return ledger
 
     def verbs_in_step(self, scope: str) -> int:
-        """The number of verbs since the scope's open step began; 0 where none is open."""
+        """The number of verbs since the scope's open step began; 0 if none is open."""
         return len(self._parted(scope)[2])
 
     def _parted(self, scope: str) -> tuple[list[Change], list[Change], list[Change]]:
@@ -127,7 +127,7 @@ class Transaction:
     # --- changes
 
     def append(self, scope: str, admitted: AdmittedEntry) -> None:
-        """Adds rows of a step. Raises: BadInput where its fields make no sense.
+        """Adds rows of a step. Raises: BadInput if its fields make no sense.
 
         The model that was named stays: a gateway replies under names of its own, by which nobody can be asked.
         """

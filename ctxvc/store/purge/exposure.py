@@ -129,5 +129,5 @@ def checkouts(store: Store) -> Iterator[str]:
                 hint=Phrase("foreign-worktree", folder=shlex.quote(str(folder)), remove=away),
             )
         if checkout.person_changes(store, folder):
-            raise Refused(f"{folder} is a checkout of this store, and was changed", hint=Phrase("changed-checkout"))
+            raise Refused(f"{folder} is a changed checkout of this store", hint=Phrase("changed-checkout"))
         yield str(folder)

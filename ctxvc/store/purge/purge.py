@@ -109,7 +109,7 @@ def purge(
         progress("searching all again", 0, 0)
         remaining = list(search.remaining(store.path, prepared.scrub, searched))
     if remaining:
-        raise CtxvcError(f"something of it is still there: {', '.join(remaining[:8])}", hint="run the purge again")
+        raise CtxvcError(f"some of it is still there: {', '.join(remaining[:8])}", hint="run the purge again")
     return _with_copies(report, prepared, transcripts)
 
 
@@ -127,11 +127,11 @@ def _alone(store: Store) -> Iterator[int]:
         lock = locks.enter_context(store.exclusive())
         if (store.path / "objects" / "info" / "alternates").exists():
             raise Refused(
-                "this store borrows objects from another repository: what stands there cannot be erased from here",
+                "this store borrows objects from another repository: its content cannot be erased from here",
                 hint="`git repack -a -d` and remove objects/info/alternates, then purge both",
             )
         if store.sessions() != names:
-            raise Conflict("a session was made meanwhile", hint="run it again")
+            raise Conflict("a session was created meanwhile", hint="run it again")
         leftovers.remove(store.path)
         yield lock
 
@@ -153,7 +153,7 @@ def _prepare(store: Store, request: PurgeRequest, progress: Progress) -> _Prepar
     for value in request.texts:
         if len(display.encode(value)) < SHORTEST:
             raise BadInput(
-                f"{value!r} is too short: it would hit everything", hint=f"give {SHORTEST} characters or more"
+                f"{value!r} is too short: it would match everything", hint=f"give at least {SHORTEST} characters"
             )
         add(KIND, display.encode(value))
     for row, data in _blocks(store, request):
@@ -189,7 +189,7 @@ def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
     for text in request.blocks:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
-            raise BadInput(f"{text!r} is no block", hint=Phrase("purge-block"))
+            raise BadInput(f"{text!r} is not a block", hint=Phrase("purge-block"))
         stored = StoredSession.open(store, address.session or request.session)
         try:
             resolved = addresses.find(stored, address)
@@ -423,8 +423,8 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
 def _refusal(places: Sequence[str]) -> Refused:
     more = f" and {len(places) - 4} more" if len(places) > 4 else ""
     return Refused(
-        f"some of it cannot be taken out: {', '.join(places[:4])}{more}. A purge changes what was recorded; checksums, "
-        "numbers of ours, names of fields and what goes over several strings of JSON stay",
+        f"some of it cannot be removed: {', '.join(places[:4])}{more}. A purge changes recorded text only, not "
+        "checksums, our own numbers, field names or text that spans several JSON strings",
         hint="nothing was changed: give more of the text, or a part of it within one string, or the block",
     )
 
@@ -488,7 +488,7 @@ def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]
 def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool) -> Report:
     scrub = prepared.scrub
     if not rewriter.commits and not scrub.bodies and not any(search.remaining(store.path, scrub)):
-        raise NotFound("nothing of it is in the store", hint=Phrase("purge-search"))
+        raise NotFound("none of it is in the store", hint=Phrase("purge-search"))
     return Report(
         kinds=prepared.kinds,
         seen=tuple(exposure.seen(store, prepared.tips, prepared.rows, rewriter)),

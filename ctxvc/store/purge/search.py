@@ -72,7 +72,7 @@ def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:
         where = file.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
         if not ours and scrub.has(os.fsencode(where) + b"\n" + file.read_bytes()):
-            raise Refused(f"{file} has some of it, and a purge does not change that", hint=_hint(path, where))
+            raise Refused(f"{file} has some of it, and a purge does not change that file", hint=_hint(path, where))
 
 
 def _hint(path: Path, where: Path) -> str | Phrase:

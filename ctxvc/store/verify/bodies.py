@@ -30,10 +30,10 @@ def findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
             blobs[change.path] = change.new.id
     for path in added.keys() - blobs.keys():
         if trees.is_checkable(added[path]):
-            yield damage(f"{added[path]} has no file where its state says it lies", trees.at(path, added[path]))
+            yield damage(f"{added[path]} has no file where its state requires one", trees.at(path, added[path]))
     for path in removed.keys() - moved_away.keys():
         if trees.is_checkable(removed[path]):
-            yield damage(f"{removed[path]} lies where its state says it does not", trees.at(path, removed[path]))
+            yield damage(f"{removed[path]} has a file where its state allows none", trees.at(path, removed[path]))
     for old, new in rows.values():
         if new is not None and (old is None or altered(old, new)):
             yield from _content(trees, new, blobs)
@@ -64,13 +64,13 @@ def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mappi
     if block and not trees.is_checkable(block):
         return
     if new is None:
-        yield damage(f"{block or path} is gone from where its state says it lies", trees.at(path))
+        yield damage(f"{block or path} is missing from where its state requires it", trees.at(path))
     elif new.mode != FILE:
         yield trees.foreign(path)
     elif old is not None:
-        yield damage(f"the body of {block or path} was replaced, and no verb does that", trees.at(path), EDITED)
+        yield damage(f"the body of {block or path} was replaced, which no verb does", trees.at(path), EDITED)
     else:
-        yield damage("there is a file here that no row is about", trees.at(path), EDITED)
+        yield damage("a file here belongs to no row", trees.at(path), EDITED)
 
 
 def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Finding]:
@@ -80,14 +80,14 @@ def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Fin
         return
     try:
         if trees.contents.sum(blobs[path]) != (row.bytes, row.sha256):
-            yield damage(f"the body of {row.id} is not the one that was recorded", trees.at(path, row.id))
+            yield damage(f"the body of {row.id} differs from the recorded one", trees.at(path, row.id))
         elif row.files and row.ext == "json":
             for name, size, digest in named_files(trees.objects.blob(blobs[path])):
                 path = fmt.file_path(row, name)
                 if name not in row.files:
                     yield damage(f"{row.id} names a file that its row does not", trees.at(path, row.id), EDITED)
                 elif path in blobs and trees.contents.sum(blobs[path]) != (size, digest):
-                    yield damage(f"{row.id}-{name} is not the one that was recorded", trees.at(path, row.id))
+                    yield damage(f"{row.id}-{name} differs from the recorded one", trees.at(path, row.id))
     except Unreadable as error:
         trees.note(error, path)
 
@@ -97,4 +97,4 @@ def _moved(
 ) -> Iterator[Finding]:
     for was, now in zip(fmt.paths(old), fmt.paths(new), strict=True):
         if was in moved_away and now in blobs and moved_away[was] != blobs[now]:
-            yield damage(f"another body came out when {new.id} moved", trees.at(now, new.id), EDITED)
+            yield damage(f"the body changed when {new.id} moved", trees.at(now, new.id), EDITED)

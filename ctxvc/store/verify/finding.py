@@ -14,7 +14,7 @@ from ctxvc.store import format as fmt
 #: `damage`: the store does not hold what it claims. `warning`: it does, and something needs attention.
 Level = Literal["damage", "warning"]
 
-FROM_A_COPY = "take the store back from a clone or a backup; the rest of it can still be read"
+FROM_A_COPY = "restore the store from a clone or backup; the rest of it can still be read"
 EDITED = "something other than ctxvc wrote this commit; " + FROM_A_COPY
 
 

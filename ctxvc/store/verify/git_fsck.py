@@ -47,7 +47,7 @@ def complaints(path: Path) -> list[Complaint]:
     )
     listed = parse(answer.stdout.decode("utf-8", "replace"))
     if answer.returncode and not listed:
-        listed.append(Complaint(f"git fsck ended with {answer.returncode} and gave no reason"))
+        listed.append(Complaint(f"git fsck exited with {answer.returncode} and gave no reason"))
     return listed
 
 

@@ -53,9 +53,9 @@ class _Look:
         if now == before:
             return
         if now and now not in self._groups:
-            yield member, f"{member} is in {now}, which is not there"
+            yield member, f"{member} is in {now}, which does not exist"
         elif now and member not in self._members(now):
-            yield member, f"{member} is in {now}, which does not have it"
+            yield member, f"{member} is in {now}, which does not contain it"
         if before in self._groups and member in self._members(before):
             yield before, _complaint(before, member, now)
 
@@ -64,7 +64,7 @@ class _Look:
         members = self._members(group.id)
         members_before = frozenset(before.members) if before else frozenset()
         if not members or len(members) != len(group.members):
-            yield group.id, f"{group.id} has no members, or one twice"
+            yield group.id, f"{group.id} has no members, or a duplicate one"
         for member in sorted(members - members_before):
             if (pointer := self._group_of(member)) != group.id:
                 yield group.id, _complaint(group.id, member, pointer)
@@ -80,12 +80,12 @@ class _Look:
         """Members that left a group must not point to it any more."""
         for member in sorted(members):
             if self._group_of(member) == name:
-                lost = "which does not have it" if name in self._groups else "which is not there"
+                lost = "which does not contain it" if name in self._groups else "which does not exist"
                 yield member, f"{member} is in {name}, {lost}"
 
     def _levels(self, outer: Group, inner: Group | None) -> Iterator[Disagreement]:
         if inner is not None and inner.level >= outer.level:
-            yield outer.id, f"{outer.id} is of level {outer.level} and holds {inner.id} of level {inner.level}"
+            yield outer.id, f"{outer.id} has level {outer.level} and contains {inner.id} of level {inner.level}"
 
     def _itself(self, before: Group | None, group: Group) -> Iterator[Disagreement]:
         try:
@@ -96,7 +96,7 @@ class _Look:
             return
         for block in (*group.summary, *filter(None, [group.before])):
             if self._group_of(block) is None:
-                yield group.id, f"the stub of {group.id} needs {block}, which is not there"
+                yield group.id, f"the stub of {group.id} needs {block}, which does not exist"
 
     def _group_of(self, member: str) -> str | None:
         """The group that a block or group points to; None if there is no such member."""
@@ -110,4 +110,4 @@ class _Look:
 
 
 def _complaint(group: str, member: str, pointer: str | None) -> str:
-    return f"{group} has {member}, which is " + ("not there" if pointer is None else f"in {pointer or 'no group'}")
+    return f"{group} has {member}, which " + ("does not exist" if pointer is None else f"is in {pointer or 'no group'}")

@@ -72,7 +72,7 @@ class History:
             self.note(error, age, where)
             return
         if "Ctxvc-Op" not in trailers_of(commit.message) or commit.committer != COMMITTER:
-            yield damage(f"made by something else: {commit.committer}", where, EDITED)
+            yield damage(f"created by another program: {commit.committer}", where, EDITED)
         yield from self._tree(Trees(self._contents, before, root, where, partial(self._note, age)))
 
     def meta(self, commit: Commit) -> Meta | None:
@@ -114,7 +114,7 @@ class History:
         except CtxvcError as error:
             yield damage(str(error), trees.at(fmt.META), error.advice)
         if new is not None and (names.problem(new.session) or names.problem(new.scope)):
-            what = f"{new.session!r} or {new.scope!r} is no name of a session or scope"
+            what = f"{new.session!r} or {new.scope!r} is not a valid session or scope name"
             yield damage(what, trees.at(fmt.META), EDITED)
         elif new is not None:
             trees.where = msgspec.structs.replace(trees.where, session=new.session, scope=new.scope)
@@ -152,7 +152,7 @@ def _counters(trees: Trees, old: Counters, new: Counters) -> Iterator[Finding]:
     """Counters never decrease, or a number would be used twice."""
     back = [name for name in new.__struct_fields__ if getattr(new, name) < getattr(old, name)]
     if back:
-        yield damage(f"the counters of {', '.join(back)} went back", trees.at(fmt.META), EDITED)
+        yield damage(f"the counters of {', '.join(back)} went backwards", trees.at(fmt.META), EDITED)
 
 
 def _top(trees: Trees) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ def _top(trees: Trees) -> Iterator[Finding]:
 def _attributes(trees: Trees, blob: bytes) -> Iterator[Finding]:
     try:
         if trees.objects.version(blob) != fmt.ATTRIBUTES_TEXT:
-            what = "the attributes are not those that ctxvc writes: a plain checkout may change bytes"
+            what = "the attributes differ from those that ctxvc writes: a plain checkout may change bytes"
             yield warning(what, trees.at(fmt.ATTRIBUTES), Phrase("exact-checkout"))
     except Unreadable as error:
         trees.note(error, fmt.ATTRIBUTES)

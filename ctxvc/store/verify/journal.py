@@ -16,10 +16,10 @@ from ctxvc.store.verify.finding import Finding, Where, damage, warning
 #: The blocks in the commits of a change's scope, or of the one that it starts from. Raises: CtxvcError.
 Committed = Callable[[Change], Collection[str]]
 
-_LOST = "restore the file from a backup, or move it aside: what no commit has yet is lost with it"
+_LOST = "restore the file from a backup, or move it aside: uncommitted records are lost with it"
 _LOST_HEAD = Phrase("repair-head")
 _REPAIR = Phrase("repair-records")
-_TORN = "the next write removes them; nothing that was acknowledged is in them"
+_TORN = "the next write removes them; they contain nothing that was acknowledged"
 
 
 def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Findin
     if headless and data:
         right = corrected_head(data)
         hint = _REPAIR if right else _LOST_HEAD
-        yield damage(f"the head cannot be read; the journal has {len(data)} bytes", where, hint)
+        yield damage(f"the header is unreadable; the journal has {len(data)} bytes", where, hint)
         if right is None:
             return
         frames, tail = parse(right + data[len(right) :])
@@ -46,12 +46,12 @@ def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Findin
             before = frame
             continue
         if frame.seq <= before.seq:
-            yield damage(f"record {frame.seq} stands behind record {before.seq}", where, _LOST)
+            yield damage(f"record {frame.seq} comes after record {before.seq}", where, _LOST)
         before = frame
         try:
             record = msgspec.msgpack.decode(frame.payload, type=Record)
         except (msgspec.MsgspecError, RecursionError) as error:
-            yield damage(f"record {frame.seq}, after {last}, makes no sense: {error}", where, _LOST)
+            yield damage(f"record {frame.seq}, after {last}, is invalid: {error}", where, _LOST)
             continue
         last = f"record {frame.seq} ({_described(record)})"
         for change in record.changes:
@@ -69,7 +69,7 @@ def records(data: bytes) -> int:
 
 
 def _unreadable(piece: Damage, last: str, where: Where) -> Finding:
-    blocks = f", which held {what}," if (what := described(piece)) else ""
+    blocks = f", which contained {what}," if (what := described(piece)) else ""
     return damage(f"{len(piece.data)} bytes after {last}{blocks} cannot be read", where, _REPAIR)
 
 
@@ -77,7 +77,7 @@ def _head(frame: Frame, where: Where) -> Iterator[Finding]:
     try:
         head = msgspec.msgpack.decode(frame.payload, type=Head)
     except (msgspec.MsgspecError, RecursionError) as error:
-        yield damage(f"the head makes no sense: {error}", where, _LOST)
+        yield damage(f"the header is invalid: {error}", where, _LOST)
         return
     if head.format > FORMAT:
         yield damage(f"it has format {head.format}; this ctxvc reads up to {FORMAT}", where, "update ctxvc")
@@ -111,16 +111,16 @@ def _bodies(
         body = bodies.get((row.id, ""))
         if body is None:
             if row.id not in ids[change.scope]:
-                yield damage(f"record {seq} has the row of {row.id} and no body", at, _LOST)
+                yield damage(f"record {seq} has the row of {row.id} but no body", at, _LOST)
             continue
         ids[change.scope].add(row.id)
         if (len(body), hashlib.sha256(body).hexdigest()) != (row.bytes, row.sha256):
-            yield damage(f"record {seq} has another body for {row.id} than its row says", at, _LOST)
+            yield damage(f"record {seq} has a body for {row.id} that does not match its row", at, _LOST)
         files = {name: (size, digest) for name, size, digest in named_files(body)} if row.files else {}
         for suffix in row.files:
             data = bodies.get((row.id, suffix))
             if data is None or files.get(suffix, _sum(data)) != _sum(data):
-                yield damage(f"record {seq} lacks {row.id}-{suffix}, or has another", at, _LOST)
+                yield damage(f"record {seq} lacks {row.id}-{suffix}, or has a different one", at, _LOST)
 
 
 def _sum(data: bytes) -> tuple[int, str]:

@@ -54,13 +54,13 @@ class LedgerChanges:
         """Blocks and groups with numbers above the counters."""
         for _, row in self.rows.values():
             if row is not None and row.number > counters.block:
-                what = f"{row.id} is beyond the counter of blocks, {counters.block}"
+                what = f"{row.id} exceeds the counter of blocks, {counters.block}"
                 yield damage(what, self.trees.at(fmt.META, row.id), EDITED)
         if self.groups is not None:
             looked_at = self.groups.touched & self.groups.new.keys() if same_scope else self.groups.new
             newest = max((int(name[1:]) for name in looked_at if _GROUP.fullmatch(name)), default=0)
             if newest > counters.group:
-                what = f"G{newest} is beyond the counter of groups, {counters.group}"
+                what = f"G{newest} exceeds the counter of groups, {counters.group}"
                 yield damage(what, self.trees.at(fmt.META), EDITED)
 
     # --- rows
@@ -90,7 +90,7 @@ class LedgerChanges:
                 self.rows[block] = was.get(block), now.get(block)
         for row in now.values():
             if segment_of(row.number) != segment:
-                yield damage(f"the row of {row.id} is in another's place", trees.at(change.path, row.id), EDITED)
+                yield damage(f"the row of {row.id} is in another row's place", trees.at(change.path, row.id), EDITED)
 
     def _versions(self, change: Change) -> tuple[Mapping[str, Row], Mapping[str, Row]]:
         """The rows before and after, without some that both have. Raises: Unreadable, Damaged."""
@@ -104,13 +104,15 @@ class LedgerChanges:
         for block, (old, new) in self.rows.items():
             if new is None:
                 if same_scope:
-                    yield damage(f"the row of {block} is gone, and no verb does that", self.trees.row_at(block), EDITED)
+                    yield damage(
+                        f"the row of {block} is missing, which no verb causes", self.trees.row_at(block), EDITED
+                    )
                 continue
             if not _EXT.fullmatch(new.ext) or not all(map(_SUFFIX.fullmatch, new.files)):
-                what = f"the row of {block} names a file as no block's is named"
+                what = f"the row of {block} names a file that cannot be a block's"
                 yield damage(what, self.trees.row_at(block), EDITED)
             if old is not None and (names := altered(old, new)):
-                what = f"the row of {block} was edited: another {', '.join(names)}, and no verb does that"
+                what = f"the row of {block} was edited: different {', '.join(names)}, which no verb changes"
                 yield damage(what, self.trees.row_at(block), EDITED)
 
     # --- groups

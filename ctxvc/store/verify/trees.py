@@ -76,7 +76,7 @@ class Trees:
         self.tell(error, self.at(path))
 
     def foreign(self, path: str) -> Finding:
-        return damage("ctxvc puts nothing here", self.at(path), EDITED)
+        return damage("ctxvc writes nothing here", self.at(path), EDITED)
 
     def row_at(self, block: str) -> Where:
         return self.at(fmt.segment_path(segment_of(block_number(block))), block)

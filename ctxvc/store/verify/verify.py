@@ -35,7 +35,7 @@ from ctxvc.store.verify.history import History
 
 #: The most findings of one commit: more add nothing about one that is badly broken or hostile.
 _MOST = 100
-_PERMISSIONS = "check who owns the store, and its permissions"
+_PERMISSIONS = "check the store's owner and permissions"
 
 #: Called with the number of commits checked, and of all commits.
 Progress = Callable[[int, int], None]
@@ -148,7 +148,7 @@ def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: 
         for finding in islice(findings, _MOST):
             yield age, finding
         for _ in islice(findings, 1):
-            yield age, damage(f"more than {_MOST} things are wrong with this commit", where)
+            yield age, damage(f"this commit has more than {_MOST} faults", where)
         if progress and (count % 64 == 0 or count == total):
             progress(count, total)
 
@@ -212,16 +212,14 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     findings = []
     for ref in listed:
         if ref.startswith("refs/replace/"):
-            hint = f"`{program.advice('replace', '-d', _printable(ref.removeprefix('refs/replace/')))}` takes it away"
-            findings.append(
-                damage("git shows another object in the place of this one", Where(path=_printable(ref)), hint)
-            )
+            hint = f"`{program.advice('replace', '-d', _printable(ref.removeprefix('refs/replace/')))}` removes it"
+            findings.append(damage("git shows another object in place of this one", Where(path=_printable(ref)), hint))
         elif not ref.isascii():
             hint = "`git for-each-ref` shows it; rename or delete it"
             findings.append(
-                warning("its name is none that a scope can have: it is left alone", Where(path=_printable(ref)), hint)
+                warning("its name is not a valid scope name: it is ignored", Where(path=_printable(ref)), hint)
             )
-    hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` names it"
+    hint = "write the id of the scope's newest commit into it; a clone has it, or `git fsck --unreachable` shows it"
     closed: list[OSError] = []
     for ref in _unlisted(store.path, set(listed), closed.append):
         try:
@@ -231,10 +229,10 @@ def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
         except (pygit2.GitError, OSError, ValueError):
             session, scope = scope_of(_printable(ref)) or ("", "")
             where = Where(session=session, scope=scope, path=_printable(ref))
-            findings.append(damage("the branch cannot be read", where, hint))
+            findings.append(damage("the branch is unreadable", where, hint))
     for problem in closed:
         where = Where(path=Path(problem.filename).relative_to(store.path).as_posix())
-        findings.append(damage(f"the refs in it cannot be read: {problem.strerror}", where, _PERMISSIONS))
+        findings.append(damage(f"its refs cannot be read: {problem.strerror}", where, _PERMISSIONS))
     return tips, findings
 
 
@@ -266,12 +264,16 @@ def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[F
             continue
         target_text = target.decode("utf-8", "replace") if isinstance(target, bytes) else ""
         if not target_text:
-            yield warning("it names a commit and no scope", Where(path=name), Phrase("goto-rewrites"))
+            yield warning("it names a commit instead of a scope", Where(path=name), Phrase("goto-rewrites"))
         elif tips and target_text not in refs:
-            yield warning(f"{target_text} is not there", Where(path=name), Phrase("goto-rewrites"))
+            yield warning(f"{target_text} does not exist", Where(path=name), Phrase("goto-rewrites"))
     for path, what in (("objects/info/alternates", "borrowed from another repository"), ("info/grafts", "replaced")):
         if (store.path / path).exists():
-            hint = "`git repack -a` copies what is borrowed, then remove the file" if "objects" in path else "remove it"
+            hint = (
+                "`git repack -a` copies the borrowed objects; then remove the file"
+                if "objects" in path
+                else "remove it"
+            )
             yield warning(f"objects are {what}", Where(path=path), hint)
 
 
@@ -295,15 +297,15 @@ def _journals(
         if parts:
             where = msgspec.structs.replace(where, session=parts["session"])
             if parts["accepted"]:
-                hint = f"rm {shlex.quote(str(folder / name))}, once nobody wants to look into them"
-                yield warning("bytes of a journal that were lost are kept here", where, hint)
+                hint = f"rm {shlex.quote(str(folder / name))}, once they are no longer needed"
+                yield warning("lost bytes of a journal are kept here", where, hint)
             else:
-                yield damage("bytes of a journal that cannot be read were set aside", where, Phrase("repair-aside"))
+                yield damage("unreadable bytes of a journal were set aside", where, Phrase("repair-aside"))
             continue
         journal_findings, records = _journal(store, history, walk, tips.get(name, {}), where)
         yield from journal_findings
         if records and name not in tips:
-            yield damage("it has records, and the session has no scope", where, FROM_A_COPY)
+            yield damage("it has records, but the session has no scope", where, FROM_A_COPY)
 
 
 def _journal(
@@ -346,12 +348,12 @@ def _plans(store: Store, sessions: Iterable[str]) -> Iterator[Finding]:
 
 def _privacy(path: Path) -> Iterator[Finding]:
     if (open_to := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-        yield warning(f"others may enter the store (mode {open_to:04o})", Where(path="."), f"chmod 700 {path}")
+        yield warning(f"others can enter the store (mode {open_to:04o})", Where(path="."), f"chmod 700 {path}")
     folder = path / "ctxvc" / "journal"
     for journal in sorted(folder.glob("[!.]*")) if os.access(folder, os.R_OK | os.X_OK) else ():
         if stat.S_IMODE(journal.stat().st_mode) & 0o077:
             where = Where(path=str(journal.relative_to(path)))
-            yield warning("others may read what is not committed yet", where, f"chmod 600 {journal}")
+            yield warning("others can read uncommitted records", where, f"chmod 600 {journal}")
 
 
 def _leftovers(store: Store) -> Iterator[Finding]:
@@ -366,7 +368,7 @@ def _leftovers(store: Store) -> Iterator[Finding]:
         return
     for file in files:
         where = Where(path=str(file.relative_to(store.path)))
-        yield warning("a killed writer left this", where, Phrase("gc-removes"))
+        yield warning("left by a killed writer", where, Phrase("gc-removes"))
 
 
 def _standing(store: Store) -> tuple[list[str], list[str]]:

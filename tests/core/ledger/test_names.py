@@ -75,5 +75,5 @@ def test_what_can_name_something_can(name: str) -> None:
 
 def test_names_that_differ_by_case_only_are_refused() -> None:
     assert names.check("main", "scope", {"main", "other"}) == "main"
-    with pytest.raises(BadName, match="differ by case only"):
+    with pytest.raises(BadName, match="differ only in case"):
         names.check("Main", "scope", {"main"})

@@ -136,7 +136,7 @@ def test_a_huge_range_is_told_of_once() -> None:
     names, problems = selection.expand("B1-B100000", LEDGER)
 
     assert len(names) == len(LEDGER)
-    assert [problem.text for problem in problems] == ["not here, or not all of it: B1-B100000"]
+    assert [problem.text for problem in problems] == ["not here, or not completely: B1-B100000"]
 
 
 atoms = st.one_of(

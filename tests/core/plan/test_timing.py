@@ -58,8 +58,8 @@ def test_the_benefit_is_that_of_the_paper() -> None:
     assert judged.benefit == pytest.approx(40 * 80 * 0.1 - 1020 * 1.15 - 30)
     assert not judged.now
     assert judged.why == (
-        "4% of the prompt leaves, no more than it costs; 80 tokens fewer in 40 calls to come save 320, "
-        "1,020 written anew behind the first edit cost 1,173, the planning took 30"
+        "4% of the prompt leaves, which does not save more than it costs; 80 tokens fewer in the next 40 calls save "
+        "320, rewriting 1,020 after the first edit costs 1,173, planning cost 30"
     )
     assert judged.cost == pytest.approx(1020 * 1.15 + 30)
 
@@ -81,7 +81,7 @@ def test_above_the_share_it_is_committed_at_once_and_at_the_share_it_waits() -> 
 
     judged = moment(view, tried)
     assert judged.now and judged.benefit < 0
-    assert judged.why.startswith("32% of the prompt leaves, more than 30%; 320 tokens fewer in 5 calls to come save")
+    assert judged.why.startswith("32% of the prompt leaves, more than 30%; 320 tokens fewer in the next 5 calls save")
     assert not moment(view, tried, Timing(share=320 / 1010)).now
 
 
@@ -92,7 +92,7 @@ def test_a_cache_that_is_gone_costs_nothing_to_break() -> None:
 
     assert not moment(dataclasses.replace(view, idle=300.0), tried).now
     judged = moment(idle, tried)
-    assert judged.now and judged.why.startswith("the last call was 301 s ago, the cache of 300 s is gone")
+    assert judged.now and judged.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
     assert judged.benefit == pytest.approx(80 * (10 * 0.1 + 1.15))
 
 
@@ -100,8 +100,10 @@ def test_pressure_on_the_hard_budget_waits_for_nothing() -> None:
     view = talk()
     judged = moment(view, folded(view, "B3", cost=10**6, pressure=True))
 
-    assert judged.now and judged.why.startswith("the hard budget is at stake; 4% of the prompt leaves; 80 tokens fewer")
-    assert "1,820 written anew behind the first edit cost 2,093, the planning took 1,000,000" in judged.why
+    assert judged.now and judged.why.startswith(
+        "the hard budget would be exceeded; 4% of the prompt leaves; 80 tokens fewer"
+    )
+    assert "rewriting 1,820 after the first edit costs 2,093, planning cost 1,000,000" in judged.why
 
 
 def test_a_plan_of_which_nothing_is_left_is_not_committed() -> None:

@@ -38,14 +38,14 @@ def test_a_path_gives_the_value_in_its_own_spelling(path: str, value: str) -> No
     ("text", "path", "wrong", "hint"),
     [
         (TEXT, "nil", "the text has no 'nil'", "it has 'items', 'a b', 's'"),
-        (TEXT, "items.name", "items has no 'name'", "it is no object"),
+        (TEXT, "items.name", "items has no 'name'", "not an object"),
         (TEXT, "items[2]", "items has no item 2", "it has 2, counted from 0"),
-        (TEXT, "s[0]", "s is no list", "list before [ ]"),
-        (TEXT, "items[", "'items[' is no path", "as in items[0].name"),
-        (TEXT, '["\\x"]', "is no key", "JSON string"),
-        (TEXT, "a" * 1_001, "is no path", "as in"),
-        ("ok\n", "items", "it is no JSON", "search it with grep"),
-        ("[" * 100_000, "[0]", "it is no JSON", "search it with grep"),
+        (TEXT, "s[0]", "s is not a list", "list before [ ]"),
+        (TEXT, "items[", "'items[' is not a path", "as in items[0].name"),
+        (TEXT, '["\\x"]', "is not a key", "JSON string"),
+        (TEXT, "a" * 1_001, "is not a path", "as in"),
+        ("ok\n", "items", "not JSON", "search with grep"),
+        ("[" * 100_000, "[0]", "not JSON", "search with grep"),
     ],
 )
 def test_what_leads_nowhere_is_refused_with_what_there_is(text: str, path: str, wrong: str, hint: str) -> None:

@@ -204,7 +204,7 @@ def test_a_range_behind_the_end_is_told_the_end() -> None:
         recovered(row(b"a\nb\nc"), b"a\nb\nc", lines=(4, None), most=500, count=quarter)
     with pytest.raises(BadInput, match="no character 9: it has 5"):
         recovered(row(b"a\nb\nc"), b"a\nb\nc", chars=(9, 9), most=500, count=quarter)
-    with pytest.raises(BadInput, match="together"):
+    with pytest.raises(BadInput, match="cannot be combined"):
         recovered(row(b"a"), b"a", chars=(1, 1), lines=(1, 1), most=500, count=quarter)
     assert recovered(row(b""), b"", lines=(1, None), most=500, count=quarter).complete
 
@@ -214,7 +214,7 @@ def test_bytes_that_are_no_text_are_said_to_be_so() -> None:
     genuine = recovered(row("\ufffd".encode()), "\ufffd".encode(), most=500, count=quarter)
 
     assert told.content == "caf\ufffd\n\0"
-    assert "no UTF-8" in told.header
+    assert "not UTF-8" in told.header
     assert "recover B17 --file" in told.header
     assert "UTF-8" not in genuine.header
 

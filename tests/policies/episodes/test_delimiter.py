@@ -111,7 +111,7 @@ def test_dependencies_are_trimmed_blank_ones_go_and_each_counts_once() -> None:
 def test_what_an_expl_cannot_have_is_ignored_and_the_receipt_says_so() -> None:
     verdict = judge({**EXPL, "dependencies": ["look"]}, {})
 
-    assert verdict.text == "started expl look; an expl has no dependencies, those given are ignored"
+    assert verdict.text == "started expl look; an expl has no dependencies: the given ones are ignored"
     assert verdict.episode == Declared(name="look", type="expl")
 
 

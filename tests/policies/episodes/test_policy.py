@@ -275,8 +275,8 @@ def test_the_prologue_and_active_episodes_never_leave_and_the_reason_says_so() -
 
     assert plan.actions == ()
     assert "nothing more can leave" in plan.reason
-    assert "2,008 of the prologue" in plan.reason
-    assert "of active episodes" in plan.reason
+    assert "2,008 in the prologue" in plan.reason
+    assert "in active episodes" in plan.reason
 
 
 def test_text_of_humans_stays_and_a_ceiling_below_it_is_said_to_be_out_of_reach() -> None:
@@ -291,7 +291,7 @@ def test_text_of_humans_stays_and_a_ceiling_below_it_is_said_to_be_out_of_reach(
 
     assert by_name(talk.graph())["look"].state == "evicted"
     assert all(row.present for row in talk.run.ledger.rows() if is_human(row.role, row.origin))
-    assert "above the ceiling; of what stays are 1,502 that humans wrote" in tried.plan.reason
+    assert "above the ceiling; remaining: 1,502 in human text" in tried.plan.reason
     assert tried.plan.pressure
 
 
@@ -431,7 +431,7 @@ def test_where_the_mark_is_out_of_reach_it_waits_for_a_batch_that_is_worth_it() 
     waits = policy.propose(talk.run.view(ROOMY))
 
     assert waits.actions == ()
-    assert "tokens could leave, which does not bring it below" in waits.reason
+    assert "tokens could leave, which is not enough" in waits.reason
     assert policy.propose(talk.run.view(3_200)).actions, "at the guard, whatever helps"
     talk.explores("more", read(size=4_000))
     talk.replies("Next.")
@@ -454,7 +454,7 @@ def test_it_is_committed_at_once() -> None:
 
     moment = policy.moment(view, rehearse(view, policy.propose(view)))
     assert moment.now
-    assert moment.why.startswith("the ceiling was passed; ") and "written anew" in moment.why
+    assert moment.why.startswith("the ceiling was exceeded; ") and "rewriting" in moment.why
     assert not policy.moment(view, rehearse(view, Plan(actions=(), actor="x"))).now
 
 

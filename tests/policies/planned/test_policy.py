@@ -128,7 +128,7 @@ def test_listing_5_plan_rehearse_commit() -> None:
     assert (plan.actor, plan.cost) == ("planner", 900)
     assert (
         "fold 1, mask 0, prune 1; A session of tests" in plan.reason
-        and "left out: 1 × object that stays (function:Bash:33)" in plan.reason
+        and "skipped: 1 × object that must stay (function:Bash:33)" in plan.reason
     )
 
     # "apply V union plan locally": the view itself is as it was
@@ -159,7 +159,7 @@ def test_a_rejected_plan_changes_nothing() -> None:
     held = working()
     plan = low(ask=Scripted(fold("function:Bash:3")), saving=0.5).propose(held.view(20_000))
 
-    assert plan.actions == () and "dropped, as it frees" in plan.reason and "less than 50%" in plan.reason
+    assert plan.actions == () and "dropped, since it frees only" in plan.reason and "less than 50%" in plan.reason
     assert not rehearse(held.view(20_000), plan)
 
 
@@ -207,7 +207,7 @@ def test_the_latest_turn_stays_while_other_turns_suffice() -> None:
     assert names(planned(*latest, *older))[2:] == []
     plan = planned(*latest, *older, budget=tight)
     assert [targets[0] for _, targets in names(plan)] == ["B2", "B12"]
-    assert "2 × object of the latest turn, without need" in plan.reason
+    assert "2 × object of the latest turn, not needed" in plan.reason
     assert [targets for _, targets in names(planned(*latest, budget=tight))] == [("B33",), ("B35",)]
 
 
@@ -228,7 +228,7 @@ def test_what_cannot_be_met_is_told_in_numbers() -> None:
     plan = low().propose(talk.run.view(4_000))
 
     assert not plan.actions or plan.pressure
-    assert "over the budget" in plan.reason or "nothing is left that may leave" in plan.reason
+    assert "over the budget" in plan.reason or "nothing more can leave below" in plan.reason
 
 
 # --- rounds
@@ -239,7 +239,7 @@ def test_no_round_begins_below_the_trigger_and_the_planner_is_not_asked() -> Non
     plan = low(ask=ask).propose(working().view(40_000))
 
     assert plan.actions == () and ask.blocks == []
-    assert plan.reason.endswith("of 40,000 tokens: a round begins above 24,000")
+    assert plan.reason.endswith("of 40,000 tokens: a round starts above 24,000")
 
 
 def test_a_new_round_waits_for_new_tokens_but_not_under_pressure() -> None:
@@ -261,7 +261,7 @@ def test_a_planner_is_asked_only_where_something_may_leave() -> None:
     ask = Scripted()
     plan = low(ask=ask).propose(working(turns=1).view(5_000))
 
-    assert ask.blocks == [] and plan.reason.endswith("nothing is left that may leave before 4,250")
+    assert ask.blocks == [] and plan.reason.endswith("nothing more can leave below 4,250")
 
 
 @pytest.mark.parametrize("knobs", [{"target": 0.7}, {"trigger": 1.5}, {"target": -0.1}])
@@ -280,7 +280,7 @@ def test_the_moment_goes_by_the_knobs() -> None:
     tried = rehearse(view, policy.propose(view))
 
     waits = policy.moment(view, tried)
-    assert not waits.now and "the planning took 10,000" in waits.why
+    assert not waits.now and "planning cost 10,000" in waits.why
     assert msgspec.structs.replace(policy, share=0.01).moment(view, tried).now
     assert msgspec.structs.replace(policy, calls=1_000.0).moment(view, tried).now
 
@@ -351,7 +351,7 @@ def test_an_unusable_answer_falls_back_to_rules_and_says_so(said: str) -> None:
     plan = policy.propose(held.view(20_000))
 
     assert plan.actions and (plan.asked, plan.cost) == (True, 7)
-    assert "fixed rules in the planner's place: its answer is no plan" in plan.reason and plan.fallback
+    assert "fixed rules replaced the planner: its answer is not a plan" in plan.reason and plan.fallback
     assert names(plan) == names(low().propose(held.view(20_000)))
     check(policy, held.view(20_000), held)
 
@@ -396,7 +396,7 @@ def test_a_plan_is_done_in_its_order_until_the_target_and_the_rest_waits() -> No
 def test_a_round_of_turns_begins_with_a_turn_only() -> None:
     held = working()
     policy = low(round="turn")
-    assert "a round begins with a turn" in policy.propose(held.view(20_000)).reason
+    assert "a round starts with a turn" in policy.propose(held.view(20_000)).reason
     talk = Talk()
     talk.run = held
     talk.says("And now?")
