@@ -33,6 +33,7 @@ something was. `--json` answers with one JSON object: [json.md](json.md).
 | `HEAD`, `@` | the scope as it is now, with what is acknowledged and not committed yet |
 | `main` | another scope of the session, as it is now |
 | `SESSION/SCOPE` | a scope of another session |
+| `SESSION` | a session: its name, a beginning that no other name has, or `-1` for the one recorded before the last, `-2`, … |
 | `step:12` | the end of that step |
 | `3fa9c1d2` | a commit: at least four digits of its id |
 | `REV~3` | three commits before |
@@ -62,6 +63,7 @@ With `--json` an error is `{{"error":{{"code":…,"message":…,"hint":…}}}}` 
 | variable | means |
 | --- | --- |
 | `CTXVC_STORE` | path of the store; `-C` comes first |
+| `CTXVC_SESSION` | the session; `--session` comes first |
 | `NO_COLOR`, `FORCE_COLOR`, `CLICOLOR_FORCE`, `TERM=dumb` | as everywhere; `--color` comes first |
 | `CTXVC_PAGER`, `GIT_PAGER`, `PAGER` | the pager, the first that is set; `cat` or nothing for none |
 | `LESS` | what `less` is told, `FRX` unless set |

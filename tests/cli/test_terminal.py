@@ -21,14 +21,19 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.core.recording.events import Opened, Said
+from ctxvc.store.ingest import ingest
+from ctxvc.store.store import create
 from tests.cli.conftest import COLOUR, STEERING, Run
 from tests.making.project import HOSTILE
 
 ROOT = Path(main.__file__).parents[2]
 
 
-def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tuple[str, int]:
-    """What `ctxvc` writes to a terminal (stdout and stderr together), and its exit code."""
+def on_terminal(*words: str, folder: Path, width: int = 120, typed: str = "", **env: str) -> tuple[str, int]:
+    """What `ctxvc` writes to a terminal (stdout and stderr together) where a person types that; and its exit code."""
     settings = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "CTXVC_PAGER": "cat", **env}
     child, terminal = pty.fork()
     if child == 0:  # this process, with all that it has loaded
@@ -38,6 +43,7 @@ def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tupl
             sys.argv = ["ctxvc", *words]
             main.run()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    os.write(terminal, typed.encode())
     told = b""
     while True:
         try:
@@ -287,3 +293,21 @@ def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) ->
     told, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
 
     assert json.loads(told) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
+
+
+@pytest.mark.parametrize(
+    "words", [("use", "cl"), ("--session", "cl", "log"), ("show", "cl/main~1"), ("status", "cl/main")]
+)
+def test_a_person_picks_one_of_several_sessions(words: tuple[str, ...], tmp_path: Path) -> None:
+    with create(tmp_path / ".ctxvc") as store:
+        for name, word in (("claude-1", "old"), ("claude-2", "new")):
+            message = Message(role="user", parts=(text_part(f"the {word} one", "user", "human"),), key="1")
+            ingest(store, [Opened(format="pi", source=name, name=name), Said(message=message, end=1)], final=True)
+
+    for number, name in enumerate(("claude-1", "claude-2"), 1):
+        shown, code = on_terminal("--color", "never", *words, folder=tmp_path, typed=f"9\n{number}\n")
+        assert code == 0, shown
+        before, _, after = shown.rpartition("which session: ")
+        assert "  1  claude-1\n  2  claude-2\n" in before
+        assert "is not in the range 1<=x<=2" in before
+        assert name in after

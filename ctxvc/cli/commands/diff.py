@@ -13,7 +13,6 @@ from ctxvc.cli.commit_table import SHORT, change_table, changes
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.prompt_text import sections, unified
 from ctxvc.errors import Refused
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -32,8 +31,8 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
     cut took out of thinking and boards. B is by default what stands now.
     """
     with app.reading() as stored:
-        old = revisions.resolve(stored.store, stored, before)
-        new = revisions.resolve(stored.store, stored, after)
+        old = app.revision(stored, before)
+        new = app.revision(stored, after)
         if old.session != new.session:
             raise Refused(
                 f"{before} is of session {old.session}, {after} of {new.session}: their blocks have nothing in common",

@@ -20,7 +20,6 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.claude_code import read
-from ctxvc.store import revision as revisions
 from ctxvc.store.locate import project_root
 from ctxvc.store.revision import Snapshot
 
@@ -33,7 +32,7 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     if install and target:
         raise click.UsageError("--install puts the file where Claude Code looks for it: -o has no place beside it")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         project = project_root(app.folder).resolve()
         folder = _worked_in(snapshot, project)
         transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
@@ -144,7 +143,7 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
     if install or recorded:
         raise click.UsageError(f"--install and --recorded belong to --format {CLAUDE_CODE}")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         # What we sent is told as it was sent; another program gets no tags, which only our tools understand.
         render = snapshot.ledger.meta.render if form == "anthropic" else 1
         content = pieces(outline(snapshot.ledger), snapshot.bodies, render)

@@ -15,7 +15,6 @@ from ctxvc.cli.request import request_of
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.session import proof
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 
 
@@ -27,7 +26,7 @@ from ctxvc.store.revision import Snapshot
 def prompt(app: App, revision: str, sent: bool) -> None:
     """For people, with a line above each block that says whose it is. With --json, as the Messages API takes it."""
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         if sent:
             snapshot = proof.as_sent(stored.store, snapshot)
         if app.output.json:

@@ -223,7 +223,7 @@ def _opened(
     policy = parsed(spec or "default", app.folder)
     policy = protecting(policy, files) if files else policy
     is_new = not (path / "HEAD").exists()
-    name = resume or name
+    name = previous.session or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
             session = Session.open(path, session_name, model=model, policy=policy if spec else "")
@@ -242,6 +242,7 @@ def _opened(
 class _Previous(NamedTuple):
     """The settings of a session that is resumed."""
 
+    session: str = ""
     model: str = ""
     budget: int = 0
     window: int = 0
@@ -266,12 +267,11 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
         return path, _Previous()
     if (path / "HEAD").exists():
         with Store(path) as store:
-            if resume in store.sessions():
-                stored = StoredSession.open(store, resume)
-                app.report_damage(stored)
-                start.check_begun(stored)
-                meta = stored.ledger().meta
-                return path, _Previous(meta.model, meta.budget, meta.window)
+            stored = StoredSession.open(store, app.resolved(store, resume))
+            app.report_damage(stored)
+            start.check_begun(stored)
+            meta = stored.ledger().meta
+            return path, _Previous(stored.name, meta.model, meta.budget, meta.window)
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 

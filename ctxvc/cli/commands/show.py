@@ -36,7 +36,7 @@ def show(app: App, address: str, raw: bool) -> None:
     shown whatever its state: what left the prompt is not lost.
     """
     with app.reading() as stored:
-        target = _target(stored, address)
+        target = _target(app, stored, address)
         if isinstance(target, Snapshot):
             if raw:
                 raise Refused(
@@ -51,7 +51,7 @@ def show(app: App, address: str, raw: bool) -> None:
             _show_block(app.output, stored, target)
 
 
-def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
+def _target(app: App, stored: StoredSession, name: str) -> Resolved | Snapshot:
     """The target of an address, a revision or a call's id; a call with a revision's name cannot hide the revision.
 
     Raises: NotFound, BadInput.
@@ -59,7 +59,7 @@ def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
     if address := addresses.parse(name):
         return addresses.find(stored, address)
     try:
-        return revision.resolve(stored.store, stored, name)
+        return app.revision(stored, name)
     except (NotFound, BadInput):
         if resolved := addresses.of_call(stored, name):
             return resolved

@@ -12,7 +12,6 @@ from ctxvc.cli.dashboard import Page, captioned, dashboard_lines, dashboard_of, 
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.occupancy import Occupancy, occupancy
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, budget_of
 
@@ -31,7 +30,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     if as_text and (every or app.json):
         raise click.UsageError("--text is the whole answer: it goes with neither --all nor --json")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         meter = Meter(stored.store, snapshot.ledger.meta.tokenizer)
         costs = meter.costs(snapshot)
         window = occupancy(stored.store, snapshot, meter, costs)
