@@ -33,7 +33,7 @@ something was. `--json` answers with one JSON object: [json.md](json.md).
 | `HEAD`, `@` | the scope as it is now, with what is acknowledged and not committed yet |
 | `main` | another scope of the session, as it is now |
 | `SESSION/SCOPE` | a scope of another session |
-| `SESSION` | a session: its name, a beginning that no other name has, or `-1` for the one recorded before the last, `-2`, … |
+| `SESSION` | its name, a beginning that no other has, or `-1` for the one recorded before the last, `-2`, … |
 | `step:12` | the end of that step |
 | `3fa9c1d2` | a commit: at least four digits of its id |
 | `REV~3` | three commits before |

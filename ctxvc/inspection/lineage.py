@@ -46,13 +46,15 @@ _LAYOUT = frozenset(",;'\"`\\")
 class Edit(NamedTuple):
     """A recorded call on the file.
 
-    `started` and `ended` are in seconds since 1970, `script` is a shell's and else empty.
+    `started` and `ended` are in seconds since 1970, `script` is a shell's and else empty; `unread` is that of it which
+    no change is read from.
     """
 
     changes: tuple[Change, ...]
     started: int
     ended: int
     script: str = ""
+    unread: str = ""
 
 
 class Version(NamedTuple):
@@ -73,6 +75,13 @@ class Mark(NamedTuple):
     scripts: tuple[int, ...] = ()
 
 
+class Lineage(NamedTuple):
+    """A mark for each line of the last version, and the edits that a replay had a place for."""
+
+    marks: list[Mark]
+    placed: frozenset[int]
+
+
 class _State:
     """A text with its marks. `text` is it between two line ends."""
 
@@ -83,25 +92,27 @@ class _State:
         self.text = "\n".join(("", *lines, ""))
 
 
-def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> list[Mark]:
-    """A mark for each line of the last version. `versions` are oldest first, `edits` in the order they were made."""
+def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> Lineage:
+    """Where the last version's lines are from. `versions` are oldest first, `edits` in the order they were made."""
     if not versions:
-        return []
+        return Lineage([], frozenset())
     pending = list(range(len(edits)))
     state = _State(versions[0].lines, tuple(Mark(-1, "older", 0) for _ in versions[0].lines))
     before = versions[0].authored
+    placed: set[int] = set()
     for number, version in enumerate(versions[1:], 1):
         due = [edit for edit in pending if edits[edit].started <= version.committed + SLACK][-_WAITING:]
-        state, finished = _next(state, version, number, edits, due, before)
+        state, path, finished = _next(state, version, number, edits, due, before)
         pending = [edit for edit in pending if edit not in finished]
+        placed |= path
         before = min(version.authored, version.committed)
-    return list(state.marks)
+    return Lineage(list(state.marks), frozenset(placed))
 
 
 def _next(
     state: _State, version: Version, number: int, edits: Sequence[Edit], due: Sequence[int], before: int
-) -> tuple[_State, set[int]]:
-    """The next version's state, and the edits that have no more to give."""
+) -> tuple[_State, set[int], set[int]]:
+    """The next version's state, the edits that were replayed, and those that have no more to give."""
     lines = version.lines
     marks: list[Mark | None] = [None] * len(lines)
     replayed, path = _replayed(state, lines, number, edits, due)
@@ -121,7 +132,7 @@ def _next(
         _by_script(state.lines, version, marks, number, edits, before)
     survivors = {mark.edit for mark in marks if mark and mark.version == number and mark.evidence == "replay"}
     past = {edit for edit in path if edits[edit].ended <= version.authored + SLACK}
-    return _State(lines, tuple(mark or Mark(-1, "none", number) for mark in marks)), survivors | past
+    return _State(lines, tuple(mark or Mark(-1, "none", number) for mark in marks)), path, survivors | past
 
 
 # --- replay
@@ -470,16 +481,14 @@ def _by_script(
                 continue
             author = -1
             if before:
-                author = next(
-                    (script for script in reversed(scripts) if _wrote(edits[script].script, lines[at], former)), -1
-                )
+                author = next((script for script in reversed(scripts) if _wrote(edits[script], lines[at], former)), -1)
             marks[at] = Mark(author, "script", number) if author >= 0 else Mark(-1, "none", number, tuple(scripts))
 
 
-def _wrote(script: str, line: str, former: Sequence[str]) -> bool:
+def _wrote(edit: Edit, line: str, former: Sequence[str]) -> bool:
     """Whether a script has the line, or has what makes it of one of the former ones, with what it takes away."""
-    text = line.strip()
-    if _letters(text) >= _TELLING / 2 and text in script:
+    text, script = line.strip(), edit.script
+    if _letters(text) >= _TELLING / 2 and text in edit.unread:
         return True
     for old in former:
         start = _common(old, line)
