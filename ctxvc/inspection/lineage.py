@@ -75,13 +75,6 @@ class Mark(NamedTuple):
     scripts: tuple[int, ...] = ()
 
 
-class Lineage(NamedTuple):
-    """A mark for each line of the last version, and the edits that a replay had a place for."""
-
-    marks: list[Mark]
-    placed: frozenset[int]
-
-
 class _State:
     """A text with its marks. `text` is it between two line ends."""
 
@@ -92,27 +85,25 @@ class _State:
         self.text = "\n".join(("", *lines, ""))
 
 
-def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> Lineage:
-    """Where the last version's lines are from. `versions` are oldest first, `edits` in the order they were made."""
+def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> list[Mark]:
+    """A mark for each line of the last version. `versions` are oldest first, `edits` in the order they were made."""
     if not versions:
-        return Lineage([], frozenset())
+        return []
     pending = list(range(len(edits)))
     state = _State(versions[0].lines, tuple(Mark(-1, "older", 0) for _ in versions[0].lines))
     before = versions[0].authored
-    placed: set[int] = set()
     for number, version in enumerate(versions[1:], 1):
         due = [edit for edit in pending if edits[edit].started <= version.committed + SLACK][-_WAITING:]
-        state, path, finished = _next(state, version, number, edits, due, before)
+        state, finished = _next(state, version, number, edits, due, before)
         pending = [edit for edit in pending if edit not in finished]
-        placed |= path
         before = min(version.authored, version.committed)
-    return Lineage(list(state.marks), frozenset(placed))
+    return list(state.marks)
 
 
 def _next(
     state: _State, version: Version, number: int, edits: Sequence[Edit], due: Sequence[int], before: int
-) -> tuple[_State, set[int], set[int]]:
-    """The next version's state, the edits that were replayed, and those that have no more to give."""
+) -> tuple[_State, set[int]]:
+    """The next version's state, and the edits that have no more to give."""
     lines = version.lines
     marks: list[Mark | None] = [None] * len(lines)
     replayed, path = _replayed(state, lines, number, edits, due)
@@ -132,7 +123,7 @@ def _next(
         _by_script(state.lines, version, marks, number, edits, before)
     survivors = {mark.edit for mark in marks if mark and mark.version == number and mark.evidence == "replay"}
     past = {edit for edit in path if edits[edit].ended <= version.authored + SLACK}
-    return _State(lines, tuple(mark or Mark(-1, "none", number) for mark in marks)), path, survivors | past
+    return _State(lines, tuple(mark or Mark(-1, "none", number) for mark in marks)), survivors | past
 
 
 # --- replay

@@ -136,19 +136,13 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
     begins = any(edit.edit.started <= history[0].committed + SLACK for edit in edits)
     if begins:
         versions.insert(0, Version((), 0, 0))
-    marks, placed = lineage(versions, [edit.edit for edit in edits])
+    marks = lineage(versions, [edit.edit for edit in edits])
     wrote: dict[str, list[RecordedEdit]] = {}
     for edit in edits:
         for line in {line.strip() for change in edit.edit.changes for line in split(change.new)}:
             if len(line) >= _TELLING:
                 wrote.setdefault(line, []).append(edit)
-    everything = "\n".join(
-        _squeezed(line)
-        for number, edit in enumerate(edits)
-        for change in edit.edit.changes
-        # What a call only kept or laid out anew is a reason for doubt where its place is lost.
-        for line in (_added(change) if number in placed else split(change.new))
-    )
+    everything = "\n".join(_squeezed(line) for edit in edits for change in edit.edit.changes for line in _added(change))
     lines = []
     for text, mark in zip(versions[-1].lines, marks, strict=True):
         own = edits[mark.edit] if mark.edit >= 0 else None
@@ -177,8 +171,8 @@ def _doubted(lines: list[Line]) -> list[Line]:
 
 
 def _added(change: Change) -> Iterator[str]:
-    old = {line.strip() for line in split(change.old)}
-    return (line for line in split(change.new) if line.strip() not in old)
+    old = {*split(change.old)}
+    return (line for line in split(change.new) if line not in old)
 
 
 def _squeezed(text: str) -> str:
