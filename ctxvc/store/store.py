@@ -134,11 +134,11 @@ class Store:
             raise NotFound(f"no session in {self.path} yet", hint=Phrase("import-sessions"))
         return sessions[-1]
 
-    def current_scope(self, session: str) -> str:
-        """The scope in which a new writer of the session starts."""
+    def current_scope(self, session: str, tips: Mapping[str, str] | None = None) -> str:
+        """The scope in which a new writer of the session starts. `tips` are the session's, if already read."""
         target = self._symbolic(head_ref(session))
         place = scope_of(target) if target else None
-        tips = self.tips(session)
+        tips = self.tips(session) if tips is None else tips
         if place and place[0] == session and place[1] in tips:
             return place[1]
         return "main" if "main" in tips or not tips else sorted(tips)[0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import click
+import msgspec
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
@@ -15,11 +16,15 @@ from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import Damaged, NotFound
 from ctxvc.inspection.work import work
-from ctxvc.store import revision
+from ctxvc.store import local_cache, revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.tokens import models
+from ctxvc.tokens.meter import CACHE as COUNTS
 from ctxvc.tokens.meter import Meter
 
+#: The file of the cache that has the items, and what they depend on besides their session.
+_CACHE, _FORM = "sessions.json", f"sessions 1, prices of {models.MODELS_DATE}"
 #: How importers name the scopes of sub-agents.
 AGENT = "agent-"
 
@@ -48,11 +53,24 @@ def sessions(app: App) -> None:
 def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
     """The sessions that can be read, newest first, and an error for each of the others."""
     items, unreadable = [], []
-    for name in store.sessions():
+    cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
+    counts = local_cache.file_stamp(store, COUNTS)
+    entries: dict[str, _Cached] = {}
+    for name, tips in store.all_tips().items():
+        key = local_cache.session_key(store, name, tips, _FORM)
+        entry = cached.get(name)
         try:
-            items.append(_item(store, name))
+            if entry is None or entry.key != key or entry.counts not in ("", counts):
+                item = _item(store, name, tips)
+                guessed = item.estimated or any(agent.estimated for agent in item.agents)
+                entry = _Cached(key, counts if guessed else "", item)
         except Damaged as error:
             unreadable.append(error)
+            continue
+        entries[name] = entry
+        items.append(entry.item)
+    if entries != cached:
+        local_cache.save(store, _CACHE, entries)
     return sorted(items, key=lambda item: item.updated, reverse=True), unreadable
 
 
@@ -79,14 +97,14 @@ def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
     return [title, Timestamp(item.updated), item.turns, tokens, cost, item.files]
 
 
-def _item(store: Store, name: str) -> SessionItem:
+def _item(store: Store, name: str, tips: Mapping[str, str]) -> SessionItem:
     stored = StoredSession.open(store, name)
     ledger = stored.ledger()
     source = ledger.meta.source
     agents = [scope for scope in stored.scopes() if scope.startswith(AGENT) and stored.ledger(scope).meta.parent]
     bodies = _bodies(stored, stored.scopes())
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(store, store.tips(name).values(), bodies)
+    totals = work(store, tips.values(), bodies)
     return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
@@ -186,6 +204,14 @@ class AgentItem(Item, frozen=True, kw_only=True):
     estimated: Annotated[bool, described("whether `tokens` is bytes / 4, since not all blocks were counted yet")]
     cost: Annotated[float | None, described("dollars, of the calls with a recorded usage and a known price")]
     files: Annotated[int, described("how many files its calls edited, wrote or deleted")]
+
+
+class _Cached(msgspec.Struct, frozen=True):
+    """A session as it was listed: `key` tells of when, `counts` at which counts its tokens were a guess."""
+
+    key: str
+    counts: str
+    item: SessionItem
 
 
 class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):

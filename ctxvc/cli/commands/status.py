@@ -36,7 +36,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         window = occupancy(stored.store, snapshot, meter, costs)
         page = page_of(snapshot, meter, costs, window.calibration)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
-        lines = captioned(blocks or folded(page.dashboard.lines), snapshot)
+        lines = captioned(blocks or folded(page.dashboard.lines), snapshot, stored.store)
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"
