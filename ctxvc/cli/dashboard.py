@@ -143,11 +143,11 @@ def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = N
     blocks = [line.id for line in lines if line.type not in ("group", "range")]
     cached = (local_cache.load(store, _CAPTIONS, dict[str, dict[str, str]]) or {}) if store else {}
     labels = cached.get(snapshot.commit, {})
-    if missing := [block for block in blocks if block not in labels]:
-        labels = {**labels, **labels_of(snapshot, missing)}
+    if new := [block for block in blocks if block not in labels]:
+        labels = {**labels, **labels_of(snapshot, new)}
         if store and not snapshot.waiting:  # the blocks of an open step are not the commit's
-            newest = [(commit, kept) for commit, kept in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
-            local_cache.save(store, _CAPTIONS, dict([*newest, (snapshot.commit, labels)]))
+            others = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
+            local_cache.save(store, _CAPTIONS, dict([*others, (snapshot.commit, labels)]))
     return tuple(msgspec.structs.replace(line, label=labels[line.id]) if line.id in labels else line for line in lines)
 
 

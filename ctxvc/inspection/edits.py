@@ -37,7 +37,8 @@ _PROGRAM = re.compile(
     r"\bsed\b[^\n|;&]{0,40}?\s(?:-[a-zA-Z]*i|--in-place)|\bperl\b[^\n|;&]{0,20}?\s-[a-zA-Z]*i|\btee\b"
     r"|git (?:apply|mv)\b|\b(?:mv|cp|patch|ed|node|ruby|goimports|prettier|black|rustfmt|eslint)\b"
     r"|\bgofmt\b(?! -[ld]\b)|\bawk\b[^\n]{0,400}?(?:>|inplace)"
-    r"|\bpython3?\b(?! -m (?:pytest|unittest|mypy|py_compile|json\.tool)\b)|\bruff\b(?! check\b(?![^\n|;&]{0,80}--fix))"
+    r"|\bpython3?\b(?! -[m] (?:pytest|unittest|mypy|py_compile|json\.tool)\b)"
+    r"|\bruff\b(?! check\b(?![^\n|;&]{0,80}--fix))"
 )
 _WRITING = re.compile(rf">|<<|{_PROGRAM.pattern}")
 #: What runs a here-document. Any other program only takes it as its input.
@@ -302,9 +303,9 @@ def _is_read(code: str) -> bool:
     for start, (stop, _) in sorted(_literals(code).items()):
         parts.append(code[end:start])
         end = max(end, stop)
-    rest = _COMMENT.sub("", "".join([*parts, code[end:]]))
-    names = {name for match in _BOUND.finditer(rest) for name in match.groups() if name}
-    return not set(re.findall(r"[A-Za-z_]\w*", rest)) - names - _HARMLESS
+    statements = _COMMENT.sub("", "".join([*parts, code[end:]]))
+    names = {name for match in _BOUND.finditer(statements) for name in match.groups() if name}
+    return not set(re.findall(r"[A-Za-z_]\w*", statements)) - names - _HARMLESS
 
 
 def _argument(
@@ -323,7 +324,7 @@ def _argument(
 def _literals(code: str) -> dict[int, tuple[int, str]]:
     """Where each text of a program begins → where it ends, and what it says. Texts in a row are one."""
     literals: dict[int, tuple[int, str]] = {}
-    first, behind, open_ended = -1, -1, 0
+    first, last_end, open_ended = -1, -1, 0
     at = 0
     while (match := _QUOTE.search(code, at)) and open_ended < _OPEN_ENDED:
         at = match.end()
@@ -339,12 +340,12 @@ def _literals(code: str) -> dict[int, tuple[int, str]]:
             continue
         if "r" not in match[1].lower():
             text = _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[0]), text)
-        if first >= 0 and code[behind : match.start()].strip(" \t\r\n+\\") == "" and behind < match.start():
+        if first >= 0 and code[last_end : match.start()].strip(" \t\r\n+\\") == "" and last_end < match.start():
             text = literals[first][1] + text
         else:
             first = match.start()
         literals[first] = at, text
-        behind = at
+        last_end = at
     return literals
 
 

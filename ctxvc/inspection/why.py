@@ -99,16 +99,16 @@ def recorded_edits(
         own_changes, text = changes(data, ext), script(data, ext)
         if not (own_changes or text):
             continue
-        rest = unread(text)
-        other = {name for name in concerned if text and PurePath(name).name in text and may_change(text, name)}
+        unread_text = unread(text)
+        doubtful = {name for name in concerned if text and PurePath(name).name in text and may_change(text, name)}
         for place in _calls(body.places):
             if not text and clock.failed(place):
                 continue
             started, ended = clock.span(place)
             for name in concerned:
                 own = tuple(change for change in own_changes if same_file(change.path, name))
-                if own or name in other:
-                    edit = Edit(own, started, ended, *((text, rest) if name in other else ()))
+                if own or name in doubtful:
+                    edit = Edit(own, started, ended, *((text, unread_text) if name in doubtful else ()))
                     edits[name].append(RecordedEdit(place, own[0].path if own else "", edit))
     for own_edits in edits.values():
         own_edits.sort(key=lambda edit: (edit.edit.ended, edit.place.session, edit.place.row.number))
@@ -157,15 +157,15 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
 def _doubted(lines: list[Line]) -> list[Line]:
     """The lines, where one that says nothing by itself, as `}`, is a person's only beside another that is."""
     telling = [len(_squeezed(line.text)) >= _TELLING for line in lines]
-    beside: list[bool] = [False] * len(lines)
+    has_person_next: list[bool] = [False] * len(lines)
     for order in (range(len(lines)), range(len(lines) - 1, -1, -1)):
         is_person = False
         for at in order:
             if telling[at]:
                 is_person = lines[at].by_person
-            beside[at] |= is_person
+            has_person_next[at] |= is_person
     return [
-        line if telling[at] or beside[at] or not line.by_person else line._replace(doubtful=True)
+        line if telling[at] or has_person_next[at] or not line.by_person else line._replace(doubtful=True)
         for at, line in enumerate(lines)
     ]
 
