@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-
-import msgspec
 
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, Timestamp, counted, in_short, iso
 from ctxvc.core.display import one_line
-from ctxvc.core.ledger import caption
-from ctxvc.core.ledger.ledger import Row, Source
+from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
-from ctxvc.errors import Damaged
 from ctxvc.inspection.occupancy import Occupancy
-from ctxvc.store import local_cache
 from ctxvc.store.revision import Snapshot
-from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of
 from ctxvc.tokens.models import MODELS_DATE
 
@@ -62,10 +56,6 @@ CHOSEN_BY = {
 _MOST_PARTS = 4
 #: Characters of a note beside the dashboard.
 _NOTE = 200
-
-
-#: The file of the cache that has the labels of blocks by commit, and of how many commits.
-_CAPTIONS, _COMMITS = "captions.json", 8
 
 
 class Page(NamedTuple):
@@ -133,47 +123,6 @@ def dashboard_lines(
     yield ""
     absent = frozenset(number for number, line in enumerate(lines) if not line.shown)
     yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=absent))
-
-
-def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = None) -> tuple[Line, ...]:
-    """The lines with labels for people: a result is called by its call, and paths are whole.
-
-    With a store, its cache keeps them, since a label takes a call's body.
-    """
-    blocks = [line.id for line in lines if line.type not in ("group", "range")]
-    cached = (local_cache.load(store, _CAPTIONS, dict[str, dict[str, str]]) or {}) if store else {}
-    labels = cached.get(snapshot.commit, {})
-    if new := [block for block in blocks if block not in labels]:
-        labels = {**labels, **labels_of(snapshot, new)}
-        if store and not snapshot.waiting:  # the blocks of an open step are not the commit's
-            others = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
-            local_cache.save(store, _CAPTIONS, dict([*others, (snapshot.commit, labels)]))
-    return tuple(msgspec.structs.replace(line, label=labels[line.id]) if line.id in labels else line for line in lines)
-
-
-def labels_of(snapshot: Snapshot, blocks: Iterable[str]) -> dict[str, str]:
-    """Block → what it is, in a few words for people; a call is read once for itself and its result."""
-    bodies: dict[str, bytes] = {}
-
-    def body_of(call: Row) -> bytes:
-        if call.id not in bodies:
-            bodies[call.id] = _body_of(call, snapshot)
-        return bodies[call.id]
-
-    rows = (row for block in blocks if (row := snapshot.ledger.get(block)))
-    return {row.id: caption.of_row(row, snapshot.ledger, body_of) for row in rows}
-
-
-def label_of(row: Row, snapshot: Snapshot) -> str:
-    """What a block is, in a few words for people."""
-    return caption.of_row(row, snapshot.ledger, lambda call: _body_of(call, snapshot))
-
-
-def _body_of(call: Row, snapshot: Snapshot) -> bytes:
-    try:
-        return snapshot.bodies.body(call)
-    except Damaged:
-        return b""  # the label that its row has is still there
 
 
 def columns_of(line: Line) -> list[str | int | None]:

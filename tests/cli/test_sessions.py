@@ -171,3 +171,31 @@ def test_labels_are_kept_and_are_what_they_were(run: Run, folder: Path) -> None:
         run("note", "-m", f"learned {number}", folder=folder)
         run("status", "--json", folder=folder)
     assert len(json.loads(labels.read_bytes())) == 8
+
+
+# --- labels for people, wherever blocks are listed
+
+
+def test_a_checkouts_page_calls_a_result_by_its_call(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("checkout", "s", tmp_path / "out", folder=folder).exit_code == 0
+    page = (tmp_path / "out" / "DASHBOARD.md").read_text()
+    assert [line.split(" | ")[-1] for line in page.splitlines() if line.startswith("| B5 ")] == ["Edit /w/a.py +1 −1 |"]
+
+
+def test_a_turn_is_called_by_what_its_human_said(run: Run, tmp_path: Path) -> None:
+    reminder = text_part("<system-reminder>be brief</system-reminder>", "user", "client")
+    events = [
+        Opened(format="claude-code", source="s", name="s", cwd="/w"),
+        said("user", reminder, text_part("## fix **the** login", "user", "human"), at=1),
+        said("assistant", edit("c1", "/w/src/a.py"), at=2, model=MODEL),
+        said("user", result_part("ok", "c1"), at=3),
+    ]
+    with create(tmp_path / FOLDER) as store:
+        ingest(store, events, final=True)
+
+    def names(by: str) -> list[str]:
+        items = json.loads(run("context", "--by", by, "--json", folder=tmp_path).stdout)["items"]
+        return [item["name"] for item in items]
+
+    assert names("turn") == ["turn 1: fix the login"]
+    assert "src/a.py" in names("file")

@@ -11,11 +11,11 @@ import click
 from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import change_table, changes, log_item
-from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Output, Size, Timestamp, counted, safe, words_of
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.inspection.captions import label_of
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
 from ctxvc.store.address import Resolved

@@ -8,9 +8,10 @@ import click
 
 from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import Page, captioned, dashboard_lines, dashboard_of, page_of, text_of
+from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
+from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.occupancy import Occupancy, occupancy
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, budget_of
