@@ -29,8 +29,8 @@ def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = N
     if new := [block for block in blocks if block not in labels]:
         labels = {**labels, **labels_of(snapshot, new)}
         if store and not snapshot.waiting:  # the blocks of an open step are not the commit's
-            others = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
-            local_cache.save(store, _CAPTIONS, dict([*others, (snapshot.commit, labels)]))
+            newest = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
+            local_cache.save(store, _CAPTIONS, dict([*newest, (snapshot.commit, labels)]))
     return tuple(msgspec.structs.replace(line, label=labels[line.id]) if line.id in labels else line for line in lines)
 
 
