@@ -657,6 +657,12 @@ def test_the_host_sends_what_it_sent_then(tmp_path: Path, monkeypatch: pytest.Mo
     unmarked = [formats.normalise_anthropic(body["messages"]) for body in (then, now)]
     assert unmarked[0] == unmarked[1]
     assert any(block["type"] == "thinking" for each in unmarked[1] for block in each["content"])
+    assert run(project, "import", "--final")[0] == 0
+    with Store(project / ".ctxvc") as store:
+        (name,) = store.sessions()
+        scope = store.current_scope(name)
+        assert scope.startswith("resumed-")
+        assert words(moment(store, name, scope=scope))[-2:] == ["two, please", "Otherwise."]
 
 
 def test_every_failure_is_one_that_a_person_can_act_on(store: Store, tmp_path: Path) -> None:
