@@ -199,3 +199,17 @@ def test_a_turn_is_called_by_what_its_human_said(run: Run, tmp_path: Path) -> No
 
     assert names("turn") == ["turn 1: fix the login"]
     assert "src/a.py" in names("file")
+
+
+def test_a_scratch_file_is_no_work_of_a_session_unless_its_project_is_there(run: Run, tmp_path: Path) -> None:
+    for folder, name in (("/home/a/app", "one"), ("/tmp/app", "two")):
+        events = [
+            Opened(format="claude-code", source=name, name=name, cwd=folder),
+            said("user", *TEXT, at=1),
+            said("assistant", edit("c1", f"{folder}/a.py"), edit("c2", "/tmp/try.py"), edit("c3", "b.py"), at=2),
+            said("user", *(result_part("ok", f"c{n}") for n in (1, 2, 3)), at=3),
+        ]
+        with create(tmp_path / name / FOLDER) as store:
+            ingest(store, events, final=True)
+        (item,) = json.loads(run("sessions", "--json", folder=tmp_path / name).stdout)["items"]
+        assert item["files"] == 2, name

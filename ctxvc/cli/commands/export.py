@@ -135,8 +135,8 @@ _FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
 def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
     """The Messages API of Anthropic, or OpenAI's chat completions: model, system prompt, tools and messages, as JSON.
     With --format claude-code it is a session that `claude --resume` goes on with, of any revision, also from before a
-    compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt. What is added to it comes back
-    into its session by `ctxvc import`.
+    compaction; the transcript that it was imported from gives its own lines as far as they come to the same prompt.
+    `ctxvc import` brings what you go on with back into its session.
     """
     if form == CLAUDE_CODE:
         export_session(app, revision, target, install=install, recorded=recorded)

@@ -11,6 +11,7 @@ import msgspec
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Cell, Column, Guess, Table, Timestamp, iso
+from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
@@ -24,7 +25,7 @@ from ctxvc.tokens.meter import CACHE as COUNTS
 from ctxvc.tokens.meter import Meter
 
 #: The file of the cache that has the items, and what they depend on besides their session.
-_CACHE, _FORM = "sessions.json", f"sessions 1, prices of {models.MODELS_DATE}"
+_CACHE, _FORM = "sessions.json", f"sessions 2, prices of {models.MODELS_DATE}"
 #: How importers name the scopes of sub-agents.
 AGENT = "agent-"
 
@@ -35,7 +36,8 @@ AGENT = "agent-"
 def sessions(app: App) -> None:
     """The title is the recording's, else the first words that a person typed. Turns are those of the current scope;
     tokens, cost and files are those of all scopes. Sub-agents stand below their session. The cost is that of the calls
-    whose usage is recorded, by the makers' price list; files are those that calls edited, wrote or deleted. Tokens with
+    whose usage is recorded, by the makers' price list; files are those that calls edited, wrote or deleted, but for
+    those in a system's temporary folder. Tokens with
     a `~` are a guess from the size, until `ctxvc status` has counted the blocks.
     """
     with app.store() as store:
@@ -104,11 +106,11 @@ def _item(store: Store, name: str, tips: Mapping[str, str]) -> SessionItem:
     agents = [scope for scope in stored.scopes() if scope.startswith(AGENT) and stored.ledger(scope).meta.parent]
     bodies = _bodies(stored, stored.scopes())
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(store, tips.values(), bodies)
+    totals = work(store, tips.values(), bodies, caption.folder_of(ledger))
     return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
-        title=source.title if source else "",
+        title=caption.plain(source.title) if source else "",
         started=source.started if source else "",
         updated=iso(revision.entry(store, stored.tip()).time),
         branch=source.branch if source else "",
@@ -133,7 +135,7 @@ def _agent(stored: StoredSession, scope: str) -> AgentItem:
     ledger = stored.ledger(scope)
     bodies = _bodies(stored, [scope])
     tokens, estimated = Meter(stored.store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(stored.store, [stored.tip(scope)], bodies, own=True)
+    totals = work(stored.store, [stored.tip(scope)], bodies, caption.folder_of(ledger), own=True)
     return AgentItem(
         name=scope,
         prompt=next((row.label for row in ledger.rows() if row.role == "user"), ""),
@@ -158,7 +160,7 @@ def _bodies(stored: StoredSession, scopes: Iterable[str]) -> list[tuple[Row, Bod
 
 
 def _first_prompt(ledger: Ledger) -> str:
-    return next((row.label for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
+    return next((caption.plain(row.label) for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
 
 
 def _current(store: Store) -> str:
