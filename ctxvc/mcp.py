@@ -27,6 +27,7 @@ from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.session_name import resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
@@ -305,7 +306,9 @@ class _Recorded:
             with Store(self._find()) as store:
                 if not store.sessions():
                     raise NotFound("nothing is recorded yet", hint=Phrase("import-sessions"))
-                session = Session(StoredSession.open(store, name or self._default))
+                if self._default and not name:
+                    self._default = name = resolve(store, self._default)  # `-1` is the same session in later calls
+                session = Session(StoredSession.open(store, resolve(store, name) if name else ""))
                 try:
                     yield session
                 finally:

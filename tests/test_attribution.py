@@ -54,12 +54,12 @@ def test_edits_and_a_persons_lines_are_told_apart_in_a_rewritten_history(folder:
 
 @pytest.mark.slow
 @pytest.mark.skipif("CTXVC_TEST_DATA" not in os.environ, reason="CTXVC_TEST_DATA names no recordings")
-def test_on_recordings_both_kinds_are_right_in_95_of_100() -> None:
+def test_on_recordings_all_kinds_are_right_in_95_of_100() -> None:
     chosen = list(attribution.groups(Path(os.environ["CTXVC_TEST_DATA"], "trajectories")))
     totals = dict.fromkeys(attribution.KINDS, Score())
-    for number, (group, corpus) in enumerate(chosen[::4]):
+    for number, (group, corpus) in enumerate(chosen[::2]):
         for kind, score in measure(group, corpus, SCENARIOS["all of it"], f"1/{number}").items():
             totals[kind] += score
 
-    for kind in ("agent", "human"):
+    for kind in attribution.KINDS:
         assert totals[kind].right >= 0.95 * totals[kind].said, totals

@@ -13,13 +13,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxvc.claude_code.resume import Resumable, resumable
+from ctxvc.claude_code.transcript import InMemory
 from ctxvc.cli.main import cli
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import valid
+from ctxvc.core.recording.events import Exported
 from ctxvc.errors import CtxvcError, Refused
+from ctxvc.importers.claude_code.provenance import exported, marked
+from ctxvc.recording.files import Follower
+from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store import revision as revisions
 from ctxvc.store.log.stored_session import StoredSession
@@ -28,7 +35,7 @@ from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
 from tests.making.conversation import exchange, human
 from tests.making.project import build
-from tests.making.store import archive
+from tests.making.store import archive, complaints
 from tests.messages_api import Judge, problems, script, serve, thought
 from tests.messages_api import call as asked
 from tests.messages_api import text as said
@@ -95,7 +102,9 @@ def without_thinking(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def lines(made: Resumable) -> list[dict[str, Any]]:
-    return [json.loads(each) for each in made.data.splitlines()]
+    """The lines, the first one without the mark that says what the file was exported from."""
+    first, *others = (json.loads(each) for each in made.data.splitlines())
+    return [{name: value for name, value in first.items() if name != "ctxvc"}, *others]
 
 
 def imported_again(tmp_path: Path, made: Resumable) -> list[dict[str, Any]]:
@@ -159,9 +168,8 @@ def test_whose_words_a_text_is_comes_back(store: Store, tmp_path: Path) -> None:
     made = resumable(store, moment(store, "demo"), FOLDER)
     path = settled_file(tmp_path / "again" / f"{made.session}.jsonl", made.data)
 
-    taken = take(store, path, final=True).session
-
-    rows = moment(store, taken).ledger.rows()
+    with create(tmp_path / "other") as other:
+        rows = [*moment(other, take(other, path, final=True).session).ledger.rows()]
     assert [row.origin for row in rows] == ["human", "human", "model", "model", "tool", "client"]
 
 
@@ -313,6 +321,146 @@ def test_lines_of_which_nothing_is_as_it_should_be_do_no_harm(store: Store, tmp_
     assert made.kept == 14
     assert [each["cwd"] for each in lines(made)[4:7]] == [7, "/work", "/work"]
     assert lines(made)[-2]["timestamp"] > "2026"
+
+
+# --- imported again, as it is or gone on with
+
+
+def grown(path: Path, *turns: tuple[str, str], key: str = "n") -> Path:
+    """The file with further turns behind it, as the host writes them."""
+    last = next(each for each in map(json.loads, reversed(path.read_bytes().splitlines())) if "uuid" in each)
+    parent, added = last["uuid"], []
+    for number, (request, answer) in enumerate(turns):
+        for kind, content in (("user", request), ("assistant", text(answer))):
+            uuid = f"{key}{number}-{kind}"
+            stamp = f"2026-08-01T10:{number:02}:{len(added) % 60:02}.000Z"
+            added.append({**line(kind, uuid, parent, content), "sessionId": path.stem, "timestamp": stamp})
+            parent = uuid
+    with path.open("a") as file:
+        file.writelines(f"{json.dumps(each)}\n" for each in added)
+    return settled(path)
+
+
+def put(tmp_path: Path, made: Resumable) -> Path:
+    return settled_file(tmp_path / "host" / f"{made.session}.jsonl", made.data)
+
+
+def words(then: Snapshot) -> list[str]:
+    """The texts of a prompt, thinking left out."""
+    blocks = [block for each in messages(then, valid) for block in each["content"]]
+    return [block.get("text") or json.dumps(block) for block in blocks if block["type"] != "thinking"]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("name", [*ORIGINALS[:2], "86-9d11344fce-1.compacted.jsonl.gz"])
+def test_an_export_gone_on_with_continues_its_session(
+    store: Store, recordings: Path, tmp_path: Path, name: str, is_known: bool
+) -> None:
+    path = recordings / "transcripts" / "claude-code" / name
+    session = take(store, path, redact=False, final=True).session
+    entries = [*revisions.history(store, store.tips(session)["main"])]
+    for number, entry in enumerate((entries[0], entries[len(entries) // 2])):
+        then, tips = revisions.at(store, entry.commit), store.all_tips()
+        host = put(tmp_path, resumable(store, then, FOLDER, recorded=path if is_known else None))
+
+        outcome = take(store, host, redact=False)
+        assert (outcome.session, outcome.created, outcome.units, outcome.waiting) == (session, False, 0, 0)
+        assert store.all_tips() == tips
+
+        outcome = take(store, grown(host, ("and then?", "Nothing."), ("sure?", "Yes.")), redact=False, final=True)
+        assert (outcome.session, outcome.created, outcome.units, outcome.blocks) == (session, False, 2, 4)
+        assert store.sessions() == [session]
+        (scope,) = {*store.tips(session)} - {*tips[session]}
+        assert store.tips(session).items() > tips[session].items()
+        now = moment(store, session, scope=scope)
+        assert words(now) == [*words(then), "and then?", "Nothing.", "sure?", "Yes."]
+        assert now.ledger.meta.source and now.ledger.meta.source.title == ""
+
+        grown(host, ("once more", "As you like."), key="m")
+        assert take(store, host, redact=False, final=True).units == 1
+        assert take(store, host, redact=False, final=True).units == 0
+        assert words(moment(store, session, scope=scope))[-2:] == ["once more", "As you like."]
+        assert len(store.tips(session)) == 2 + number
+    assert not complaints(store.path)
+    assert check_prompts(store)[1] == []
+
+
+def test_an_export_moves_nobodys_current_session_until_it_is_gone_on_with(store: Store, tmp_path: Path) -> None:
+    session = take(store, write(tmp_path / "s.jsonl", *THOUGHTFUL), final=True).session
+    other = write(tmp_path / "t.jsonl", *({**each, "sessionId": OTHER} for each in CONVERSATION))
+    current = take(store, other, final=True).session
+    host = put(tmp_path, resumable(store, moment(store, session), FOLDER))
+
+    take(store, host)
+    assert (store.current_session(), store.current_scope(session)) == (current, "main")
+    store.use(current)
+    take(store, grown(host, ("more", "Here.")), final=True)
+    assert store.current_session() == current
+    assert store.current_scope(session).startswith("resumed-")
+
+
+@pytest.mark.parametrize("change", ["in it", "cut", "as new", "another store"])
+def test_what_is_not_our_export_as_it_was_is_a_session_of_its_own(store: Store, tmp_path: Path, change: str) -> None:
+    session = take(store, write(tmp_path / "s.jsonl", *THOUGHTFUL), final=True).session
+    host = put(tmp_path, resumable(store, moment(store, session), FOLDER))
+    if change == "in it":
+        host.write_bytes(host.read_bytes().replace(b"Found.", b"Bound."))
+    elif change == "cut":
+        host.write_bytes(b"".join(host.read_bytes().splitlines(keepends=True)[:-2]))
+    elif change == "another store":
+        store = create(tmp_path / "other")
+    outcome = take(store, settled(host), as_new=change == "as new")
+
+    assert outcome.created
+    assert outcome.units > 0
+
+
+def test_a_rewind_behind_an_export_does_not_meet_that_of_the_recording(store: Store, tmp_path: Path) -> None:
+    rewound = (*THOUGHTFUL[:-1], line("user", "u2", "a1", "no, stop"), line("assistant", "a9", "u2", text("Stopped.")))
+    session = take(store, write(tmp_path / "s.jsonl", *rewound), final=True).session
+    assert "rewind-1" in store.tips(session)
+    host = put(tmp_path, resumable(store, moment(store, session, "main"), FOLDER))
+    grown(host, ("one", "First."), ("two", "Second."))
+    with host.open("a") as file:
+        for each in (line("user", "w1", "n0-assistant", "other"), line("assistant", "w2", "w1", text("Third."))):
+            file.write(json.dumps({**each, "sessionId": host.stem}) + "\n")
+    take(store, settled(host), final=True)
+
+    (scope,) = (name for name in store.tips(session) if name.endswith("-rewind-1"))
+    assert words(moment(store, session, scope=scope))[-4:] == ["one", "First.", "other", "Third."]
+
+
+def test_a_live_session_that_goes_on_from_an_export_is_followed_into_its_session(store: Store, tmp_path: Path) -> None:
+    with Session.open(store.path, "run-1", model="claude-opus-5-5") as live:
+        live.append({"role": "user", "content": "make it"}, {"role": "assistant", "content": "Made."})
+    host = put(tmp_path, resumable(store, moment(store, "run-1"), FOLDER))
+    follower = Follower(store, host, "claude-code")
+    for number in range(3):
+        assert not [outcome.error for outcome in follower.take(final=True) if outcome.error]
+        grown(host, (f"more {number}", f"Done {number}."), key=f"k{number}")
+    follower.take(final=True)
+
+    assert follower.session == "run-1"
+    (scope,) = {*store.tips("run-1")} - {"main"}
+    assert words(moment(store, "run-1", scope=scope))[-2:] == ["more 2", "Done 2."]
+    with Session.open(store.path, "run-1") as live:  # and goes on in ctxvc
+        live.append({"role": "user", "content": "thanks"})
+    assert not complaints(store.path)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda data: b"\n" not in data), min_size=1, max_size=5))
+def test_a_mark_says_how_far_an_export_goes(texts: list[bytes]) -> None:
+    data = [json.dumps({"text": each.decode("latin-1")}).encode() + b"\n" for each in texts]
+    whole = marked(data, "ab" * 20)
+
+    assert [json.loads(each) for each in whole.splitlines()][1:] == [json.loads(each) for each in data[1:]]
+    assert exported(InMemory(Path("x.jsonl"), whole)) == Exported(commit="ab" * 20, end=len(whole))
+    assert exported(InMemory(Path("x.jsonl"), whole + b"more")) == Exported(commit="ab" * 20, end=len(whole))
+    assert exported(InMemory(Path("x.jsonl"), whole[:-1])) is None
+    for at in range(0, len(whole), 7):
+        changed = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        assert exported(InMemory(Path("x.jsonl"), changed)) is None
+    assert marked(data, "") == b"".join(data)
 
 
 # --- what the host needs
@@ -509,6 +657,12 @@ def test_the_host_sends_what_it_sent_then(tmp_path: Path, monkeypatch: pytest.Mo
     unmarked = [formats.normalise_anthropic(body["messages"]) for body in (then, now)]
     assert unmarked[0] == unmarked[1]
     assert any(block["type"] == "thinking" for each in unmarked[1] for block in each["content"])
+    assert run(project, "import", "--final")[0] == 0
+    with Store(project / ".ctxvc") as store:
+        (name,) = store.sessions()
+        scope = store.current_scope(name)
+        assert scope.startswith("resumed-")
+        assert words(moment(store, name, scope=scope))[-2:] == ["two, please", "Otherwise."]
 
 
 def test_every_failure_is_one_that_a_person_can_act_on(store: Store, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from mcp.types import TextContent, TextResourceContents
 from ctxvc.mcp import LISTED, MOST, server
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.session_name import by_recency
 from ctxvc.store.store import Store
 from tests.making.project import build
 from tests.making.provider import damages
@@ -340,3 +341,15 @@ def test_without_the_extra_it_says_how_to_install_it(live: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == "ctxvc: `ctxvc mcp` needs the extra `mcp`\nhint: pip install 'ctxvc[mcp]'\n"
+
+
+def test_a_session_is_named_by_a_beginning_or_its_place(project: Path) -> None:
+    with Store(project / ".ctxvc") as store:
+        first, second, *_ = by_recency(store)
+
+    async def main() -> list[Any]:
+        async with Client(server(lambda: project / ".ctxvc", "-1")) as client:
+            answers = [await client.call_tool("status", {"session": name}) for name in ("", first, "-0", "-1")]
+            return [answer.structured_content["session"] for answer in answers if answer.structured_content]
+
+    assert anyio.run(main) == [second, first, first, second]

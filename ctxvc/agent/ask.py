@@ -36,9 +36,10 @@ from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.inspection.bodies import bodies, read
+from ctxvc.inspection.captions import captioned, label_of
 from ctxvc.inspection.grep import Search
 from ctxvc.session.session import Session
-from ctxvc.store import address
+from ctxvc.store import address, revision
 from ctxvc.store import address as addresses
 
 SYSTEM = """\
@@ -247,7 +248,9 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
             human_lines.append(line)
     yield "\n".join(["Human messages:", *human_lines])
     notes, older = dashboard_text.recent_notes(ledger, recorded.stored.body)
-    table = dashboard_text.full_text(recorded.dashboard(), notes, older, cap=int(budget * MAP), count=count)
+    board = recorded.dashboard()
+    board = msgspec.structs.replace(board, lines=captioned(board.lines, revision.now(recorded.stored)))
+    table = dashboard_text.full_text(board, notes, older, cap=int(budget * MAP), count=count)
     yield "Contents: " + table.removeprefix("[").replace("]", "", 1)
 
 
@@ -347,8 +350,8 @@ def _citation(block: str, handle: str, recorded: Session, was_read: set[tuple[st
         if row and digest.startswith(address.checksum):
             is_read = (f"{row.id}-{address.file}" if address.file else row.id, digest) in was_read
             return Citation(
-                handle=handle, block=block, scope=scope, step=row.step, label=row.label, exists=True, was_read=is_read,
-                why="" if is_read else "was not read",
+                handle=handle, block=block, scope=scope, step=row.step, exists=True, was_read=is_read,
+                label=label_of(row, revision.now(recorded.stored, scope)), why="" if is_read else "was not read",
             )  # fmt: skip
     return fails("is not a block of the recording")
 

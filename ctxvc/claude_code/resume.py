@@ -27,6 +27,7 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
+from ctxvc.importers.claude_code.provenance import marked
 from ctxvc.store import purge_apply, revision, timestamp
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
@@ -102,7 +103,10 @@ def resumable(
         new_lines = [*_Writer(envelope, ledger, calls, start, lines).lines(appended), _title(snapshot, session)]
         exported = Resumable(
             session=session,
-            data=b"".join(wire.compact(line) + b"\n" for line in (*lines, *new_lines)),
+            data=marked(
+                [wire.compact(line) + b"\n" for line in (*lines, *new_lines)],
+                "" if snapshot.waiting else snapshot.commit,  # what waits is in no commit
+            ),
             kept=len(lines),
             written=len(new_lines),
             thinking=sum(piece.kind == "thinking" for piece in safe[count:]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
     from ctxvc.core.ledger.ledger import Ledger
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
+    from ctxvc.store.revision import Snapshot
+    from ctxvc.store.session_name import Ambiguous
     from ctxvc.store.store import Store
     from ctxvc.tokens.meter import Meter
 
 
 #: The variable that names the session.
 SESSION = "CTXVC_SESSION"
+#: A session by its place, in a revision or an address too: an argument, and no option.
+_PLACE = re.compile(r"-[0-9]+(?:$|/)")
 #: How many sessions a person can pick from.
 _MOST_PICKED = 20
 #: The variable by which a shell asks for completions.
@@ -187,13 +192,30 @@ class App:
         try:
             return resolve(store, name)
         except Ambiguous as error:
-            if not (self.output.terminal and sys.stdin.isatty()) or self.json:
-                raise
-            for number, fitting in enumerate(error.names[:_MOST_PICKED], 1):
-                self.output.note(f"{number:>3}  {safe(fitting)}")
-            last = min(len(error.names), _MOST_PICKED)
-            picked: int = click.prompt("which session", type=click.IntRange(1, last), err=True)
-            return error.names[picked - 1]
+            return self._picked(error)
+
+    def revision(self, stored: StoredSession, text: str) -> Snapshot:
+        """The snapshot at a revision, as `revision.resolve` gives it; on a terminal a person picks one of several
+        sessions that fit. Raises: NotFound, BadInput.
+        """
+        from ctxvc.store import revision
+        from ctxvc.store.session_name import Ambiguous
+
+        try:
+            return revision.resolve(stored.store, stored, text)
+        except Ambiguous as error:
+            picked = self._picked(error)
+            return revision.resolve(stored.store, stored, picked + text.removeprefix(error.beginning))
+
+    def _picked(self, error: Ambiguous) -> str:
+        """The session that a person picks. Raises: the error where nobody can be asked."""
+        if not (self.output.terminal and sys.stdin.isatty()) or self.json:
+            raise error
+        for number, fitting in enumerate(error.names[:_MOST_PICKED], 1):
+            self.output.note(f"{number:>3}  {safe(fitting)}")
+        last = min(len(error.names), _MOST_PICKED)
+        picked: int = click.prompt("which session", type=click.IntRange(1, last), err=True)
+        return error.names[picked - 1]
 
     def chosen_by(self, store: Store) -> str:
         """What chose the session: `option`, `variable`, `use`, or `last` for the one recorded or imported last."""
@@ -227,6 +249,20 @@ class Command(click.Command):
         self.example = example
         own = {name for param in self.params for name in param.opts}
         self.params += [param for param in global_options(hidden=True) if not own.intersection(param.opts)]
+
+    def make_parser(self, ctx: click.Context) -> Any:
+        parser = super().make_parser(ctx)
+        options = parser._process_opts
+
+        def process(argument: str, state: Any) -> None:
+            if _PLACE.match(argument):
+                state.largs.append(argument)
+            else:
+                options(argument, state)
+
+        # No public part of click tells `-1/main` from the options -1, -/, -m, …
+        parser._process_opts = process  # type: ignore[method-assign,assignment]
+        return parser
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"Example: {self.example}\n\n")
@@ -320,19 +356,21 @@ def complete_sessions(ctx: click.Context, _: click.Parameter, incomplete: str) -
 
 def complete_revisions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the session's scopes, and of other sessions' as `SESSION/SCOPE`, for a shell."""
-    session = ctx.ensure_object(App).session
+    app = ctx.ensure_object(App)
 
     def names(store: Store) -> list[str]:
         others = [f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes]
-        return ["HEAD", *store.tips(session or store.current_session()), *others]
+        return ["HEAD", *store.tips(app.session_name(store) or store.current_session()), *others]
 
     return _completions(ctx, incomplete, names)
 
 
 def complete_scopes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the session's scopes, for a shell."""
-    session = ctx.ensure_object(App).session
-    return _completions(ctx, incomplete, lambda store: list(store.tips(session or store.current_session())))
+    app = ctx.ensure_object(App)
+    return _completions(
+        ctx, incomplete, lambda store: list(store.tips(app.session_name(store) or store.current_session()))
+    )
 
 
 def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], list[str]]) -> list[CompletionItem]:

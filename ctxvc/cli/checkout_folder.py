@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ctxvc.cli.dashboard import COLUMNS, Page, columns_of, page_of
 from ctxvc.cli.output import plain
 from ctxvc.core.display import one_line
-from ctxvc.core.view.dashboard import folded
+from ctxvc.core.view.dashboard import Line, folded
+from ctxvc.inspection.captions import captioned
 from ctxvc.store import checkout as checkouts
 from ctxvc.store import contained, revision
 from ctxvc.store.git import program
@@ -46,10 +48,11 @@ def redraw_dashboard(store: Store, folder: Path) -> checkouts.CheckedOut:
 def _dashboard(store: Store, commit: str) -> str:
     snapshot = revision.at(store, commit)
     meter = Meter(store, snapshot.ledger.meta.tokenizer)
-    return _markdown(page_of(snapshot, meter, meter.costs(snapshot)))
+    page = page_of(snapshot, meter, meter.costs(snapshot))
+    return _markdown(page, captioned(folded(page.dashboard.lines), snapshot, store))
 
 
-def _markdown(page: Page) -> str:
+def _markdown(page: Page, rows: Iterable[Line]) -> str:
     """The dashboard as a page. Recorded text is escaped, so it adds no markup and no link."""
     dashboard = page.dashboard
     sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
@@ -64,10 +67,7 @@ def _markdown(page: Page) -> str:
         *(["Notes:", "", *notes, ""] if notes else []),
         "".join(f"| {column.name} " for column in COLUMNS) + "|",
         "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *(
-            "".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|"
-            for line in folded(dashboard.lines)
-        ),
+        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in rows),
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ctxvc.cli import answers
-from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.core.ledger.ledger import Meta
+from ctxvc.inspection.captions import label_of
 from ctxvc.inspection.diff import BlockChange, StubChange, difference
 from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-
-import msgspec
 
 from ctxvc.cli.output import (
     STATE_COLORS,
@@ -21,12 +19,10 @@ from ctxvc.cli.output import (
     iso,
 )
 from ctxvc.core.display import one_line
-from ctxvc.core.ledger import caption
-from ctxvc.core.ledger.ledger import Row, Source
+from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
-from ctxvc.errors import Damaged
 from ctxvc.inspection.occupancy import Occupancy
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of
@@ -139,27 +135,6 @@ def dashboard_lines(
     yield ""
     absent = frozenset(number for number, line in enumerate(lines) if not line.shown)
     yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=absent))
-
-
-def captioned(lines: Iterable[Line], snapshot: Snapshot) -> tuple[Line, ...]:
-    """The lines with labels for people: a result is called by its call, and paths are whole."""
-    captions: list[Line] = []
-    for line in lines:
-        row = snapshot.ledger.get(line.id) if line.type not in ("group", "range") else None
-        captions.append(msgspec.structs.replace(line, label=label_of(row, snapshot)) if row else line)
-    return tuple(captions)
-
-
-def label_of(row: Row, snapshot: Snapshot) -> str:
-    """What a block is, in a few words for people."""
-
-    def body_of(call: Row) -> bytes:
-        try:
-            return snapshot.bodies.body(call)
-        except Damaged:
-            return b""  # the label that its row has is still there
-
-    return caption.of_row(row, snapshot.ledger, body_of)
 
 
 def columns_of(line: Line) -> list[Cell]:

@@ -73,6 +73,16 @@ class Recording:
         with self._open() as stream:
             return _legible(self._guard(lambda: stream.read(size)))[0]
 
+    def first_line(self) -> bytes:
+        """The first line as it stands, without what is behind its first 16 MB."""
+        with self._open() as stream:
+            return self._guard(lambda: stream.readline(16 * _CHUNK))
+
+    def beginning(self, size: int) -> bytes:
+        """The first `size` unpacked bytes as they stand; no more than `LONGEST`."""
+        with self._open() as stream:
+            return self._guard(lambda: stream.read(min(size, LONGEST)))
+
     def document(self) -> bytes:
         """The whole file in UTF-8. Raises: BadInput if it has more than `LONGEST` bytes."""
         with self._open() as stream:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from ctxvc.core.ledger import wire
@@ -30,11 +32,46 @@ _MOVED = "*** Move to: "
 #: `cat > FILE <<'END'` and `tee FILE <<END`, either way round.
 _HERE = re.compile(r"<<-?\s*['\"\\]?(\w+)")
 _TARGET = re.compile(r"(>{1,2}|\btee(?:\s+-a)?)\s*([^\s<>|;&'\"]+)")
-#: What a script has that changes a file; which of its files, nobody can say without running it.
-_WRITING = re.compile(
-    r"\bsed\b[^\n|;&]{0,40}?\s(?:-[a-zA-Z]*i|--in-place)|\bperl\b[^\n|;&]{0,20}?\s-[a-zA-Z]*i|>|\btee\b|<<"
-    r"|\b(?:mv|cp|patch|awk|ed|python3?|node|ruby|gofmt|goimports|prettier|black|ruff|rustfmt|eslint)\b|git apply"
+#: Programs that change files; which of those that a script names, nobody can say without running it.
+_PROGRAM = re.compile(
+    r"\bsed\b[^\n|;&]{0,40}?\s(?:-[a-zA-Z]*i|--in-place)|\bperl\b[^\n|;&]{0,20}?\s-[a-zA-Z]*i|\btee\b"
+    r"|git (?:apply|mv)\b|\b(?:mv|cp|patch|ed|node|ruby|goimports|prettier|black|rustfmt|eslint)\b"
+    r"|\bgofmt\b(?! -[ld]\b)|\bawk\b[^\n]{0,400}?(?:>|inplace)"
+    r"|\bpython3?\b(?! -[m] (?:pytest|unittest|mypy|py_compile|json\.tool)\b)"
+    r"|\bruff\b(?! check\b(?![^\n|;&]{0,80}--fix))"
 )
+_WRITING = re.compile(rf">|<<|{_PROGRAM.pattern}")
+#: What runs a here-document. Any other program only takes it as its input.
+_RUNS = re.compile(
+    r"(?:^|[\s|;&(/])(?:python[0-9.]*|bash|sh|zsh|node|perl|ruby|awk|sed|ed|patch|ex|vim?|git apply)(?!\S)"
+)
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_BARE = re.compile(r"['\"]([\w./$@~+-]+)['\"]")
+#: `2>&1`, `> /dev/null`; then where an output goes.
+_NOWHERE = re.compile(r"[0-9]?>&[0-9-]|[0-9&]?>{1,2}\s*/dev/(?:null|stdout|stderr|tty)\b")
+_OUTPUT = re.compile(r">{1,2}\|?\s*([^\s<>|;&()]*)")
+_STATIC = re.compile(r"[\w./@~+-]+")
+#: `text.replace(`, with texts or names of texts, as in a Python program.
+_REPLACE = re.compile(r"\.replace\(\s*")
+_NEXT = re.compile(r"\s*,\s*")
+_NAME = re.compile(r"[A-Za-z_]\w{0,80}")
+_NAMED = re.compile(r"([A-Za-z_]\w{0,80})\s*=\s*\(?\s*\Z")
+_QUOTE = re.compile(r"#[^\n]*|([rRbBuUfF]{0,2})(\'\'\'|\"\"\"|[\'\"])")
+_ESCAPE = re.compile(r"\\(\n|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "\n": "", "\\": "\\", "'": "'", '"': '"'}
+_FILE_NAME = re.compile(r"[^\s*?<>|]{1,300}\.\w{1,10}|[^\s*?<>|]{0,300}/[^\s*?<>|/]{1,100}")
+_COMMENT = re.compile(r"#[^\n]*")
+_BOUND = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)|\b(?:as|for)\s+([A-Za-z_]\w*)")
+#: Words of a program that reads files, replaces texts in them and writes them back.
+_HARMLESS = frozenset(
+    {"import", "from", "as", "with", "open", "read", "write", "read_text", "write_text", "close", "Path", "pathlib"}
+    | {"sys", "os", "io", "replace", "count", "assert", "in", "not", "and", "or", "if", "else", "for", "print", "len"}
+    | {"raise", "SystemExit", "exit", "encoding", "newline", "None", "True", "False"}
+)
+#: Letters and digits that a program's text must have to be looked for in a file.
+_TELLING = 8
+#: Files that a program can name, its replacements that are read, and texts without an end before it is given up.
+_FILES, _REPLACEMENTS, _OPEN_ENDED = 8, 200, 100
 #: Characters of a line of a command, and of a whole script, that are looked into.
 _WIDE = 4_000
 _SCRIPT = 100_000
@@ -78,6 +115,51 @@ def script(body: bytes, ext: str) -> str:
     return text if _WRITING.search(text) else ""
 
 
+def unread(script: str) -> str:
+    """A script without the texts that its programs only look for, or put back as they were."""
+    parts: list[str] = []
+    end = 0
+    for start, stop, code in _programs(script):
+        _, texts = _replacements(code)
+        for first, last, fresh in sorted(texts):
+            parts += script[end : start + first], "\n", fresh, "\n"
+            end = start + last
+        parts.append(script[end:stop])
+        end = stop
+    return "".join([*parts, script[end:]])
+
+
+def may_change(script: str, file: str) -> bool:
+    """Whether a script may change a file in another way than by the changes that are read from it.
+
+    It is not run: what a program does with a file counts as a change, a redirection to another file does not.
+    """
+    commands = _unread_commands(script)
+    if _PROGRAM.search(commands):
+        return True
+    commands = _QUOTED.sub(lambda quoted: _BARE.sub(r"\1", quoted[0]) if _BARE.fullmatch(quoted[0]) else "_", commands)
+    targets = (output[1] for output in _OUTPUT.finditer(_NOWHERE.sub("", commands)))
+    name = file.rpartition("/")[2]
+    return any(not _STATIC.fullmatch(target) or target.rpartition("/")[2] == name for target in targets)
+
+
+@lru_cache(8)
+def _unread_commands(script: str) -> str:
+    """A script without the here-documents that are read as changes, and those that no program runs."""
+    parts: list[str] = []
+    end = 0
+    for start, stop, opening in _documents(script):
+        before = script[end : start - len(opening) - 1]
+        if not _RUNS.search(opening):
+            parts += before, _TARGET.sub("", opening), "\n"  # what it writes is read
+        elif _is_read(script[start:stop]):
+            parts.append(before)
+        else:
+            parts += before, opening, "\n", script[start:stop]
+        end = stop
+    return "".join([*parts, script[end:]]).replace("<<", "")
+
+
 def same_file(path: str, file: str) -> bool:
     """Whether a call's path, absolute or not and perhaps of another machine, can be the project's file."""
     path = path.replace("\\", "/").removeprefix("./")
@@ -100,6 +182,8 @@ def _changes(arguments: Mapping[str, Any]) -> Iterator[Change]:
             yield from _patched(text)
         elif "<<" in text:
             yield from _here_documents(text)
+            for _, _, code in _programs(text):
+                yield from _replacements(code)[0]
 
 
 def _fields(path: str, fields: Mapping[str, Any]) -> Iterator[Change]:
@@ -138,10 +222,21 @@ def _strings(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _here_documents(command: str) -> Iterator[Change]:
+    for start, end, opening in _documents(command):
+        target = _TARGET.search(opening)
+        if target and not _RUNS.search(opening):
+            appends = target[1] == ">>" or target[1].endswith("-a")
+            yield Change(target[2], command[start:end], "insert" if appends else "write", scripted=True)
+
+
+def _documents(command: str) -> Iterator[tuple[int, int, str]]:
+    """Where each here-document begins and ends, and the line that opens it."""
     lines = command.split("\n")
+    starts = [0]
     places: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         places.setdefault(line.strip(), []).append(number)
+        starts.append(starts[-1] + len(line) + 1)
     at = 0
     while at < len(lines):
         line = lines[at][:_WIDE]
@@ -150,12 +245,122 @@ def _here_documents(command: str) -> Iterator[Change]:
         ends = places.get(opening[1], []) if opening else []
         first = bisect_left(ends, at)
         if first < len(ends):
-            target = _TARGET.search(line)
-            text = "".join(f"{text_line}\n" for text_line in lines[at : ends[first]])
-            if target:
-                appends = target[1] == ">>" or target[1].endswith("-a")
-                yield Change(target[2], text, "insert" if appends else "write", scripted=True)
+            yield starts[at], starts[ends[first]], line
             at = ends[first] + 1
+
+
+def _programs(command: str) -> Iterator[tuple[int, int, str]]:
+    """The here-documents that have a program which replaces texts: where each begins and ends, and the program."""
+    for start, end, _ in _documents(command[:_SCRIPT]):
+        code = command[start:end]
+        if ".replace(" in code:
+            yield start, end, code
+
+
+def _replacements(code: str) -> tuple[list[Change], list[tuple[int, int, str]]]:
+    """The replacements of texts that a program spells out, in each file that it names.
+
+    Also where in it those texts stand, as (beginning, end, what is new in it). The program is not run: whether a file
+    has the text decides whether it was replaced there.
+    """
+    literals = _literals(code)
+    names: dict[str, tuple[int, int, str]] = {}
+    files: dict[str, None] = {}
+    changes: list[Change] = []
+    texts: dict[tuple[int, int], str] = {}
+    calls = [match.end() for match in islice(_REPLACE.finditer(code), _REPLACEMENTS)]
+    for start in sorted({*literals, *calls}):
+        if start in literals:
+            end, text = literals[start]
+            if name := _NAMED.search(code, max(0, start - 100), start):
+                names[name[1]] = start, end, text
+            if _FILE_NAME.fullmatch(text) and len(files) < _FILES:
+                files[text] = None
+        if start not in calls:
+            continue
+        old = _argument(code, start, literals, names)
+        comma = _NEXT.match(code, old[0]) if old else None
+        new = _argument(code, comma.end(), literals, names) if comma else None
+        if old is None or new is None or sum(map(str.isalnum, old[3])) < _TELLING:
+            continue
+        once = re.match(r"\s*,\s*(?:count\s*=\s*)?1\b", code[new[0] : new[0] + 40]) is not None
+        changes += (Change(file, new[3], "replace", old[3], every=not once, scripted=True) for file in files)
+        before = set(old[3].split("\n"))
+        fresh = "\n".join(line for line in new[3].split("\n") if line not in before)
+        texts[old[1], old[2]] = ""
+        texts[new[1], new[2]] = fresh
+    return changes, [(start, end, fresh) for (start, end), fresh in texts.items()]
+
+
+def _is_read(code: str) -> bool:
+    """Whether the replacements of texts that a program spells out are all that it does to files."""
+    calls = len(_REPLACE.findall(code))
+    changes, _ = _replacements(code)
+    if not calls or len({(change.old, change.new) for change in changes}) < calls:
+        return False
+    parts: list[str] = []
+    end = 0
+    for start, (stop, _) in sorted(_literals(code).items()):
+        parts.append(code[end:start])
+        end = max(end, stop)
+    statements = _COMMENT.sub("", "".join([*parts, code[end:]]))
+    names = {name for match in _BOUND.finditer(statements) for name in match.groups() if name}
+    return not set(re.findall(r"[A-Za-z_]\w*", statements)) - names - _HARMLESS
+
+
+def _argument(
+    code: str, at: int, literals: Mapping[int, tuple[int, str]], names: Mapping[str, tuple[int, int, str]]
+) -> tuple[int, int, int, str] | None:
+    """The text that stands at a place of a program, itself or by its name: where the argument ends, where the text
+    begins and ends, and the text.
+    """
+    if at in literals:
+        end, text = literals[at]
+        return end, at, end, text
+    name = _NAME.match(code, at)
+    return (name.end(), *names[name[0]]) if name and name[0] in names else None
+
+
+def _literals(code: str) -> dict[int, tuple[int, str]]:
+    """Where each text of a program begins → where it ends, and what it says. Texts in a row are one."""
+    literals: dict[int, tuple[int, str]] = {}
+    first, last_end, open_ended = -1, -1, 0
+    at = 0
+    while (match := _QUOTE.search(code, at)) and open_ended < _OPEN_ENDED:
+        at = match.end()
+        if match[2] is None:
+            continue  # a comment
+        end = _closing(code, at, match[2])
+        if end < 0:
+            open_ended += 1
+            continue
+        text = code[at:end]
+        at = end + len(match[2])
+        if "f" in match[1].lower():
+            continue
+        if "r" not in match[1].lower():
+            text = _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[0]), text)
+        if first >= 0 and code[last_end : match.start()].strip(" \t\r\n+\\") == "" and last_end < match.start():
+            text = literals[first][1] + text
+        else:
+            first = match.start()
+        literals[first] = at, text
+        last_end = at
+    return literals
+
+
+def _closing(code: str, at: int, quote: str) -> int:
+    """Where a text that begins at `at` ends; -1 if it does not."""
+    line_end = code.find("\n", at) if len(quote) == 1 else -1
+    last = line_end if line_end >= 0 else len(code)
+    while (at := code.find(quote, at, last)) >= 0:
+        escapes = at
+        while escapes and code[escapes - 1] == "\\":
+            escapes -= 1
+        if (at - escapes) % 2 == 0:
+            return at
+        at += 1
+    return -1
 
 
 def _patched(patch: str) -> Iterator[Change]:

@@ -46,13 +46,15 @@ _LAYOUT = frozenset(",;'\"`\\")
 class Edit(NamedTuple):
     """A recorded call on the file.
 
-    `started` and `ended` are in seconds since 1970, `script` is a shell's and else empty.
+    `started` and `ended` are in seconds since 1970, `script` is a shell's and else empty; `unread` is that of it which
+    no change is read from.
     """
 
     changes: tuple[Change, ...]
     started: int
     ended: int
     script: str = ""
+    unread: str = ""
 
 
 class Version(NamedTuple):
@@ -470,16 +472,14 @@ def _by_script(
                 continue
             author = -1
             if before:
-                author = next(
-                    (script for script in reversed(scripts) if _wrote(edits[script].script, lines[at], former)), -1
-                )
+                author = next((script for script in reversed(scripts) if _wrote(edits[script], lines[at], former)), -1)
             marks[at] = Mark(author, "script", number) if author >= 0 else Mark(-1, "none", number, tuple(scripts))
 
 
-def _wrote(script: str, line: str, former: Sequence[str]) -> bool:
+def _wrote(edit: Edit, line: str, former: Sequence[str]) -> bool:
     """Whether a script has the line, or has what makes it of one of the former ones, with what it takes away."""
-    text = line.strip()
-    if _letters(text) >= _TELLING / 2 and text in script:
+    text, script = line.strip(), edit.script
+    if _letters(text) >= _TELLING / 2 and text in edit.unread:
         return True
     for old in former:
         start = _common(old, line)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from ctxvc.core.display import one_line
-from ctxvc.core.ledger import wire
+from ctxvc.core.ledger import caption, wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost
@@ -32,6 +32,8 @@ class Threshold(NamedTuple):
     ahead: int
 
 
+#: Columns of a turn's first words.
+_WORDS = 80
 _PATHS = ("file_path", "path", "notebook_path", "filename", "file")
 
 
@@ -77,17 +79,19 @@ def _names(ledger: Ledger, rows: Iterable[Row], by: By, body: Callable[[Row], by
             openers = _openers(ledger)
             return {row.id: f"turn {row.turn}: {openers.get(row.turn, '')}".rstrip(": ") for row in rows}
         case "file":
-            files = {row.id: _file(body(row)) for row in ledger.rows() if row.kind == "tool_use" and row.ext == "json"}
+            folder = caption.folder_of(ledger)
+            calls = (row for row in ledger.rows() if row.kind == "tool_use" and row.ext == "json")
+            files = {row.id: caption.relative(_file(body(row)), folder) for row in calls}
             return {row.id: files.get(row.id) or files.get(row.parent) or "(no file)" for row in rows}
 
 
 def _openers(ledger: Ledger) -> dict[int, str]:
-    """turn → the first words of what opened it."""
-    found: dict[int, str] = {}
+    """turn → the first words of the human who opened it, else of what did."""
+    turns: dict[int, list[Row]] = {}
     for row in ledger.rows():
         if row.role == "user":
-            found.setdefault(row.turn, row.label)
-    return found
+            turns.setdefault(row.turn, []).append(row)
+    return {turn: caption.human_words(rows, _WORDS) or rows[0].label for turn, rows in turns.items()}
 
 
 def _file(arguments: bytes) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
-from ctxvc.inspection.edits import Change, changes, needle, same_file, script
+from ctxvc.inspection.edits import Change, changes, may_change, needle, same_file, script, unread
 from ctxvc.inspection.lineage import SLACK, Edit, Evidence, Version, lineage, split
 from ctxvc.store.code_history import FileVersion
 from ctxvc.store.links import Step as StoredStep
@@ -26,6 +26,8 @@ from ctxvc.store.store import Store
 
 #: A line of fewer characters than this says nothing of where it came from.
 _TELLING = 6
+#: Ids of calls at least this long are unique across sessions.
+_UNIQUE = 16
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,20 +93,35 @@ def recorded_edits(
     for body, data in read(store, stored):
         progress(len(data))
         concerned = [name for name, part in needles.items() if part in data]
-        place = body.places[0]
         if not concerned:
             continue
-        own_changes, text = changes(data, place.row.ext), script(data, place.row.ext)
-        if not (own_changes or text) or (not text and clock.failed(place)):
+        ext = body.places[0].row.ext
+        own_changes, text = changes(data, ext), script(data, ext)
+        if not (own_changes or text):
             continue
-        for name in concerned:
-            own = tuple(change for change in own_changes if same_file(change.path, name))
-            if own or (text and PurePath(name).name in text):
-                started, ended = clock.span(place)
-                edits[name].append(RecordedEdit(place, own[0].path if own else "", Edit(own, started, ended, text)))
+        unread_text = unread(text)
+        doubtful = {name for name in concerned if text and PurePath(name).name in text and may_change(text, name)}
+        for place in _calls(body.places):
+            if not text and clock.failed(place):
+                continue
+            started, ended = clock.span(place)
+            for name in concerned:
+                own = tuple(change for change in own_changes if same_file(change.path, name))
+                if own or name in doubtful:
+                    edit = Edit(own, started, ended, *((text, unread_text) if name in doubtful else ()))
+                    edits[name].append(RecordedEdit(place, own[0].path if own else "", edit))
     for own_edits in edits.values():
         own_edits.sort(key=lambda edit: (edit.edit.ended, edit.place.session, edit.place.row.number))
     return edits
+
+
+def _calls(places: Iterable[Place]) -> Iterable[Place]:
+    """Each call once, of those with one body: a call can be made again in the same words, and stand in many scopes."""
+    by_call: dict[object, Place] = {}
+    for place in places:
+        call = place.row.call or ""
+        by_call.setdefault(call if len(call) >= _UNIQUE else (place.session, place.row.id), place)
+    return by_call.values()
 
 
 def first_edit(edits: Sequence[RecordedEdit]) -> int | None:
@@ -134,12 +151,28 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
         squeezed = _squeezed(text)
         doubtful = own is None and len(squeezed) >= _TELLING and squeezed in everything
         lines.append(Line(text, own, mark.evidence, max(mark.version - begins, 0), possible, alternatives, doubtful))
-    return lines
+    return _doubted(lines)
+
+
+def _doubted(lines: list[Line]) -> list[Line]:
+    """The lines, where one that says nothing by itself, as `}`, is a person's only beside another that is."""
+    telling = [len(_squeezed(line.text)) >= _TELLING for line in lines]
+    has_person_next: list[bool] = [False] * len(lines)
+    for order in (range(len(lines)), range(len(lines) - 1, -1, -1)):
+        is_person = False
+        for at in order:
+            if telling[at]:
+                is_person = lines[at].by_person
+            has_person_next[at] |= is_person
+    return [
+        line if telling[at] or has_person_next[at] or not line.by_person else line._replace(doubtful=True)
+        for at, line in enumerate(lines)
+    ]
 
 
 def _added(change: Change) -> Iterator[str]:
-    old = {line.strip() for line in split(change.old)}
-    return (line for line in split(change.new) if line.strip() not in old)
+    old = {*split(change.old)}
+    return (line for line in split(change.new) if line not in old)
 
 
 def _squeezed(text: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
 
+from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
@@ -14,6 +16,7 @@ from ctxvc.store.store import Store
 from ctxvc.tokens import models
 
 _CHANGES = frozenset({"edited", "wrote", "deleted"})
+_TEMPORARY = re.compile(r"(?:/private)?(?:/tmp|/var/tmp|/var/folders)/")
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -23,12 +26,15 @@ class Work(msgspec.Struct, frozen=True):
     files: frozenset[str]
 
 
-def work(store: Store, tips: Iterable[str], rows: Iterable[tuple[Row, Bodies]], *, own: bool = False) -> Work:
+def work(
+    store: Store, tips: Iterable[str], rows: Iterable[tuple[Row, Bodies]], folder: str = "", *, own: bool = False
+) -> Work:
     """The work in the commits that the tips reach, and in these blocks.
 
-    With `own`, the commits before the one that made the scope are left out.
+    `folder` is the session's. Files of a system's temporary folders are no work, unless it is there. With `own`, the
+    commits before the one that made the scope are left out.
     """
-    return Work(_dollars(store, tips, own=own), _files(list(rows)))
+    return Work(_dollars(store, tips, own=own), _files(list(rows), folder))
 
 
 def _dollars(store: Store, tips: Iterable[str], *, own: bool) -> float | None:
@@ -48,8 +54,9 @@ def _dollars(store: Store, tips: Iterable[str], *, own: bool) -> float | None:
     return sum(prices) if prices else None
 
 
-def _files(rows: list[tuple[Row, Bodies]]) -> frozenset[str]:
+def _files(rows: list[tuple[Row, Bodies]], folder: str) -> frozenset[str]:
     failed = {row.call for row, _ in rows if row.kind == "tool_result" and row.error}
     calls = ((row, bodies) for row, bodies in rows if row.kind == "tool_use" and row.call not in failed)
     acts = (fact for row, bodies in calls for fact in facts(row.tool, bodies.body(row), row.ext))
-    return frozenset(fact.object for fact in acts if fact.act in _CHANGES)
+    files = {fact.object for fact in acts if fact.act in _CHANGES}
+    return frozenset(file for file in files if not _TEMPORARY.match(file) or caption.relative(file, folder) != file)

@@ -1,8 +1,9 @@
 """Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`.
 
-`toolu_01AbC`, the id of a call, is the address of its result. An address never means a call, whatever ids a recording
-uses. The name of a context object (`core.ledger.objects`), as in `Read:12` or `user:5`, is one too: of a result's the
-block, of a turn's or step's its blocks together.
+SESSION is a name, or whatever else `session_name` accepts. `toolu_01AbC`, the id of a call, is the address of its
+result. An address never means a call, whatever ids a recording uses. The name of a context object
+(`core.ledger.objects`), as in `Read:12` or `user:5`, is one, too: of a result, its block; of a turn or step, all its
+blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ctxvc.core.ledger.objects import ContextObject, alike, object_of, objects
 from ctxvc.core.plan import selection
 from ctxvc.core.prompt import truncation
 from ctxvc.errors import NotFound, Phrase
-from ctxvc.store import revision
+from ctxvc.store import revision, session_name
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 
@@ -139,9 +140,10 @@ def _place(stored: StoredSession, text: str) -> tuple[StoredSession, str, str] |
     if match is None:
         return None
     if match["session"] and match["session"] != stored.name:
-        if match["session"] not in stored.store.sessions():
+        session = session_name.match(stored.store, match["session"])
+        if not session:
             return None
-        stored = StoredSession.open(stored.store, match["session"])
+        stored = StoredSession.open(stored.store, session)
         stored.leave()
     return (stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
 
@@ -174,7 +176,8 @@ def find(stored: StoredSession, address: Address) -> Resolved:
     """
     if address.session and address.session != stored.name:
         # Not closed: a reader does not flush other processes' records.
-        stored = StoredSession.open(stored.store, address.session, address.scope)
+        session = session_name.resolve(stored.store, address.session)
+        stored = StoredSession.open(stored.store, session, address.scope)
     if address.scope:
         return _in_scope(stored, address, address.scope)
     here = _resolved(revision.now(stored), address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,8 @@ from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
-from ctxvc.errors import BadInput, Conflict, Phrase, Refused
+from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
+from ctxvc.store import purge_apply
 from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
@@ -119,6 +121,10 @@ def start_ingest(
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
+    base = None if into or as_new else _base(store, opened, tips)
+    if base and session_name not in ("", base.session):
+        base = None  # it was imported as a session of its own
+    session_name = session_name or (base.session if base else "")
     created = not session_name
     for other in after:
         if created and not as_new and (other.format, other.source) == (opened.format, opened.source):
@@ -140,7 +146,7 @@ def start_ingest(
         opened = redactor.opened(opened)
         warnings[:] = map(redactor.warned, warnings)
     with ExitStack() as locks:
-        running = locks.enter_context(_ingest(store, session_name, opened, created, alone=not after))
+        running = locks.enter_context(_ingest(store, session_name, opened, created, base, alone=not after))
         running.redactor = redactor
         result = running.run(opened, rest, final=final or not opened.grows, warnings=warnings)
         result.created = created
@@ -167,13 +173,18 @@ class _Ending:
 
 
 @contextmanager
-def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bool) -> Iterator[_Ingest]:
+def _ingest(
+    store: Store, name: str, opened: Opened, created: bool, base: _Base | None, *, alone: bool
+) -> Iterator[_Ingest]:
     """The import that makes the commits: in an existing session, or in a new one, whose first commit moves with the
     rest."""
     if not created:
         with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
             imported = store.source_of(name, opened.source) or _source(opened)
-            yield _Ingest(store, name, pack, counters, imported, stored)
+            ingestion = _Ingest(store, name, pack, counters, imported, stored)
+            if base:
+                ingestion.go_on_from(base)
+            yield ingestion
         return
     source = _source(opened)
     first = store.first_commit(
@@ -190,6 +201,31 @@ def _ingest(store: Store, name: str, opened: Opened, created: bool, *, alone: bo
             started.scopes["main"] = _Scope(first.after, Numbering(block=0), commit, first.after)
             started.began = commit, first.after
             yield started
+
+
+class _Base(msgspec.Struct, frozen=True):
+    """The commit that a recording goes on from, with its session, and the position where what is new begins."""
+
+    session: str
+    commit: str
+    scope: str
+    end: int
+
+
+def _base(store: Store, opened: Opened, tips: Mapping[str, Mapping[str, str]]) -> _Base | None:
+    """The commit that the recording was exported from, if a session of the store still has it."""
+    if opened.exported is None:
+        return None
+    commit = opened.exported.commit
+    commit = purge_apply.commits(store).get(commit, commit)
+    try:
+        session = store.reader.meta(commit).session
+    except (NotFound, Damaged):
+        return None
+    if not any(commit in store.first_parents(tip) for tip in tips.get(session, {}).values()):
+        return None
+    digest = hashlib.sha256(opened.source.encode("utf-8", "replace")).hexdigest()
+    return _Base(session, commit, f"resumed-{digest[:8]}", opened.exported.end)
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
@@ -286,20 +322,34 @@ class _Ingest:
     blocks: int = 0
     redactor: Redactor | None = None  # None if all bytes are kept exactly
     files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that came late
+    base: _Base | None = None
+    base_units: int = 0  # those that the base has already
 
     def __post_init__(self) -> None:
         self.source = self.earlier
 
+    def go_on_from(self, base: _Base) -> None:
+        """What the recording has before the base's end is the base, and the rest comes into a scope of its own."""
+        self.base = base
+        self.gatherer = Gatherer(main=base.scope, rewind=f"{base.scope}-rewind")
+        if self.earlier.units == 0 and (source := self.store.reader.meta(base.commit).source):
+            self.source = msgspec.structs.replace(
+                self.source, title=source.title, cwd=source.cwd, branch=source.branch, started=source.started
+            )
+
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
-        finals = list(self.source.finals)
+        exported = self.base.end if self.base else 0
+        finals = [*([exported] if exported else []), *self.source.finals]
         self.model, self.window = opened.model, opened.window
         for event in map(self._beside, events):
             match event:
                 case Opened():
-                    if event.system and not opened.system:
-                        self.files = request_files(event.system, None)
-                    opened = _merged(opened, event)
+                    # Before anything new, a title is the one that the export was given.
+                    opening = msgspec.structs.replace(event, title="") if end <= exported > 0 else event
+                    if opening.system and not opened.system:
+                        self.files = request_files(opening.system, None)
+                    opened = _merged(opened, opening)
                     self._knows(opened)
                 case Warned():
                     warnings.append(event)
@@ -311,6 +361,8 @@ class _Ingest:
                     end = event.end
         # Those of the past finals at the very end of a file that has not grown since.
         if finals and end >= finals[-1]:
+            self._commit_all(self.gatherer.finish())
+        if end <= exported:
             self._commit_all(self.gatherer.finish())
         waiting = self.gatherer.rest()
         if final and waiting:
@@ -354,6 +406,9 @@ class _Ingest:
         """
         for gathered in units:
             number = self.gatherer.number
+            if self.base and gathered.end <= self.base.end:
+                self.base_units = number
+                continue
             unit = _placed(gathered, self.redactor) if self.redactor else gathered
             if isinstance(unit, Compaction):
                 self.window = unit.event.window or self.window
@@ -533,11 +588,38 @@ class _Ingest:
             if self.stored and name in self.stored.scopes():
                 ledger, tip = self.stored.ledger(name), self.stored.tip(name)
                 self.scopes[name] = _Scope(ledger, Numbering.of(ledger, 0), tip, ledger, self.stored.covers(name))
+            elif self.base and name == self.base.scope:
+                self.scopes[name] = self._resumed(self.base)
             elif name == "main":
                 self.scopes[name] = self._main_again()
             else:
                 self.scopes[name] = self._sub_agent(name, parent, task)
         return self.scopes[name]
+
+    def _resumed(self, base: _Base) -> _Scope:
+        """The scope of what came after an export, on top of the commit that was exported."""
+        before = self.store.reader.ledger(base.commit)
+        meta = msgspec.structs.replace(
+            before.meta,
+            scope=base.scope,
+            parent=before.meta.scope,
+            source=msgspec.structs.replace(self.source, units=0),
+        )
+        ledger, now = before.with_meta(meta), self.store.now()
+        subject = f"scope {base.scope} from {before.meta.scope}, step {meta.counters.step}"
+        commit = self.pack.commit(
+            Commit(
+                ref=ref_of(self.name, base.scope),
+                before=before,
+                after=ledger,
+                message=message(subject, {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
+                actor="host",
+                time=epoch("", now),
+                now=now,
+                parent=base.commit,
+            )
+        )
+        return _Scope(ledger, Numbering.of(ledger, 0), commit, ledger)
 
     def _main_again(self) -> _Scope:
         """Scope `main` as the session began, if a killed import moved only the ref of another scope."""
@@ -588,6 +670,9 @@ class _Ingest:
         with."""
         if unit == 0:
             return self._beginning()
+        if self.base and unit <= self.base_units:
+            # Where in it the rewind goes is in no commit of this scope: it goes to the end of what was exported.
+            return self.base.commit, self.store.reader.ledger(self.base.commit)
         if unit in self.commits:
             commit, counters, epoch_number = self.commits[unit]
             forked = self.scopes[scope]

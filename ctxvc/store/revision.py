@@ -15,6 +15,7 @@ from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
+from ctxvc.store import session_name
 from ctxvc.store.format import trailers_of
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -96,9 +97,9 @@ def at(store: Store, commit: str) -> Snapshot:
 def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
     """The snapshot at `revision`.
 
-    `HEAD` or `@` or empty: now. `main`, `SESSION/SCOPE`: that scope, now. `step:12`: the end of that step in the
-    current scope. A commit id of four digits or more. A suffix `~3` goes three commits back.
-    Raises: NotFound, BadInput.
+    `HEAD` or `@` or empty: now. `main`, `SESSION/SCOPE`: that scope, now, with SESSION as `session_name.resolve` takes
+    it. `step:12`: the end of that step in the current scope. A commit id of four digits or more. A suffix `~3` goes
+    three commits back. Raises: NotFound, BadInput; Ambiguous where several sessions begin as SESSION does.
     """
     match = _BACK.fullmatch(revision)
     base, back = match.groups() if match else (revision, "")
@@ -171,8 +172,8 @@ def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
     if step := _STEP.fullmatch(base):
         return _at_step(store, stored, int(step.group(1)))
     name, slash, scope = base.partition("/")
-    if slash and name in store.sessions():
-        other = StoredSession.open(store, name, scope)
+    if slash and (session := session_name.match(store, name)):
+        other = StoredSession.open(store, session, scope)
         other.leave()  # a reader writes nothing
         return now(other, scope)
     return at(store, _commit(store, stored, base))

@@ -20,6 +20,7 @@ class Ambiguous(NotFound):
         first = ", ".join(names[:_MOST_NAMED])
         more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         super().__init__(f"{len(names)} sessions start with {beginning!r}: {first}{more}", hint="give more of the name")
+        self.beginning = beginning
         self.names = names
 
 
@@ -29,6 +30,16 @@ def by_recency(store: Store) -> list[str]:
         name: max(store.commit(tip).author.time for tip in scopes.values()) for name, scopes in store.all_tips().items()
     }
     return sorted(newest, key=lambda name: (-newest[name], name))
+
+
+def match(store: Store, text: str) -> str:
+    """The session that `text` names, as for `resolve`; empty where it is none. Raises: Ambiguous."""
+    try:
+        return resolve(store, text)
+    except Ambiguous:
+        raise
+    except NotFound:
+        return ""
 
 
 def resolve(store: Store, text: str) -> str:

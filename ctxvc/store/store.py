@@ -22,7 +22,7 @@ from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, times
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
 from ctxvc.store.files import locked
-from ctxvc.store.format import head_ref, message, ref_of, scope_of
+from ctxvc.store.format import HEADS, head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
 from ctxvc.store.redaction import Redaction
@@ -101,8 +101,41 @@ class Store:
         return sorted(self.all_tips())
 
     def tips(self, session: str) -> dict[str, str]:
-        """scope → full id of its newest commit."""
-        return self.all_tips().get(session, {})
+        """scope → full id of its newest commit. Of all refs only the session's are read. Raises: Damaged."""
+        if names.problem(session):
+            return {}
+        tips: dict[str, str] = {}
+        try:
+            for name in self._ref_names(session):
+                place, reference = scope_of(name), self._reference(name)
+                if place and place[0] == session and reference and isinstance(reference.target, pygit2.Oid):
+                    tips[place[1]] = str(reference.target)
+        except pygit2.GitError as error:
+            message = f"the refs of {self.path} cannot be read: {error}"
+            raise Damaged(message, hint=Phrase("verify-refs")) from error
+        return tips
+
+    def _reference(self, name: str) -> pygit2.Reference | None:
+        try:
+            return self.repository.references.get(name)
+        except ValueError:
+            return None  # a file whose name is no ref's
+
+    def _ref_names(self, session: str) -> list[str]:
+        """The session's refs, also some that are none. git packs a ref before it removes its file: hence the order."""
+        prefix = f"{HEADS}{session}/"
+        try:
+            ref_names = [f"{prefix}{name}" for name in os.listdir(self.path / prefix) if not name.endswith(".lock")]
+        except (FileNotFoundError, NotADirectoryError):
+            ref_names = []
+        try:
+            packed = (self.path / "packed-refs").read_bytes()
+        except FileNotFoundError:
+            packed = b""
+        if (b" " + prefix.encode()) in packed:
+            lines = (line.partition(b" ")[2] for line in packed.split(b"\n"))
+            ref_names += [line.decode("ascii", "replace") for line in lines if line.startswith(prefix.encode())]
+        return sorted({name for name in ref_names if name.isascii()})
 
     def all_tips(self) -> dict[str, dict[str, str]]:
         """session → scope → full id of its newest commit. Raises: Damaged."""
@@ -134,11 +167,11 @@ class Store:
             raise NotFound(f"no sessions in {self.path} yet", hint=Phrase("import-sessions"))
         return sessions[-1]
 
-    def current_scope(self, session: str) -> str:
-        """The scope in which a new writer of the session starts."""
+    def current_scope(self, session: str, tips: Mapping[str, str] | None = None) -> str:
+        """The scope in which a new writer of the session starts. `tips` are the session's, if already read."""
         target = self._symbolic(head_ref(session))
         place = scope_of(target) if target else None
-        tips = self.tips(session)
+        tips = self.tips(session) if tips is None else tips
         if place and place[0] == session and place[1] in tips:
             return place[1]
         return "main" if "main" in tips or not tips else sorted(tips)[0]

@@ -66,6 +66,8 @@ def test_a_citation_holds_that_exists_and_was_read(recorded: Session) -> None:
     assert answer.ended.steps == 2
     told = json.dumps(bodies[1]["messages"])
     assert "can you fix the local branch" in told  # the map has what humans said
+    assert cited.label == "Bash git log --oneline -10"
+    assert re.search(r"B7 \d+ 12r tool_result 0 B\d+ visible 0 Bash git log", told)  # and its results by their calls
     assert handle(recorded, "B15") in told  # and the search gives handles
     assert recorded.stored.tip() == tip
     assert not damages(recorded.store)

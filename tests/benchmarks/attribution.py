@@ -379,11 +379,16 @@ def _as_script(block: dict[str, Any]) -> dict[str, Any]:
             elif not set("\n/&\\[]*^$.'") & set(old + new):
                 commands.append(f"sed -i 's/{old}/{new}/' {path}")
             else:
-                text = f"s = s.replace('''{old}''', '''{new}''', 1)"
+                text = f"s = s.replace({_quoted(old)}, {_quoted(new)}, 1)"
                 commands.append(
                     f"python3 - <<'PY'\np = '{path}'\ns = open(p).read()\n{text}\nopen(p, 'w').write(s)\nPY"
                 )
     return {**block, "name": "Bash", "input": {"command": "\n".join(commands)}}
+
+
+def _quoted(text: str) -> str:
+    """A text as Python programs have it."""
+    return "'''" + text.replace("\\", "\\\\").replace("'", "\\'") + "'''"
 
 
 # --- the measure
@@ -429,7 +434,7 @@ def measure(
             for path, lines in last.items():
                 since = why.first_edit(edits[path])
                 history = code_history.versions(folder, path, "HEAD", since) if since is not None else []
-                answer = why.lines_of(history, edits[path])
+                answer = why.lines_of(history, edits[path]) if history else []
                 assert (
                     not history or [line.text for line in answer] == _text(lines).replace("\r", "").split("\n")[:-1]
                 ), path
@@ -462,7 +467,7 @@ def _count(
         counts[said]["right"] += truth == "human"
         counts[said]["exact"] += truth == "human"
     else:
-        counts[said]["right"] += owner in conversation and conversation[owner] == conversation.get(call)
+        counts[said]["right"] += truth == said and conversation[owner] == conversation.get(call)
         counts[said]["exact"] += owner == call
 
 

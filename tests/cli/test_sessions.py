@@ -13,10 +13,12 @@ from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.store.ingest import ingest
 from ctxvc.store.locate import FOLDER
-from ctxvc.store.store import create
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 
 MODEL = "claude-opus-4-5"
+TEXT = (text_part("go on", "user", "human"),)
 USAGE = {"input_tokens": 100_000, "output_tokens": 20_000}  # a dollar at 5 and 25 a million
 
 
@@ -79,3 +81,135 @@ def test_titles_are_cut_so_that_a_line_fits_eighty_columns(
 ) -> None:
     monkeypatch.setattr("ctxvc.cli.output.Output.width", 80)
     assert all(len(line) <= 80 for line in on_screen("sessions", "--color", "never", folder=folder).stdout.splitlines())
+
+
+# --- what was worked out before
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions that are opened while a command runs."""
+    opened: list[str] = []
+    whole = StoredSession.open
+
+    def open_and_note(store: Store, name: str = "", scope: str = "") -> StoredSession:
+        opened.append(name)
+        return whole(store, name, scope)
+
+    monkeypatch.setattr(StoredSession, "open", open_and_note)
+    return opened
+
+
+def cache(folder: Path) -> Path:
+    return folder / FOLDER / "ctxvc" / "cache" / "sessions.json"
+
+
+def test_a_session_that_did_not_change_is_not_read_again(run: Run, folder: Path, read: list[str]) -> None:
+    with Store(folder / FOLDER) as store:
+        ingest(store, [Opened(format="pi", source="t", name="t"), said("user", *TEXT, at=1)], final=True)
+    first = run("sessions", "--json", folder=folder).stdout
+    read.clear()
+    assert run("sessions", "--json", folder=folder).stdout == first
+    assert read == []
+
+    run("--session", "t", "note", "-m", "learned", folder=folder)
+    read.clear()
+    items = json.loads(run("sessions", "--json", folder=folder).stdout)["items"]
+    assert read == ["t"]
+    assert {item["name"]: item["blocks"] for item in items} == {"s": 12, "t": 2}
+
+
+@pytest.mark.parametrize("change", ["scope", "goto", "waiting"])
+def test_what_changes_a_session_changes_its_line(run: Run, folder: Path, change: str) -> None:
+    run("scope", "try", "-m", "another way", folder=folder)
+    run("sessions", folder=folder)
+    if change == "scope":
+        run("scope", "once-more", "-m", "again", folder=folder)
+    elif change == "goto":
+        run("goto", "main", "-m", "back", folder=folder)
+    else:
+        with Store(folder / FOLDER) as store, StoredSession.open(store, "s") as stored:
+            stored.append(Message(role="user", parts=TEXT))
+            stored.leave()
+    kept = run("sessions", "--json", folder=folder).stdout
+    cache(folder).unlink()
+    assert run("sessions", "--json", folder=folder).stdout == kept
+
+
+def test_a_guess_is_no_longer_kept_once_the_blocks_are_counted(run: Run, folder: Path) -> None:
+    def estimated() -> bool:
+        return json.loads(run("sessions", "--json", folder=folder).stdout)["items"][0]["estimated"]  # type: ignore[no-any-return]
+
+    assert estimated() and estimated()
+    for scope in ("main", "agent-1"):
+        run("status", f"s/{scope}", folder=folder)
+    assert not estimated()
+
+
+@pytest.mark.parametrize("left", [b"", b"[]", b'{"s": 3}', b"\xff", b'{"s": {"key": "x", "counts": "", "item": {}}}'])
+def test_a_cache_of_another_form_is_none(run: Run, folder: Path, left: bytes) -> None:
+    first = run("sessions", "--json", folder=folder).stdout
+    cache(folder).write_bytes(left)
+    assert run("sessions", "--json", folder=folder).stdout == first
+    assert len(cache(folder).read_bytes()) > len(left)
+
+
+def test_a_store_that_cannot_be_written_is_listed_all_the_same(run: Run, folder: Path) -> None:
+    cache(folder).parent.rmdir()
+    cache(folder).parent.write_text("no folder")
+    assert run("sessions", folder=folder).exit_code == 0
+
+
+def test_labels_are_kept_and_are_what_they_were(run: Run, folder: Path) -> None:
+    first = run("status", "--json", folder=folder).stdout
+    labels = folder / FOLDER / "ctxvc" / "cache" / "captions.json"
+    kept = json.loads(labels.read_bytes())
+    assert next(iter(kept.values()))["B3"] == "Edit /w/b.py +1 −1"
+    assert run("status", "--json", folder=folder).stdout == first
+
+    for number in range(10):
+        run("note", "-m", f"learned {number}", folder=folder)
+        run("status", "--json", folder=folder)
+    assert len(json.loads(labels.read_bytes())) == 8
+
+
+# --- labels for people, wherever blocks are listed
+
+
+def test_a_checkouts_page_calls_a_result_by_its_call(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("checkout", "s", tmp_path / "out", folder=folder).exit_code == 0
+    page = (tmp_path / "out" / "DASHBOARD.md").read_text()
+    assert [line.split(" | ")[-1] for line in page.splitlines() if line.startswith("| B5 ")] == ["Edit /w/a.py +1 −1 |"]
+
+
+def test_a_turn_is_called_by_what_its_human_said(run: Run, tmp_path: Path) -> None:
+    reminder = text_part("<system-reminder>be brief</system-reminder>", "user", "client")
+    events = [
+        Opened(format="claude-code", source="s", name="s", cwd="/w"),
+        said("user", reminder, text_part("## fix **the** login", "user", "human"), at=1),
+        said("assistant", edit("c1", "/w/src/a.py"), at=2, model=MODEL),
+        said("user", result_part("ok", "c1"), at=3),
+    ]
+    with create(tmp_path / FOLDER) as store:
+        ingest(store, events, final=True)
+
+    def names(by: str) -> list[str]:
+        items = json.loads(run("context", "--by", by, "--json", folder=tmp_path).stdout)["items"]
+        return [item["name"] for item in items]
+
+    assert names("turn") == ["turn 1: fix the login"]
+    assert "src/a.py" in names("file")
+
+
+def test_a_scratch_file_is_no_work_of_a_session_unless_its_project_is_there(run: Run, tmp_path: Path) -> None:
+    for folder, name in (("/home/a/app", "one"), ("/tmp/app", "two")):
+        events = [
+            Opened(format="claude-code", source=name, name=name, cwd=folder),
+            said("user", *TEXT, at=1),
+            said("assistant", edit("c1", f"{folder}/a.py"), edit("c2", "/tmp/try.py"), edit("c3", "b.py"), at=2),
+            said("user", *(result_part("ok", f"c{n}") for n in (1, 2, 3)), at=3),
+        ]
+        with create(tmp_path / name / FOLDER) as store:
+            ingest(store, events, final=True)
+        (item,) = json.loads(run("sessions", "--json", folder=tmp_path / name).stdout)["items"]
+        assert item["files"] == 2, name

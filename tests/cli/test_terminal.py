@@ -22,14 +22,19 @@ import pytest
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
 from ctxvc.cli.table import breadth
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import text_part
+from ctxvc.core.recording.events import Opened, Said
+from ctxvc.store.ingest import ingest
+from ctxvc.store.store import create
 from tests.cli.conftest import COLOUR, STEERING, Run
 from tests.making.project import HOSTILE
 
 ROOT = Path(main.__file__).parents[2]
 
 
-def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tuple[str, int]:
-    """What `ctxvc` writes to a terminal (stdout and stderr together), and its exit code."""
+def on_terminal(*words: str, folder: Path, width: int = 120, typed: str = "", **env: str) -> tuple[str, int]:
+    """What `ctxvc` writes to a terminal (stdout and stderr together) where a person types that; and its exit code."""
     settings = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "CTXVC_PAGER": "cat", **env}
     child, terminal = pty.fork()
     if child == 0:  # this process, with all that it has loaded
@@ -39,6 +44,7 @@ def on_terminal(*words: str, folder: Path, width: int = 120, **env: str) -> tupl
             sys.argv = ["ctxvc", *words]
             main.run()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    os.write(terminal, typed.encode())
     told = b""
     while True:
         try:
@@ -398,3 +404,21 @@ def test_states_changes_and_the_current_session_have_colours_of_their_own(
     assert re.search(r"\x1b\[31mdeleted by user +\x1b\[0m", status)
     assert re.search(r"\x1b\[32m *−[0-9.k]+\x1b\[0m", ops), "what made room is green"
     assert re.search(r"\x1b\[32m\*\x1b\[0m +\x1b\[32mdemo +\x1b\[0m", sessions), "the session that commands take"
+
+
+@pytest.mark.parametrize(
+    "words", [("use", "cl"), ("--session", "cl", "log"), ("show", "cl/main~1"), ("status", "cl/main")]
+)
+def test_a_person_picks_one_of_several_sessions(words: tuple[str, ...], tmp_path: Path) -> None:
+    with create(tmp_path / ".ctxvc") as store:
+        for name, word in (("claude-1", "old"), ("claude-2", "new")):
+            message = Message(role="user", parts=(text_part(f"the {word} one", "user", "human"),), key="1")
+            ingest(store, [Opened(format="pi", source=name, name=name), Said(message=message, end=1)], final=True)
+
+    for number, name in enumerate(("claude-1", "claude-2"), 1):
+        shown, code = on_terminal("--color", "never", *words, folder=tmp_path, typed=f"9\n{number}\n")
+        assert code == 0, shown
+        before, _, after = shown.rpartition("which session: ")
+        assert "  1  claude-1\n  2  claude-2\n" in before
+        assert "is not in the range 1<=x<=2" in before
+        assert name in after

@@ -142,6 +142,51 @@ def test_a_person_picks_one_of_several_on_a_terminal(
     assert "  1  claude-aa" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("co/main", "codex-1"), ("-1/main", "claude-aa"), ("-2/main~1", "claude-ab"), ("claude-ab/main", "claude-ab")],
+)
+def test_a_revision_and_an_address_name_a_session_in_the_same_ways(
+    run: Run, folder: Path, text: str, name: str
+) -> None:
+    assert json.loads(run("prompt", "--json", text, folder=folder).stdout)["session"] == name
+    assert f"session {name}" in run("log", text, "--oneline", folder=folder).stdout
+    address = text.partition("~")[0] + ":B1"
+    assert json.loads(run("show", address, "--json", folder=folder).stdout)["session"] == name
+    assert run("show", "--raw", address, folder=folder).stdout == "hi"
+
+
+def test_a_beginning_of_several_is_an_error_in_a_revision_and_an_address(run: Run, folder: Path) -> None:
+    for words in (("show", "cl/main"), ("show", "cl/main:B1"), ("status", "cl/main~1"), ("log", "HEAD..cl/main")):
+        done = run(*words, folder=folder)
+        assert done.exit_code == 1
+        assert "2 sessions begin with 'cl': claude-aa, claude-ab" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("status", "-x"), ("log", "--nope"), ("use", "--aut"), ("show", "-x/main")])
+def test_an_option_that_there_is_not_is_no_session(run: Run, folder: Path, words: tuple[str, str]) -> None:
+    done = run(*words, folder=folder)
+    assert (done.exit_code, "o such option" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        (("replay", "SESSION"), "no reply of a model in codex-1"),
+        (("ask", "SESSION", "why?", "--script", "empty.json"), "the script has no further reply"),
+        (("run", "go on", "--resume", "SESSION"), "`ctxvc run` did not begin session codex-1"),
+    ],
+)
+def test_other_commands_take_a_session_by_a_beginning_or_its_place(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], end: str
+) -> None:
+    (folder / "empty.json").write_text("[]")
+    monkeypatch.chdir(folder)
+    for name, expected in (("co", end), ("-0", end), ("cl", "2 sessions begin with 'cl': claude-aa, claude-ab")):
+        done = run(*(name if word == "SESSION" else word for word in words))
+        assert (done.exit_code, expected in done.stderr) == (1, True), done.stderr
+
+
 def test_use_without_a_name_says_which_is_current(run: Run, folder: Path) -> None:
     assert run("use", folder=folder).stdout == "pi: the session recorded or imported last\n"
     assert run("use", "pi", "--auto", folder=folder).exit_code == 2

@@ -15,7 +15,7 @@ import pytest
 from ctxvc.cli.commands import why as schemas
 from ctxvc.core.ledger.wire import result_part
 from ctxvc.core.recording.events import Opened, Said
-from ctxvc.inspection.edits import Change, changes, needle, same_file, script
+from ctxvc.inspection.edits import Change, changes, may_change, needle, same_file, script, unread
 from ctxvc.store import links_inbox
 from ctxvc.store.ingest import ingest
 from ctxvc.store.links_inbox import CodeCommit
@@ -26,6 +26,8 @@ from tests.cli.conftest import Run
 from tests.making.project import HOSTILE, call, human, reply, results, time
 
 LOGIN = 'def login(user):\n    return check_password(user, "ü")\n'
+#: A program that replaces texts in a file.
+PROGRAM = "python3 - <<'PY'\np = 'src/a.py'  # it's this\ns = open(p).read()\n{}\nopen(p, 'w').write(s)\nPY"
 KEYS = "def with_key(key):\n    return known_keys.get(key)\n"
 
 
@@ -197,6 +199,39 @@ def test_an_edit_that_failed_made_nothing(run: Run, app: Path) -> None:
     assert run("why", "src/other.py:1", folder=app).exit_code == 1
 
 
+def test_an_edit_that_failed_and_was_made_again_in_the_same_words_made_its_lines(run: Run, app: Path) -> None:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
+        again = [call("Write", name, file_path="src/other.py", content="other = 'at last'\n") for name in ("c8", "c9")]
+        session.append(human("Write", 50), reply(51, again[0]), results(52, result_part("no", "c8", error=True)))
+        session.append(reply(53, again[1]), results(54, result_part("ok", "c9")))
+        session.finish()
+    commit(app, {"src/other.py": "other = 'at last'\n"}, at="2026-03-01T13:00:00Z")
+
+    told = why(run, app, "src/other.py:1")
+    assert (told["origin"], told["step"]) == ("agent", 8)
+
+
+def test_a_script_that_replaces_a_text_made_what_is_new_in_it_and_not_what_was_there(run: Run, app: Path) -> None:
+    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
+        program = PROGRAM.replace("a.py", "login.py").format(
+            "s = s.replace('# typed by hand, alone\\nlogins = []', '# typed by hand, alone\\nlogins = read_all()')"
+        )
+        ran = call("Bash", "c9", command=program)
+        session.append(human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
+        session.finish()
+    commit(app, {"src/login.py": LOGIN}, at=time(15))
+    by_hand = "# typed by hand, alone\nlogins = []\nby = 'whom?'\n"
+    commit(app, {"src/login.py": LOGIN + by_hand}, at=time(18))
+    commit(app, {"src/login.py": LOGIN + by_hand.replace("[]", "read_all()")}, at=time(30))
+
+    told = json.loads(run("why", "src/login.py", "--json", folder=app).stdout)
+    assert [(each["line"], each["origin"], each["evidence"]) for each in told["lines"]][2:] == [
+        (3, "human", "none"),
+        (4, "agent", "script"),
+        (5, "human", "none"),
+    ]
+
+
 def test_text_written_after_the_commit_is_not_where_it_came_from(run: Run, app: Path) -> None:
     with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
         again = call("Write", "c9", file_path="src/login.py", content=LOGIN)
@@ -346,6 +381,16 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
             {"patch": "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n c\n-x\n+y\n"},
             [Change("a.py", "c\ny", "replace", "c\nx", whole_lines=True)],
         ),
+        ({"command": "python3 - <<EOF > b.txt\nprint(1)\nEOF"}, []),
+        (
+            {"command": PROGRAM.format("s = s.replace('check_password', \"check\\n\" + '_key', 1)")},
+            [Change("src/a.py", "check\n_key", "replace", "check_password", scripted=True)],
+        ),
+        (
+            {"command": PROGRAM.format('old = """it\'s old\ntext"""\nnew = r\'\\w new\'\ns = s.replace(old, new)')},
+            [Change("src/a.py", "\\w new", "replace", "it's old\ntext", every=True, scripted=True)],
+        ),
+        ({"command": PROGRAM.format("s = s.replace('a', 'b').replace(found, 'something')")}, []),
         ({"file_path": "a.py"}, []),
         ({"command": "ls", "path": 3}, []),
         ({"file_path": ["a.py"], "content": "x"}, []),
@@ -354,6 +399,37 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
 )
 def test_what_a_call_changes_is_told_by_its_arguments(arguments: dict[str, Any], expected: list[Change]) -> None:
     assert changes(json.dumps(arguments).encode(), "json") == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "may"),
+    [
+        ("sed -i 's/a/b/' src/a.py", True),
+        ("make > src/a.py", True),
+        ('make > "$file"; cat src/a.py', True),
+        ("./format.sh < src/a.py > `mktemp`", True),
+        ("python3 make.py src/a.py", True),
+        ("python3 - <<EOF\nopen('src/a.py', 'w').write(text())\nEOF", True),
+        (PROGRAM.format("s = s.replace(f'{old} is left', 'something new')"), True),
+        (PROGRAM.format("s = s.replace('something old', 'something new')"), False),
+        ("cat > src/a.py <<'EOF'\nx = 1 > 0\nEOF", False),
+        ("go test ./src/a.py 2>&1 | tail > /tmp/out; wc -l src/a.py 2> /dev/null", False),
+        ("grep -n '<<<<<< a > b' src/a.py", False),
+        ("git add -p src/a.py <<EOF\ny\nn\nEOF", False),
+        ("git add src/a.py && git commit -m \"$(cat <<'EOF'\nan ed patch -> cp\nEOF\n)\"", False),
+        ("python -m pytest src/a.py && awk '{print $1}' src/a.py && ruff check src/a.py", False),
+        ("ruff check --fix src/a.py", True),
+    ],
+)
+def test_a_script_that_only_reads_a_file_or_says_what_it_writes_leaves_no_doubt(command: str, may: bool) -> None:
+    assert may_change(command, "src/a.py") == may
+
+
+def test_what_a_program_puts_back_is_not_what_it_wrote() -> None:
+    rest = unread(PROGRAM.format("s = s.replace('''kept line\nold line''', '''new line\nkept line''')"))
+
+    assert "new line" in rest
+    assert "old line" not in rest and "kept line" not in rest
 
 
 def test_a_call_whose_arguments_are_no_json_can_be_a_patch() -> None:
@@ -374,12 +450,24 @@ def test_the_bytes_that_are_looked_for_stand_in_every_json_of_the_line(line: str
 
 
 @pytest.mark.parametrize(
-    "hostile", ["<< > " * 200_000, "cat <<E > a\n" * 50_000, "x << " + " " * 900_000, "+++ a\n" * 90_000]
+    "hostile",
+    [
+        *("python3 <<E\n" + code * 90_000 + "\nE\n" for code in ("'", '"""\'', "a='b'\n", "\\'", "'a' ")),
+        "python3 <<E\n" + ("'aaaaaaaaaa'.replace('bbbbbbbbb', '" + "c" * 200 + "')\n") * 20_000 + "\nE\n",
+        "python3 <<E\nx = '" + "c\\n" * 20_000 + "'\n" + "x.replace(x, x)\n" * 9_000 + "\nE\n",
+        "python3 <<E\n" + "'a.py' .replace(" * 90_000 + "\nE\n",
+        *("x > " * 200_000, "'" * 900_001, '"\\' * 300_000, "sed " * 200_000, "awk " * 200_000),
+        "<< > " * 200_000,
+        "cat <<E > a\n" * 50_000,
+        "x << " + " " * 900_000,
+        "+++ a\n" * 90_000,
+    ],
 )
 def test_a_hostile_command_takes_no_longer_than_its_length(hostile: str) -> None:
     began = clock.process_time()
     body = json.dumps({"command": hostile}).encode()
     changes(body, "json")
-    script(body, "json")
+    unread(script(body, "json"))
+    may_change(script(body, "json"), "a.py")
 
     assert clock.process_time() - began < 2

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ctxvc.core.ledger.ledger import Ledger, Meta
-from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.store import locate
 from ctxvc.store import store as store_module
 from ctxvc.store.files import locked
@@ -426,3 +426,22 @@ def test_a_store_is_not_made_over_something_else(tmp_path: Path) -> None:
 def test_meta_of_the_first_commit_names_what_it_is(path: Path) -> None:
     with Store(path) as store:
         assert store.reader.meta(store.tips("demo")["main"]) == Meta(format=2, render=2, session="demo", scope="main")
+
+
+def test_the_refs_of_one_session_are_those_among_all(store: Store) -> None:
+    for name in ("a", "a-b", "b"):
+        store.create_session(name)
+        with StoredSession.open(store, name) as session:
+            session.open_scope("try", "another way")
+    for pack in (("pack-refs", "--all"), ("branch", "a/later", "a/main"), ("branch", "-D", "a-b/main")):
+        git(store.path, *pack)
+        everything = store.all_tips()
+        assert {name: store.tips(name) for name in everything} == everything
+    assert [store.tips(name) for name in ("c", "", "..", "a/main", "\0")] == [{}] * 5
+
+    torn = store.path / "refs" / "heads" / "b" / "torn"
+    torn.parent.mkdir(exist_ok=True)
+    torn.write_bytes(b"")
+    assert store.tips("a") == everything["a"]  # what another session lost stops none
+    with pytest.raises(Damaged):
+        store.tips("b")

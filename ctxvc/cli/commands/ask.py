@@ -15,8 +15,6 @@ from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
-from ctxvc.core.suggestion import meant
-from ctxvc.errors import NotFound
 
 #: Replies that a question may take.
 STEPS = 30
@@ -58,8 +56,7 @@ def ask(
     path = app.store_path()
     with Store(path) as store, stopping() as event:
         sessions = store.sessions()
-        if name not in sessions:
-            raise NotFound(f"no session {name[:60]!r}{meant(name, sessions)}", hint="`ctxvc sessions` lists them")
+        name = app.resolved(store, name)
         window = min(budget, provider_window(chosen, model) or models.window(model) or budget)
         mine = next(free for number in range(1, len(sessions) + 2) if (free := f"ask-{number}") not in sessions)
         recorded = Session(StoredSession.open(store, name))

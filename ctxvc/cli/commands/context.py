@@ -18,7 +18,6 @@ from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
 from ctxvc.inspection import usage
 from ctxvc.inspection.occupancy import Occupancy, occupancy
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
@@ -39,7 +38,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         raise click.UsageError("give either --by or --episodes")
     by = by or "kind"
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         meter = app.meter(stored.store, snapshot.ledger)
         if episodes:
             _episodes(app.output, snapshot, meter)

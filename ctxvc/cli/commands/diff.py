@@ -13,7 +13,6 @@ from ctxvc.cli.commit_table import SHORT, change_table, changes
 from ctxvc.cli.output import Output, Tokens, safe
 from ctxvc.cli.prompt_text import sections, unified
 from ctxvc.errors import Refused
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter
 
@@ -31,8 +30,8 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
     thinking and boards that a cut took out. B defaults to now.
     """
     with app.reading() as stored:
-        old = revisions.resolve(stored.store, stored, before)
-        new = revisions.resolve(stored.store, stored, after)
+        old = app.revision(stored, before)
+        new = app.revision(stored, after)
         if old.session != new.session:
             raise Refused(
                 f"{before} is of session {old.session}, {after} of {new.session}: they have no blocks in common",

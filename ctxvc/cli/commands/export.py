@@ -20,7 +20,6 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.claude_code import read
-from ctxvc.store import revision as revisions
 from ctxvc.store.locate import project_root
 from ctxvc.store.revision import Snapshot
 
@@ -33,7 +32,7 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     if install and target:
         raise click.UsageError("--install writes the file to Claude Code's own folder: leave out -o")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         project = project_root(app.folder).resolve()
         folder = _worked_in(snapshot, project)
         transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
@@ -140,6 +139,7 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
     """A request of Anthropic's Messages API or OpenAI's chat completions: model, system prompt, tools and messages, as
     JSON. With --format claude-code it is a session file for `claude --resume`, of any revision, even from before a
     compaction; lines of the transcript it was imported from are reused wherever they produce the same prompt.
+    `ctxvc import` brings what you continue there back into its session.
     """
     if form == CLAUDE_CODE:
         export_session(app, revision, target, install=install, recorded=recorded)
@@ -147,7 +147,7 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
     if install or recorded:
         raise click.UsageError(f"--install and --recorded require --format {CLAUDE_CODE}")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         # What we sent is told as it was sent; another program gets no tags, which only our tools understand.
         render = snapshot.ledger.meta.render if form == "anthropic" else 1
         content = pieces(outline(snapshot.ledger), snapshot.bodies, render)

@@ -77,7 +77,7 @@ def log(
         raise BadInput("--graph, --usage and --jsonl take no range, filter or format", hint="leave one of them out")
     with app.reading() as stored:
         before, _, base = revision.rpartition("..") if ".." in revision else ("", "", revision)
-        snapshot = revisions.resolve(stored.store, stored, base or "HEAD")
+        snapshot = app.revision(stored, base or "HEAD")
         if graph:
             drawn = _graph(stored, "" if revision == "HEAD" else snapshot.commit, number)
             app.output.lines(cut(row, app.output.width) if app.output.terminal else row for row in drawn)
@@ -95,7 +95,7 @@ def log(
             return
         entries = revisions.history(stored.store, snapshot.commit)
         if ".." in revision:
-            without = revisions.resolve(stored.store, stored, before or "HEAD").commit
+            without = app.revision(stored, before or "HEAD").commit
             older = set(stored.store.first_parents(without))
             entries = (entry for entry in entries if entry.commit not in older)
         history = moments(stored.store, entries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ctxvc.cli.app import App, command
+from ctxvc.cli.app import SESSION, App, command
 from ctxvc.errors import Refused
 
 #: The library that the extra installs.
@@ -25,4 +25,4 @@ def mcp(app: App) -> None:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         raise Refused("`ctxvc mcp` needs the extra `mcp`", hint="pip install 'ctxvc[mcp]'") from error
-    serving.server(app.store_path, app.session).run()
+    serving.server(app.store_path, app.session or app.env.get(SESSION, "")).run()

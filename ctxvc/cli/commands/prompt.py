@@ -15,7 +15,6 @@ from ctxvc.cli.request import request_of
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.session import proof
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 
 
@@ -27,7 +26,7 @@ from ctxvc.store.revision import Snapshot
 def prompt(app: App, revision: str, sent: bool) -> None:
     """Formatted for people, with a header for each block. With --json, as a request of the Messages API."""
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         if sent:
             snapshot = proof.as_sent(stored.store, snapshot)
         if app.output.json:

@@ -252,10 +252,13 @@ def _if_recording(path: Path, form: str) -> Source | None:
 def _session(app: App, name: str) -> Source:
     """Raises: NotFound."""
     from ctxvc.replay.work import of_session
+    from ctxvc.store.session_name import Ambiguous
 
     try:
         with app.store() as store:
-            return of_session(store, name)
+            return of_session(store, app.resolved(store, name))
+    except Ambiguous:
+        raise
     except NotFound as error:
         raise NotFound(
             f"no such file, folder or session: {name[:80]!r}",

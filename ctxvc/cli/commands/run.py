@@ -21,7 +21,6 @@ from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_wind
 from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.core.display import one_line
-from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
@@ -266,7 +265,7 @@ def _opened(
     elif spec and not resume and (setting := app.setting("protect")):
         policy = protected(app, policy, setting)
     is_new = not (path / "HEAD").exists()
-    name = resume or name
+    name = previous.session or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
             session = Session.open(path, session_name, model=model, policy=policy if spec else "")
@@ -285,6 +284,7 @@ def _opened(
 class _Previous(NamedTuple):
     """The settings of a session that is resumed."""
 
+    session: str = ""
     model: str = ""
     budget: int = 0
     window: int = 0
@@ -309,15 +309,11 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
         return path, _Previous()
     if (path / "HEAD").exists():
         with Store(path) as store:
-            if resume in store.sessions():
-                stored = StoredSession.open(store, resume)
-                app.report_damage(stored)
-                start.check_begun(stored)
-                meta = stored.ledger().meta
-                return path, _Previous(meta.model, meta.budget, meta.window)
-            raise NotFound(
-                f"no session {resume[:60]!r}{meant(resume, store.sessions())}", hint="`ctxvc sessions` lists them"
-            )
+            stored = StoredSession.open(store, app.resolved(store, resume))
+            app.report_damage(stored)
+            start.check_begun(stored)
+            meta = stored.ledger().meta
+            return path, _Previous(stored.name, meta.model, meta.budget, meta.window)
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import click
+import msgspec
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens, iso
+from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import Damaged, NotFound
 from ctxvc.inspection.work import work
-from ctxvc.store import revision
+from ctxvc.store import local_cache, revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.tokens import models
+from ctxvc.tokens.meter import CACHE as COUNTS
 from ctxvc.tokens.meter import Meter
 
+#: The file of the cache that has the items, and what they depend on besides their session.
+_CACHE, _FORM = "sessions.json", f"sessions 2, prices of {models.MODELS_DATE}"
 #: How importers name the scopes of sub-agents.
 AGENT = "agent-"
 
@@ -30,8 +36,9 @@ AGENT = "agent-"
 def sessions(app: App) -> None:
     """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope;
     tokens, cost and files cover all scopes. Sub-agents are listed below their session. The cost covers calls whose
-    usage is recorded, at list prices; files are those that calls edited, wrote or deleted. Tokens marked `~` are
-    estimated from the size until `ctxvc status` has counted the blocks.
+    usage is recorded, at list prices; files are those that calls edited, wrote or deleted, except in the
+    system's temporary folder. Tokens marked `~` are estimated from the size until `ctxvc status` has counted the
+    blocks.
     """
     with app.store() as store:
         items, unreadable = _items(store)
@@ -48,11 +55,24 @@ def sessions(app: App) -> None:
 def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
     """The sessions that can be read, newest first, and an error for each of the others."""
     items, unreadable = [], []
-    for name in store.sessions():
+    cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
+    counts = local_cache.file_stamp(store, COUNTS)
+    entries: dict[str, _Cached] = {}
+    for name, tips in store.all_tips().items():
+        key = local_cache.session_key(store, name, tips, _FORM)
+        entry = cached.get(name)
         try:
-            items.append(_item(store, name))
+            if entry is None or entry.key != key or entry.counts not in ("", counts):
+                item = _item(store, name, tips)
+                guessed = item.estimated or any(agent.estimated for agent in item.agents)
+                entry = _Cached(key, counts if guessed else "", item)
         except Damaged as error:
             unreadable.append(error)
+            continue
+        entries[name] = entry
+        items.append(entry.item)
+    if entries != cached:
+        local_cache.save(store, _CACHE, entries)
     return sorted(items, key=lambda item: item.updated, reverse=True), unreadable
 
 
@@ -87,18 +107,18 @@ def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
     return [title, Timestamp(item.updated), item.turns, tokens, cost, item.files]
 
 
-def _item(store: Store, name: str) -> SessionItem:
+def _item(store: Store, name: str, tips: Mapping[str, str]) -> SessionItem:
     stored = StoredSession.open(store, name)
     ledger = stored.ledger()
     source = ledger.meta.source
     agents = [scope for scope in stored.scopes() if scope.startswith(AGENT) and stored.ledger(scope).meta.parent]
     bodies = _bodies(stored, stored.scopes())
     tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(store, store.tips(name).values(), bodies)
+    totals = work(store, tips.values(), bodies, caption.folder_of(ledger))
     return SessionItem(
         name=name,
         prompt=_first_prompt(ledger),
-        title=source.title if source else "",
+        title=caption.plain(source.title) if source else "",
         started=source.started if source else "",
         updated=iso(revision.entry(store, stored.tip()).time),
         branch=source.branch if source else "",
@@ -123,7 +143,7 @@ def _agent(stored: StoredSession, scope: str) -> AgentItem:
     ledger = stored.ledger(scope)
     bodies = _bodies(stored, [scope])
     tokens, estimated = Meter(stored.store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(stored.store, [stored.tip(scope)], bodies, own=True)
+    totals = work(stored.store, [stored.tip(scope)], bodies, caption.folder_of(ledger), own=True)
     return AgentItem(
         name=scope,
         prompt=next((row.label for row in ledger.rows() if row.role == "user"), ""),
@@ -148,7 +168,7 @@ def _bodies(stored: StoredSession, scopes: Iterable[str]) -> list[tuple[Row, Bod
 
 
 def _first_prompt(ledger: Ledger) -> str:
-    return next((row.label for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
+    return next((caption.plain(row.label) for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
 
 
 def _current(store: Store) -> str:
@@ -198,6 +218,14 @@ class AgentItem(Item, frozen=True, kw_only=True):
     ]
     cost: Annotated[float | None, described("in dollars, for calls with recorded usage and a known price")]
     files: Annotated[int, described("number of files that its calls edited, wrote or deleted")]
+
+
+class _Cached(msgspec.Struct, frozen=True):
+    """A session as it was listed: `key` tells of when, `counts` at which counts its tokens were a guess."""
+
+    key: str
+    counts: str
+    item: SessionItem
 
 
 class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):

@@ -11,12 +11,12 @@ import click
 from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.commit_table import change_table, changes, log_item
-from ctxvc.cli.dashboard import label_of
 from ctxvc.cli.output import Cell, Output, Size, Timestamp, Tokens, counted, safe, words_of
 from ctxvc.cli.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.inspection.captions import label_of
 from ctxvc.store import address as addresses
 from ctxvc.store import revision
 from ctxvc.store.address import Resolved
@@ -37,7 +37,7 @@ def show(app: App, address: str, raw: bool) -> None:
     shown in any state, even if it has left the prompt.
     """
     with app.reading() as stored:
-        target = _target(stored, address)
+        target = _target(app, stored, address)
         if isinstance(target, Snapshot):
             if raw:
                 raise Refused(
@@ -52,7 +52,7 @@ def show(app: App, address: str, raw: bool) -> None:
             _show_block(app.output, stored, target)
 
 
-def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
+def _target(app: App, stored: StoredSession, name: str) -> Resolved | Snapshot:
     """The target of an address, a revision or a call's id; a call with a revision's name cannot hide the revision.
 
     Raises: NotFound, BadInput.
@@ -60,7 +60,7 @@ def _target(stored: StoredSession, name: str) -> Resolved | Snapshot:
     if address := addresses.parse(name):
         return addresses.find(stored, address)
     try:
-        return revision.resolve(stored.store, stored, name)
+        return app.revision(stored, name)
     except (NotFound, BadInput) as error:
         if resolved := addresses.of_object(stored, name) or addresses.of_call(stored, name):
             return resolved

@@ -8,11 +8,11 @@ import click
 
 from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import Page, captioned, dashboard_lines, dashboard_of, page_of, text_of
+from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
+from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.occupancy import Occupancy, occupancy
-from ctxvc.store import revision as revisions
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import budget_of
 
@@ -31,13 +31,13 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
     if as_text and (every or app.json):
         raise click.UsageError("--text cannot be combined with --all or --json")
     with app.reading() as stored:
-        snapshot = revisions.resolve(stored.store, stored, revision)
+        snapshot = app.revision(stored, revision)
         meter = app.meter(stored.store, snapshot.ledger)
         costs = meter.costs(snapshot)
         window = occupancy(stored.store, snapshot, meter, costs)
         page = page_of(snapshot, meter, costs, window.calibration)
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
-        lines = captioned(blocks or folded(page.dashboard.lines), snapshot)
+        lines = captioned(blocks or folded(page.dashboard.lines), snapshot, stored.store)
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"

@@ -39,8 +39,6 @@ def use(app: App, name: str, is_auto: bool) -> None:
         app.output.say(f"{safe(answer.session)}: {WHY[answer.chosen_by]}")
 
 
-use.context_settings["ignore_unknown_options"] = True  # -1 is a session here
-
 #: Why a session is the current one.
 WHY = {
     "option": "named by --session",

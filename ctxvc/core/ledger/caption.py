@@ -26,6 +26,10 @@ _SCRIPT = 8_000
 
 _ON_PATH: frozenset[facts.Deed] = frozenset({"edited", "wrote", "deleted", "read", "listed"})
 _MARKS = re.compile(r"^[#>\s]+|\*\*")
+#: What a client writes around a command that a person gave, and before a person's words.
+_COMMAND = re.compile(r"<command-name>\s*([^<>]{1,80}?)\s*</command-name>")
+_ARGUMENTS = re.compile(r"<command-args>\s*([^<]{0,200})")
+_SECTION = re.compile(r"\s*<([a-z0-9]{1,40}[_-][a-z0-9_-]{1,40})>[^<]{0,400}</\1>\s*")
 
 #: Reads the body of a row.
 BodyOf = Callable[[Row], bytes]
@@ -93,7 +97,7 @@ def of_step(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int =
 def human_words(rows: Sequence[Row], width: int = HUMAN) -> str:
     """The first words of what a human said in these rows; empty if nobody did."""
     spoken = [row for row in rows if speaks(row.kind, row.role, row.origin)]
-    texts = (display.fitted(_plain(row.label), width) for row in spoken if row.kind == "user")
+    texts = (display.fitted(plain(row.label), width) for row in spoken if row.kind == "user")
     return next(filter(None, texts), "") or next((f"[{display.fitted(row.label, width - 2)}]" for row in spoken), "")
 
 
@@ -105,7 +109,7 @@ def of_reply(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int 
         room = width - (display.columns(suffix) + 1 if suffix else 0)
         caption = of_call(calls[0].tool, body_of(calls[0]), calls[0].ext, folder).fitted(room)
         return f"{caption} {suffix}" if suffix else caption
-    texts = (_plain(row.label) for row in rows if row.kind == "assistant")
+    texts = (plain(row.label) for row in rows if row.kind == "assistant")
     if answer := next(filter(None, texts), ""):
         return display.fitted(answer, width)
     return "no reply" if not any(row.role == "assistant" for row in rows) else "a reply without text"
@@ -136,8 +140,16 @@ def _suffix(rows: Sequence[Row], calls: Sequence[Row]) -> str:
     return f"({', '.join(parts)})" if parts else ""
 
 
-def _plain(label: str) -> str:
-    """A text's first words without the marks of a heading or a list."""
+def plain(label: str) -> str:
+    """A text's first words without the marks of a heading or a list, and without what a client put around them."""
+    if label.startswith("<"):
+        if command := _COMMAND.search(label):
+            arguments = _ARGUMENTS.search(label)
+            return " ".join(filter(None, (command[1], arguments[1].strip() if arguments else "")))
+        at = 0
+        while (section := _SECTION.match(label, at)) and section.end() < len(label):
+            at = section.end()
+        label = label[at:]
     return _MARKS.sub("", label)
 
 

@@ -15,13 +15,21 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 
 
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of a recording, up to the position `end`, is the prompt of a store's commit, written by us."""
+
+    commit: str
+    end: int
+
+
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The recording begins. Comes first, once; later ones add what was not known yet (a model, a title).
 
     `source` is the recording's own id, `name` a proposed session name, `system` the top-level system prompt and
     `tools` the tool definitions as Messages API values where the recording has them. `missing` says what the model saw
     and the recording lacks, in words for a person. `grows` tells whether more may be appended to such a file. `window`
-    is that of the session's own model from here on; None if nothing new is known of it.
+    is that of the session's own model from here on; None if nothing new is known of it. `exported` is set if the
+    recording continues an export of ours.
     """
 
     format: str
@@ -38,6 +46,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     grows: bool = False
     window: Window | None = None
+    exported: Exported | None = None
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):

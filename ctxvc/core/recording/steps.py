@@ -72,6 +72,7 @@ class Gatherer:
     """Feed it events; it gives back the units that are certain by now. `rest` tells what is still open."""
 
     main: str = "main"
+    rewind: str = "rewind"  # what the names of scopes after a rewind begin with
     number: int = 0
     current: str = ""
     _open: dict[str, _Open] = field(default_factory=dict)
@@ -229,7 +230,7 @@ class Gatherer:
                 unit, incoming = self._before[origin, unit]
                 again = _up_to(incoming, event.after)
         self._rewinds += 1
-        scope = f"rewind-{self._rewinds}"
+        scope = f"{self.rewind}-{self._rewinds}"
         yield self._numbered(Fork(scope=scope, origin=origin, unit=unit, end=event.end, time=event.time))
         self.current = scope
         self._open[scope] = _Open(incoming=list(again), end=event.end)

@@ -11,10 +11,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from ctxvc.core.ledger import wire
-from ctxvc.core.recording.events import Event, Warned
+from ctxvc.core.recording.events import Event, Opened, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.claude_code.events import FORMAT, Session
+from ctxvc.importers.claude_code.provenance import exported
 from ctxvc.importers.claude_code.truncation import with_whole
 from ctxvc.importers.claude_code.window import settings_beside
 from ctxvc.importers.file import Recording
@@ -107,7 +110,18 @@ def own_events(recording: Recording) -> Iterator[Event]:
 
 def conversations(recording: Recording) -> Conversations:
     """The one conversation of this file, with the outputs whole that the host or a hook truncated and kept."""
-    yield "", with_whole(own_events(recording), recording.path, recording.stored_output)
+    events_of_file = with_whole(own_events(recording), recording.path, recording.stored_output)
+    yield "", _with_provenance(events_of_file, recording)
+
+
+def _with_provenance(stream: Iterator[Event], recording: Recording) -> Iterator[Event]:
+    """The events, the first of which says whether the file goes on from an export of ours."""
+    for event in stream:
+        if isinstance(event, Opened):
+            yield msgspec.structs.replace(event, exported=exported(recording))
+            yield from stream
+            return
+        yield event
 
 
 def _session(recording: Recording) -> Session:

@@ -17,7 +17,6 @@ from typing import Any, NewType
 import msgspec
 
 from ctxvc.core import scope as scoping
-from ctxvc.core.ledger import names
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
@@ -78,7 +77,7 @@ class StoredSession:
         Raises: NotFound.
         """
         name = name or store.current_session()
-        if names.problem(name) or name not in store.sessions():
+        if not store.tips(name):
             near = ", ".join(store.sessions()[:8]) or "none yet"
             raise NotFound(f"no session {name!r} in {store.path}", hint=f"available: {near}")
         return StoredSession(store, name, scope)

@@ -74,6 +74,24 @@ def row(number: int, kind: str, role: str, origin: str, **fields: object) -> Row
     return Row(msg=1, step=1, turn=1, bytes=1, sha256="00" * 32, **made)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("## fix **it**", "fix it"),
+        ("<command-message>review</command-message> <command-name>/review</command-name>", "/review"),
+        ("<command-name>/review</command-name> <command-args>181, please</command-args>", "/review 181, please"),
+        ("<command-message>a</command-message> <command-name>/a</command-name> <command-args>of thre…", "/a of thre…"),
+        ("<current_datetime>2026-06-25T03:50</current_datetime> investigate", "investigate"),
+        ("<system-reminder>be brief</system-reminder>", "<system-reminder>be brief</system-reminder>"),
+        ("<div>what is this</div> a person pasted", "<div>what is this</div> a person pasted"),
+        ("<command-name>cut in the midd…", "<command-name>cut in the midd…"),
+        ("<", "<"),
+    ],
+)
+def test_a_persons_words_are_without_what_a_client_put_around_them(label: str, text: str) -> None:
+    assert caption.plain(label) == text
+
+
 def test_a_step_is_the_humans_words_and_its_first_call() -> None:
     rows = [
         row(1, "user", "user", "human", label="fix the login test, please, it has failed since Monday"),

@@ -1,0 +1,59 @@
+"""Labels for people: a result is called by its call, and paths are relative to the session's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ctxvc.core.ledger import caption
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.view.dashboard import Line
+from ctxvc.errors import Damaged
+from ctxvc.store import local_cache
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+
+#: The file of the cache that has the labels of blocks by commit, and of how many commits.
+_CAPTIONS, _COMMITS = "captions.json", 8
+
+
+def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = None) -> tuple[Line, ...]:
+    """The lines with labels for people: a result is called by its call, and paths are whole.
+
+    With a store, its cache keeps them, since a label takes a call's body.
+    """
+    blocks = [line.id for line in lines if line.type not in ("group", "range")]
+    cached = (local_cache.load(store, _CAPTIONS, dict[str, dict[str, str]]) or {}) if store else {}
+    labels = cached.get(snapshot.commit, {})
+    if new := [block for block in blocks if block not in labels]:
+        labels = {**labels, **labels_of(snapshot, new)}
+        if store and not snapshot.waiting:  # the blocks of an open step are not the commit's
+            newest = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
+            local_cache.save(store, _CAPTIONS, dict([*newest, (snapshot.commit, labels)]))
+    return tuple(msgspec.structs.replace(line, label=labels[line.id]) if line.id in labels else line for line in lines)
+
+
+def labels_of(snapshot: Snapshot, blocks: Iterable[str]) -> dict[str, str]:
+    """Block → what it is, in a few words for people; a call is read once for itself and its result."""
+    bodies: dict[str, bytes] = {}
+
+    def body_of(call: Row) -> bytes:
+        if call.id not in bodies:
+            bodies[call.id] = _body_of(call, snapshot)
+        return bodies[call.id]
+
+    rows = (row for block in blocks if (row := snapshot.ledger.get(block)))
+    return {row.id: caption.of_row(row, snapshot.ledger, body_of) for row in rows}
+
+
+def label_of(row: Row, snapshot: Snapshot) -> str:
+    """What a block is, in a few words for people."""
+    return caption.of_row(row, snapshot.ledger, lambda call: _body_of(call, snapshot))
+
+
+def _body_of(call: Row, snapshot: Snapshot) -> bytes:
+    try:
+        return snapshot.bodies.body(call)
+    except Damaged:
+        return b""  # the label that its row has is still there
