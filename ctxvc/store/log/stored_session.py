@@ -30,7 +30,7 @@ from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState, format_of
-from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch
+from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch, switch_asked, trailer
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store
@@ -61,7 +61,8 @@ class StoredSession:
         self._flushed = clock.monotonic()
         self._lock_handle = -1
         self._named = bool(scope)
-        self._pending_switch: Switch | None = None
+        self._pending_switch: Switch | None = None  # asked for by this session, with the newest block then
+        self._asked_at = 0
         #: Why the newest flush failed. What it would have committed is safe in the journal; the next one takes it.
         self.flush_failure: CtxvcError | None = None
         self.scope = scope or self._state.moved_to or store.current_scope(name)
@@ -179,12 +180,13 @@ class StoredSession:
     @property
     def switching(self) -> str:
         """The scope that this session will be in at the end of the open step; empty if it stays."""
-        return self._pending_switch.name if self._pending_switch else ""
+        pending = self._asked_in(self.scope)
+        return pending.name if pending else ""
 
     def refresh(self) -> None:
         """Catches up with what other processes wrote."""
         with self._mutex:
-            self._state.catch_up()
+            self._catch_up()
 
     # --- writing
 
@@ -213,7 +215,7 @@ class StoredSession:
             self._lock_handle = handle
             state = self._state
             try:
-                state.catch_up()
+                self._catch_up()
                 if state.head is None or state.head.moving or state.damage:
                     state.rewrite()
                 self._journal.cut_tail(state.tail)
@@ -236,8 +238,8 @@ class StoredSession:
     ) -> Iterator[tuple[str, Entry]]:
         """The entries of messages with their numbers, each with its scope, one at a time: append it before the next.
 
-        Where a switch is pending, it is made with the end of the open step, in the same record; what follows goes into
-        the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
+        Where a switch was asked for, it is made with the end of the open step, in the same record; what follows goes
+        into the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
         Raises: Conflict where the switch cannot be made any more: it is not pending then.
         """
         at = scope or self.scope
@@ -358,8 +360,8 @@ class StoredSession:
         """Leaves for a new scope: with a note on why, which is in both.
 
         It inherits what `core.scope.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
-        everything there, on top of that commit. While calls are open the switch is pending (`switching`): it is made
-        when the step ends.
+        everything there, on top of that commit. While calls are open the switch is pending (`switching`), on the disk:
+        it is made with the end of the step, whichever process adds that.
         Raises: BadName, BadInput, Refused (the name is taken, or a switch is asked for already), NotFound.
         """
         self._switch(
@@ -450,14 +452,16 @@ class StoredSession:
     def _switch(self, requested: Switch) -> None:
         requested = self._redacted(requested)
         with self._mutex:
-            self._state.catch_up()
+            self._catch_up()
             self._check_request(requested)
-            if self.open_calls:
-                self._pending_switch = requested
-                return
             with self.writing() as transaction:
                 self._check_request(requested)
-                self._make(transaction, requested)
+                if self.open_calls:
+                    transaction.ask(self.scope, trailer(requested), actor=requested.actor, text=requested.text)
+                    self._acknowledge(transaction)
+                    self._pending_switch, self._asked_at = requested, self._state.block
+                    return
+                self._make(transaction, self.scope, requested)
                 self._acknowledge(transaction)
                 self._flush_if_possible()
 
@@ -469,32 +473,70 @@ class StoredSession:
 
     def _check_request(self, requested: Switch) -> None:
         """Raises: CtxvcError where the switch cannot be asked for."""
-        if self._pending_switch:
+        if pending := self._asked_in(self.scope):
             raise Refused(
-                f"a switch to {self._pending_switch.name!r} is asked for already: it is made when this step ends",
+                f"a switch to {pending.name!r} is asked for already: it is made when this step ends",
                 hint="ask again after that",
             )
         check(self._state, self.scope, requested)
 
     def _switch_if_due(self, transaction: Transaction, scope: str) -> bool:
-        """Adds the pending switch, if `scope` is the one to leave and its step is over now. Raises: Conflict."""
-        pending = self._pending_switch
-        if pending is None or transaction.switched_to or scope != self.scope or transaction.numbering(scope).calls:
+        """Adds the switch that was asked for in `scope`, if its step is over now. Raises: Conflict."""
+        pending = self._asked_in(scope)
+        if pending is None or scope in transaction.left or transaction.numbering(scope).calls:
             return False
         try:
             check(self._state, scope, pending)
         except CtxvcError as error:
-            self._pending_switch = None
+            self._take_back(scope, pending)
             raise Conflict(
                 f"the switch to {pending.name!r} cannot be made any more: {error}; nothing was added",
                 hint="add it again without the switch, and say so in the result of the call that asked for it",
             ) from error
-        self._make(transaction, pending)
-        return True
+        self._make(transaction, scope, pending)
+        return bool(transaction.switched_to)
 
-    def _make(self, transaction: Transaction, requested: Switch) -> None:
-        make_switch(transaction, self.scope, requested)
-        transaction.switched_to = requested.name
+    def _take_back(self, scope: str, pending: Switch) -> None:
+        """The switch is asked for no more. Nothing else of this operation is written."""
+        transaction = Transaction(self._state)
+        transaction.ask(scope, "-", actor=pending.actor)
+        self._write(Record(changes=tuple(transaction.changes)))
+        self._pending_switch = None
+
+    def _asked_in(self, scope: str) -> Switch | None:
+        """The switch that waits for the end of the scope's open step, whichever process asked for it."""
+        state = self._state.scopes.get(scope)  # a scope that this very operation begins is not there yet
+        change = state.asking if state else None
+        return switch_asked(change) if change else None
+
+    def _catch_up(self) -> None:
+        """Applies what other processes wrote, and follows one that made our switch with the end of the step."""
+        self._state.catch_up()
+        pending = self._pending_switch
+        if pending and not self._asked_in(self.scope):
+            self._pending_switch = None
+            if self._was_made(pending):
+                self.scope = pending.name
+
+    def _was_made(self, pending: Switch) -> bool:
+        """Whether another process has made a switch that this one asked for: its scope is there, or its arrival note.
+
+        It was not made if somebody came to this scope and finished the step there.
+        """
+        if pending.new or pending.name not in self._state.scopes:
+            return pending.name in self._state.scopes
+        note = scoping.arrival(self.scope, pending.text).encode()
+        return any(
+            row.kind == "note" and self.body(row, pending.name) == note
+            for row in self._state.scope(pending.name).current.backwards()
+            if row.number > self._asked_at
+        )
+
+    def _make(self, transaction: Transaction, scope: str, pending: Switch) -> None:
+        make_switch(transaction, scope, pending)
+        transaction.left.add(scope)
+        if scope == self.scope:
+            transaction.switched_to = pending.name
 
     def _unchanged(
         self, seen: Ledger, current: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int
