@@ -51,6 +51,7 @@ class PlainNote(Arguments, frozen=True, kw_only=True):
     when other blocks leave it."""
 
     text: str
+    labels: Annotated[list[str], _says("as in decision; notes finds it by them")] = []
 
 
 class WriteNote(Arguments, frozen=True, kw_only=True):
@@ -59,6 +60,27 @@ class WriteNote(Arguments, frozen=True, kw_only=True):
 
     text: str
     fold: Annotated[bool, _says("also take out what led to it: all since the last note or user message")] = False
+    labels: Annotated[list[str], _says("as in decision; notes finds it by them")] = []
+    supersedes: Annotated[str | list[str], _says("blocks that it replaces, which leave the context")] = ""
+
+
+class _PlainNoteOf1(Arguments, frozen=True, kw_only=True):
+    """The tool as sessions before labels have it."""
+
+    text: str
+
+
+class _WriteNoteOf1(Arguments, frozen=True, kw_only=True):
+    """The tool as sessions before labels have it."""
+
+    text: str
+    fold: bool = False
+
+
+class _NotesOf1(Arguments, frozen=True, kw_only=True):
+    """The tool as sessions before labels have it."""
+
+    scope: str = ""
 
 
 class Scopes(Arguments, frozen=True, kw_only=True):
@@ -69,6 +91,7 @@ class Notes(Arguments, frozen=True, kw_only=True):
     """List the notes of a scope, newest last."""
 
     scope: Annotated[str, _says("default: the current one")] = ""
+    label: Annotated[str, _says("only those with this label")] = ""
 
 
 class Archive(Arguments, frozen=True, kw_only=True):
@@ -140,6 +163,11 @@ TOOLS: Mapping[str, type[Arguments]] = {
 }
 #: The tools that take less where a note archives nothing.
 _PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
+#: The forms in which open sessions of earlier versions have their tools.
+_FORMER: Sequence[Mapping[str, type[Arguments]]] = (
+    {"note": _WriteNoteOf1, "notes": _NotesOf1},
+    {"note": _PlainNoteOf1},
+)
 #: What is said of a tool where another one is there: tool → that one → the sentence.
 _BESIDE: Mapping[str, Mapping[str, str]] = {
     "archive": {"recover": "Nothing is lost: recover reads them.", "restore": "Restore puts them back."},
@@ -186,7 +214,7 @@ def ours(tools: object, names: Collection[str]) -> dict[str, str]:
         name = own_name
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
-        forms = [form[name] for form in (TOOLS, _PLAIN) if name in form and name in names]
+        forms = [form[name] for form in (TOOLS, _PLAIN, *_FORMER) if name in form and name in names]
         if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
             by_tool[name] = own_name
     return {own_name: name for name, own_name in by_tool.items()}

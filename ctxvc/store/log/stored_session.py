@@ -178,6 +178,11 @@ class StoredSession:
         return self._state.group + 1
 
     @property
+    def next_block(self) -> int:
+        """The number that a new block gets."""
+        return self._state.block + 1
+
+    @property
     def switching(self) -> str:
         """The scope that this session will be in at the end of the open step; empty if it stays."""
         pending = self._asked_in(self.scope)
@@ -275,12 +280,14 @@ class StoredSession:
         trailers: Mapping[str, str] | None = None,
         text: str = "",
         scope: str = "",
+        blocks: Sequence[str] = (),
     ) -> list[str]:
         """Rows, groups or fields of `ctxvc.json` are as given, as one commit. On the disk when this returns.
 
         `parts` become new blocks beside the conversation, which open no step and no turn; gives their ids. `text` is
         more that the commit's message says.
-        Raises: Conflict where another process has changed one of them since this session last looked (`refresh`).
+        Raises: Conflict where another process has changed one of them since this session last looked (`refresh`), or
+        where the new blocks would not be these `blocks`, if any are named.
         """
         rows, groups = tuple(rows), tuple(groups)
         seen, free = self.ledger(scope) if rows or groups else None, self.next_group
@@ -303,6 +310,10 @@ class StoredSession:
                 trailers=trailers,
                 text=text,
             )
+            if blocks and list(blocks) != ids:
+                raise Conflict(
+                    f"another writer has taken the number of {blocks[0]}; nothing was done", hint="try again"
+                )
             self._acknowledge(transaction)
             self._flush_if_possible()
             return ids
@@ -312,32 +323,37 @@ class StoredSession:
         text: str,
         *,
         actor: str = "agent",
+        labels: Sequence[str] = (),
+        supersedes: Sequence[str] = (),
         rows: Iterable[Row] = (),
         groups: Iterable[Group] = (),
         meta: Mapping[str, Any] | None = None,
         trailers: Mapping[str, str] | None = None,
         scope: str = "",
+        block: str = "",
     ) -> str:
         """Records what was learned, as a commit and as a block that the model sees; gives the block's id.
 
-        The rest changes with it, as by `change`. Raises: BadInput where there is no text, Conflict.
+        The rest changes with it, as by `change`. Raises: BadInput where there is no text, Conflict, also where the note
+        would not be the `block` that was expected.
         """
         if not text.strip():
             raise BadInput("a note needs text", hint=Phrase("give-text"))
         first, whole = scoping.subject_and_text(text)
-        (block,) = self.change(
+        (written,) = self.change(
             subject=f"note: {first}",
             op="note",
             actor=actor,
             rows=rows,
             groups=groups,
-            parts=[scoping.note(text, actor)],
+            parts=[scoping.note(text, actor, labels=labels, supersedes=supersedes)],
             meta=meta,
             trailers=trailers,
             text=whole,
             scope=scope,
+            blocks=[block] if block else (),
         )
-        return block
+        return written
 
     def propose(self, plan: Plan) -> PendingPlan:
         """Stores a plan for the current scope, which every process sees. Raises: as `pending_plans.put`."""
