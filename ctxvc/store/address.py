@@ -1,5 +1,8 @@
 """Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`.
 
+Before the colon is the longest scope of this session that there is: `plan/login:B17` is in its scope `plan/login`,
+else in the scope `login` of the session `plan`.
+
 `toolu_01AbC`, the id of a call, is the address of its result. An address never means a call, whatever ids a recording
 uses.
 """
@@ -20,10 +23,10 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 
 _ADDRESS = re.compile(
-    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:]+):)?"
+    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^:@]+):)?"
     r"(?P<id>[BG][1-9][0-9]{0,11})(?:-(?P<file>[A-Za-z0-9.]{1,20}))?(?:@(?P<checksum>[0-9a-f]{4,64}))?"
 )
-_PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^/:]+):(?P<call>.+)", re.DOTALL)
+_PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^:]+):(?P<call>.+)", re.DOTALL)
 _MOST = 8  # candidates that an error lists
 
 #: Ids of calls at least this long are unique across sessions, because providers never repeat them.
@@ -98,12 +101,19 @@ def _placed(stored: StoredSession, text: str) -> Resolved | None:
     match = _PLACED.fullmatch(text)
     if match is None:
         return None
-    if match["session"] and match["session"] != stored.name:
-        if match["session"] not in stored.store.sessions():
+    session, scope = _place(stored, match["session"] or "", match["scope"])
+    if session and session != stored.name:
+        if session not in stored.store.sessions():
             return None
-        stored = StoredSession.open(stored.store, match["session"])
+        stored = StoredSession.open(stored.store, session)
         stored.leave()
-    return _of_call(stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
+    return _of_call(stored, scope, match["call"]) if scope in stored.scopes() else None
+
+
+def _place(stored: StoredSession, session: str, scope: str) -> tuple[str, str]:
+    """Session and scope of an address; the longest scope of this session counts, so it may have a `/`."""
+    whole = f"{session}/{scope}"
+    return ("", whole) if session and whole in stored.scopes() else (session, scope)
 
 
 def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
@@ -132,6 +142,8 @@ def find(stored: StoredSession, address: Address) -> Resolved:
     Without a scope, the current scope is searched, then the session's others if exactly one has such a block. Raises:
     NotFound, listing the candidates if there are several.
     """
+    session, scope = _place(stored, address.session, address.scope)
+    address = msgspec.structs.replace(address, session=session, scope=scope)
     if address.session and address.session != stored.name:
         # Not closed: a reader does not flush other processes' records.
         stored = StoredSession.open(stored.store, address.session, address.scope)

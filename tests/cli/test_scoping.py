@@ -135,6 +135,47 @@ def test_a_note_folds_what_led_to_it(run: Run, project: Path) -> None:
     assert "no luck with 1" in run("prompt", folder=project).stdout
 
 
+def test_a_scope_s_name_may_have_slashes(run: Run, project: Path) -> None:
+    answer(run, project, "scope", "plan/login", "-m", "to plan")
+    answer(run, project, "note", "-m", "first the clock", "--actor", "agent")
+    block = answer(run, project, "notes")["items"][-1]["block"]
+    answer(run, project, "goto", "main", "-m", "planned")
+    answer(run, project, "scope", "plan/logout", "-m", "to plan")
+
+    assert {item["name"] for item in answer(run, project, "scopes")["items"]} >= {"plan/login", "plan/logout"}
+    for address in (f"plan/login:{block}", f"demo/plan/login:{block}", f"plan/login:{block}@"):
+        done = run("recover", address.rstrip("@"), folder=project)
+        assert "first the clock" in done.stdout
+    assert run("prompt", "plan/login", folder=project).stdout == run("prompt", "demo/plan/login", folder=project).stdout
+    assert "first the clock" in run("prompt", "plan/login", folder=project).stdout
+    assert run("show", f"plan/login:{block}", folder=project).exit_code == 0
+    assert run("checkout", "demo/plan/login", folder=project).exit_code == 0
+    assert run("verify", folder=project).exit_code == 0
+    subjects = subprocess.run(
+        ["git", "--git-dir", str(project / ".ctxvc"), "log", "-n1", "--format=%s", "demo/plan/login"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert subjects == "note: first the clock\n"
+
+
+def test_git_has_no_branch_inside_of_another_and_the_error_says_so(run: Run, project: Path) -> None:
+    answer(run, project, "scope", "plan/login", "-m", "to plan")
+    for name, better in (("plan/login/more", "plan-login-more"), ("plan", "plan-2"), ("PLAN/Login/x", "PLAN-Login-x")):
+        done = run("scope", name, "-m", "x", folder=project)
+        assert done.exit_code == 2
+        assert "'plan/login' exists, and git cannot have a branch inside of another" in done.stderr
+        assert f"try '{better}'" in done.stderr
+
+
+def test_before_the_colon_of_an_address_is_the_longest_scope_that_there_is(run: Run, project: Path) -> None:
+    """There is a session `branched` too, with a scope `main`."""
+    elsewhere = run("recover", "branched/main:B1", folder=project).stdout
+    answer(run, project, "scope", "branched/main", "-m", "to confuse")
+    block = answer(run, project, "notes")["items"][-1]["block"]
+    assert "to confuse" in run("recover", f"branched/main:{block}", folder=project).stdout
+    assert elsewhere and run("recover", "--session", "branched", "main:B1", folder=project).stdout == elsewhere
+
+
 def test_notes_are_found_by_their_labels(run: Run, project: Path) -> None:
     answer(run, project, "note", "-m", "the clock is wrong")
     answer(run, project, "note", "-m", "we mock the clock", "-l", "decision", "-l", "tests/login")
@@ -203,7 +244,12 @@ def test_what_a_human_wrote_is_superseded_by_a_person_only(run: Run, project: Pa
         (["scope", "main", "-m", "x"], 1),
         (["scope", "a b", "-m", "x"], 2),
         (["scope", "../x", "-m", "x"], 2),
-        (["scope", "a/b", "-m", "x"], 2),
+        (["scope", "a//b", "-m", "x"], 2),
+        (["scope", "a/", "-m", "x"], 2),
+        (["scope", "a/../b", "-m", "x"], 2),
+        (["scope", "a/b.lock", "-m", "x"], 2),
+        (["scope", "a/" * 51, "-m", "x"], 2),
+        (["scope", "main/b", "-m", "x"], 2),
         (["scope", "HEAD", "-m", "x"], 2),
         (["scope", "MAIN", "-m", "x"], 2),
         (["scope", "\x1b[2J", "-m", "x"], 2),

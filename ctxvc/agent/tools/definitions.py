@@ -33,7 +33,7 @@ class Scope(Arguments, frozen=True, kw_only=True):
     """Open a scope, a branch of this conversation, for a subtask, and go on there when this step ends. It has what is
     pinned, the notes and the user's current message, not the other messages. Come back with goto."""
 
-    name: Annotated[str, _says("letters, digits, '.', '_' and '-'")]
+    name: Annotated[str, _says("letters, digits, '.', '_' and '-'; parts with '/' between, as in plan/login")]
     note: Annotated[str, _says("why you leave: the task there")]
     revision: Annotated[str, _says("begin with all that stood there, as in step:12")] = ""
     with_messages: Annotated[bool, _says("take all messages along")] = False

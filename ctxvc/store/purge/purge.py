@@ -179,7 +179,7 @@ def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
             raise BadInput(f"{text!r} is no block", hint=Phrase("purge-block"))
-        stored = StoredSession.open(store, address.session or request.session)
+        stored = StoredSession.open(store, request.session)
         try:
             resolved = addresses.find(stored, address)
             assert resolved.row is not None
