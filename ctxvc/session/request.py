@@ -106,6 +106,7 @@ class DashboardFeed:
         self._context = context
         self._append = append
         self._last_shown: dict[str, dashboard_text.LastShown] = {}
+        self._scope = context.scope  # that of the newest request, or that this process began in
 
     def retire(self) -> None:
         """Removes all dashboards if one names a group that no longer exists, as after a person's undo during a call.
@@ -129,7 +130,7 @@ class DashboardFeed:
             stale = _live_dashboards(context.ledger()) if context.terms.visible_board == "each" else ()
             context.cut("earlier dashboards and thinking leave", stale)
             self._show()
-        context.changed = False
+        context.changed, self._scope = False, context.scope
 
     def room(self) -> int:
         """The most tokens of the dashboard that is due now, as the provider counts them; 0 if none is due."""
@@ -182,7 +183,7 @@ class DashboardFeed:
             _percents(view.budget),
             _kept_tokens(view),
             _cap(view),
-            turn_began=turn_began(view.ledger),
+            turn_began=turn_began(view.ledger) or self._switched,
             committed=self._context.changed,
             board=self._context.terms.visible_board,
             unnoted=self._unnoted(view) > 0,
@@ -191,8 +192,14 @@ class DashboardFeed:
             return form
         # A dashboard is not worth a cut by itself: it waits for one that something else makes. That it is time to act
         # an agent that can is told at once: each such reminder comes once, and the cut makes room for those to come.
-        worth = self._nudge(view, last) or timing.cut_pays(view, before_reply(view.ledger))
+        # So is where it is after a switch.
+        worth = self._switched or self._nudge(view, last) or timing.cut_pays(view, before_reply(view.ledger))
         return form if worth else "none"
+
+    @property
+    def _switched(self) -> bool:
+        """Whether the scope is another one than that of the newest request."""
+        return self._scope != self._context.scope
 
     def _nudge(self, view: View, last: dashboard_text.LastShown | None) -> str:
         """What the agent is told to do now, if anything."""

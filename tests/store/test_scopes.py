@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -816,6 +817,73 @@ def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
         found["main"] = tips["main"]
     assert found == tips
     assert git(place, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/main"
+    in_order(place)
+
+
+WALK: tuple[Callable[[StoredSession], object], ...] = (
+    lambda session: session.append(human("the task"), reply("", "s")),
+    lambda session: session.open_scope("step-1", "A"),
+    lambda session: session.append(results(result("s", "ok"))),
+    lambda session: session.append(human("mind the clock")),
+    lambda session: session.append(reply("looked")),
+    lambda session: session.note("B"),
+    lambda session: session.append(human("and the zone"), reply("", "g")),
+    lambda session: session.goto("main", "C"),
+    lambda session: session.append(results(result("g", "ok"))),
+    lambda session: session.append(reply("done")),
+    lambda session: session.open_scope("step-2", "D"),
+    lambda session: session.append(human("once more"), reply("yes")),
+    lambda session: session.goto("step-1", "E"),
+    lambda session: session.goto("main", "F"),
+)
+
+
+@pytest.fixture(scope="module")
+def walked(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], list[bytes], Path]:
+    """What the scopes hold after the walk, its journal after each step of it, and the store before it."""
+    place = tmp_path_factory.mktemp("walk") / ".ctxvc"
+    shutil.copytree(pristine, place)
+    journals = []
+    with pytest.MonkeyPatch.context() as patched, Store(place) as store, StoredSession.open(store, "demo") as session:
+        patched.setattr(StoredSession, "_flush", lambda _: None)
+        for step in WALK:
+            step(session)
+            journals.append(store.journal_path("demo").read_bytes())
+        return {scope: texts(session, scope) for scope in session.scopes()}, journals, pristine
+
+
+def test_what_a_human_said_in_a_scope_is_in_main_once_after_the_walk(
+    walked: tuple[dict[str, list[str]], Any, Any],
+) -> None:
+    scopes, _, _ = walked
+    call = '{"cmd":"s"}'
+    said = ["mind the clock", "and the zone"]
+    assert scopes["main"] == [
+        *("the task", call, "ok", "[→ step-1] A", "[← step-1] C", *said, "done", "[→ step-2] D", "[← step-1] F"),
+        "once more",
+    ]
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
+@pytest.mark.parametrize("at", range(len(WALK)))
+def test_the_walk_of_the_explicit_scopes_with_human_words_in_a_scope_killed_at_every_record(
+    at: int, torn: bool, walked: tuple[dict[str, list[str]], list[bytes], Path], tmp_path: Path
+) -> None:
+    """The process is gone after a record, or in the middle of the next one; another goes on where it was."""
+    scopes, journals, pristine = walked
+    place = tmp_path / ".ctxvc"
+    shutil.copytree(pristine, place)
+    following = journals[at + 1] if torn and at + 1 < len(WALK) else b""
+    with Store(place) as store:
+        tail = following[len(journals[at]) :][:9]
+        store.journal_path("demo").write_bytes(journals[at] + tail)
+    for step in WALK[at + 1 :]:
+        with Store(place) as store, StoredSession.open(store, "demo") as session:
+            step(session)
+    with Store(place) as store, StoredSession.open(store, "demo") as session:
+        session.flush()
+        assert {scope: texts(session, scope) for scope in session.scopes()} == scopes
+        assert session.scope == "main"
     in_order(place)
 
 
