@@ -112,8 +112,8 @@ def _placed(stored: StoredSession, text: str) -> Resolved | None:
 
 def _place(stored: StoredSession, session: str, scope: str) -> tuple[str, str]:
     """Session and scope of an address; the longest scope of this session counts, so it may have a `/`."""
-    whole = f"{session}/{scope}"
-    return ("", whole) if session and whole in stored.scopes() else (session, scope)
+    longest = f"{session}/{scope}"
+    return ("", longest) if session and longest in stored.scopes() else (session, scope)
 
 
 def _in_session(stored: StoredSession, call: str) -> list[Resolved]:

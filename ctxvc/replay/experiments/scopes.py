@@ -41,8 +41,9 @@ class Line(msgspec.Struct, frozen=True):
 
     `calls` are the model's, those of commands among them; `peak` and `total` the tokens of their prompts, `last` that
     of the last task's largest. `growth` is by how much the first prompt of a task grows from task to task, `base` the
-    first of all, and `beside` by how much `main` does, what humans wrote and the words of its notes not counted. `lost` are the cached tokens that a switch of scope lost, in the mean; `cost` is with a prefix cache,
-    in fresh input tokens. `invalid` prompts are those that a provider would refuse. `across` counts the uses of what
+    first of all, and `main_growth` by how much `main` does, what humans wrote and the words of its notes not counted.
+    `lost` are the cached tokens that a switch of scope lost, in the mean; `cost` is with a prefix cache, in fresh input
+    tokens. `invalid` prompts are those that a provider would refuse. `across` counts the uses of what
     only earlier tasks have.
     """
 
@@ -58,7 +59,7 @@ class Line(msgspec.Struct, frozen=True):
     cost: float
     invalid: int = 0
     across: Counts = Counts()
-    beside: float = 0.0
+    main_growth: float = 0.0
 
 
 class Scopes(msgspec.Struct, frozen=True):
@@ -81,7 +82,14 @@ class Scopes(msgspec.Struct, frozen=True):
             _row("model calls", linear.calls, scoped.calls, "24", "25", "+4 %"),
             _row("first prompt", linear.base, scoped.base, "1,247", "2,891", "+132 %"),
             _row("growth a task", linear.growth, scoped.growth, "780", "", ""),
-            _row("growth of main, humans' and notes' words not counted", linear.beside, scoped.beside, "", "", ""),
+            _row(
+                "growth of main, humans' and notes' words not counted",
+                linear.main_growth,
+                scoped.main_growth,
+                "",
+                "",
+                "",
+            ),
             _row("cached tokens lost a switch", linear.lost, scoped.lost, "0", "all (57,472 to 0 read)", ""),
             _row("cost with a prefix cache", linear.cost, scoped.cost, "", "", ""),
             _row("invalid prompts", linear.invalid, scoped.invalid, "", "", ""),
@@ -134,7 +142,7 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
     starts = frozenset(tasks.starts)
     totals: list[int] = []
     first: list[int] = []
-    beside: list[int] = []
+    unworded: list[int] = []
     lost: list[int] = []
     invalid = previous = latest = 0
     for number, call in enumerate(conversation.calls):
@@ -145,7 +153,7 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         for message in call.before:
             prompts.append(message)
         if number in starts:
-            beside.append(_beside(replayed.view()))
+            unworded.append(_unworded(replayed.view()))
         if scoped and number in starts:
             totals.append(replayed.used())  # the call of `scope`
             cache.ask("recovery", cached=totals[-1])
@@ -175,14 +183,14 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         cost=cache.cost().total,
         invalid=invalid,
         across=_across(tasks, lookup, gauge.outcomes),
-        beside=(beside[-1] - beside[0]) / switches if switches else 0.0,
+        main_growth=(unworded[-1] - unworded[0]) / switches if switches else 0.0,
     )
 
 
-def _beside(view: View) -> int:
+def _unworded(view: View) -> int:
     """The tokens of a prompt that are neither a human's nor of a note."""
-    said = (row for row in view.ledger.rows() if row.present and (row.kind == "note" or row.origin == "human"))
-    return view.counted - sum(map(view.price.body, said))
+    worded = (row for row in view.ledger.rows() if row.present and (row.kind == "note" or row.origin == "human"))
+    return view.counted - sum(map(view.price.body, worded))
 
 
 def _added(lines: Sequence[Line]) -> Line:
