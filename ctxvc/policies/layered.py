@@ -27,6 +27,8 @@ from ctxvc.policies.summaries import Span
 SHARE = 0.125
 SHORTEST = 120
 LONGEST = 0.02
+#: Beyond all steps.
+_ALL = 1 << 62
 #: The newest replies that no summary stands for: with their results the eight messages of the source's `/compact`.
 REPLIES = 4
 
@@ -65,7 +67,7 @@ class Layered(Policy, frozen=True, kw_only=True):
     offload: bool = True
     keep: Results = 0
     clear: Share = 0.0
-    low_water: Share = 0.40
+    low_water: Share = 0.50
     exclude: Names = ()
     summarise: Share = 0.0
     verbatim: Share = 0.10
@@ -84,6 +86,8 @@ class Layered(Policy, frozen=True, kw_only=True):
         before = view.used
         marks = self._marks(view.budget, before)
         stand = _Stand(view=view, protect=protected(view.ledger), tokens=before)
+        if marks.clear < before <= view.budget.guard:
+            stand = replace(stand, end=self._turn(stand))
         if self.offload:
             stand = self._offloaded(stand)
         if stand.tokens > marks.clear:
@@ -115,6 +119,14 @@ class Layered(Policy, frozen=True, kw_only=True):
     def _plan(self, actions: tuple[Action, ...]) -> Plan:
         return Plan(actions=actions, actor=self.actor)
 
+    def _turn(self, stand: _Stand) -> int:
+        """The step that the newest turn begins with while anything older could be summarised: then that turn stays."""
+        ledger = stand.view.ledger
+        first = next((row.step for row in ledger.rows() if row.turn == ledger.meta.counters.turn), 0)
+        view, costs = stand.view, costs_in_prompt(ledger, stand.view.price)
+        end = min(first, _end(view, costs, int(view.budget.effective * self.verbatim)))
+        return first if _spans(view, costs, self._staying(ledger, stand.protect, end), end) else _ALL
+
     # --- layer 1
 
     def _offloaded(self, stand: _Stand) -> _Stand:
@@ -140,7 +152,8 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     def _cleared(self, stand: _Stand, marks: _Marks) -> _Stand:
         view = replace(stand.view, ledger=stand.offloaded or stand.view.ledger)
-        old = tuple(Action(verb="archive", targets=(row.id,)) for row in self._old(view, stand.protect))
+        rows = (row for row in self._old(view, stand.protect) if row.step < stand.end)
+        old = tuple(Action(verb="archive", targets=(row.id,)) for row in rows)
         batch, after = fewest_actions(view, self._plan(old), marks.low, protect=stand.protect)
         freed = stand.tokens - after
         if not batch:
@@ -184,7 +197,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         cleared = rehearse(stand.view, self._plan((*stand.actions, *stand.waiting)), protect=stand.protect)
         view = replace(stand.view, ledger=cleared.after)
         costs = costs_in_prompt(view.ledger, view.price)
-        end = _end(view, costs, int(view.budget.effective * self.verbatim))
+        end = min(stand.end, _end(view, costs, int(view.budget.effective * self.verbatim)))
         spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
         if not spans:
             return replace(stand, remarks=(*stand.remarks, "nothing that may be summarised is old enough"))
@@ -267,6 +280,8 @@ class _Marks(NamedTuple):
 class _Stand:
     """The state after some layers. `view` is the one given, `tokens` the cost of the prompt after `actions`.
 
+    From step `end` on nothing is cleared or summarised.
+
     `offloaded` is the ledger after layer 1, if that did anything. `waiting` are actions that free too little by
     themselves, `remarks` go into the reason of the plan, `asked` says whether a model was asked.
     """
@@ -274,6 +289,7 @@ class _Stand:
     view: View
     protect: frozenset[str]
     tokens: int
+    end: int = _ALL
     offloaded: Ledger | None = None
     actions: tuple[Action, ...] = ()
     waiting: tuple[Action, ...] = ()
