@@ -84,8 +84,9 @@ def since_asked(view: View) -> int:
     return view.part(sum(view.price.body(row) for row in new if row.present and row.kind != "dashboard"))
 
 
-def contract(spans: Sequence[Span]) -> str:
-    """The request, sent after the live prompt, to summarise these parts in one answer."""
+def contract(spans: Sequence[Span], focus: Sequence[str] = ()) -> str:
+    """The request, sent after the live prompt, to summarise these parts in one answer, with most on a `focus`."""
+    dwell = [f"Dwell on what has to do with: {', '.join(stub.escaped(word, 60) for word in focus)}."] if focus else []
     parts = [
         f'- {span.name}: {len(span.rows)} blocks, {span.shown:,} tokens, from "{_label(span.rows[0])}" '
         f'to "{_label(span.rows[-1])}"; at most {span.room:,} tokens'
@@ -101,6 +102,7 @@ def contract(spans: Sequence[Span]) -> str:
             "",
             *parts,
             "",
+            *dwell,
             "Answer with one element for each part, in this order and form, and with nothing else:",
             f'<summary of="{spans[0].name}">',
             *form,
@@ -140,7 +142,7 @@ def extracted(span: Span, text_of: Callable[[Row], str]) -> str:
     texts = {row.id: text_of(row) for row in replies[-_REPLIES:]}
     calling = {row.msg for row in span.rows if row.kind == "tool_use"}
     ends = [row for row in replies if row.msg not in calling and row.id in texts]
-    answers = [_quoted(row, _told(texts[row.id]), max(width, most // 4)) for row in ends]
+    answers = [_quoted(row, _substance(texts[row.id]), max(width, most // 4)) for row in ends]
     reasons = [
         _quoted(row, sentence, width)
         for row in replies
@@ -192,8 +194,8 @@ class _Deeds(NamedTuple):
             for fact in facts(row.tool, text, row.ext):
                 if fact.act in ("edited", "wrote", "deleted") and fact.object:
                     edits.setdefault(fact.object, []).append(fact.detail or fact.act)
-            if (listed := _open_todos(text)) is not None:
-                todos = listed
+            if (current := _open_todos(text)) is not None:
+                todos = current
         edited = [f"{_end_of(path)} ({', '.join(_newest(details, _QUOTE // 4))})" for path, details in edits.items()]
         return _Deeds([stub.escaped(line, _QUOTE) for line in edited], todos)
 
@@ -207,13 +209,13 @@ def _open_todos(arguments: str) -> list[str] | None:
     if items is None:
         return None
     return [
-        stub.escaped(f"{item.get('status') or 'open'}: {words}", _QUOTE)
+        stub.escaped(f"{item.get('status') or 'open'}: {content}", _QUOTE)
         for item in items
         if isinstance(item, dict) and item.get("status") not in ("completed", "done", "cancelled")
-        for words in [
+        for content in [
             next((item[name] for name in ("content", "step", "title") if isinstance(item.get(name), str)), "")
         ]
-        if words
+        if content
     ]
 
 
@@ -222,7 +224,7 @@ def _reasons(text: str) -> list[str]:
     return [one for one in _sentences(text) if _REASON.search(one) and len(one.split()) >= _FEWEST]
 
 
-def _told(text: str) -> str:
+def _substance(text: str) -> str:
     """An answer without the sentences that say nothing, as in `Perfect!`."""
     sentences = _sentences(text)
     while len(sentences) > 1 and _is_empty(sentences[0]):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
+import msgspec
 
 from ctxvc.cli import answers
 from ctxvc.cli.answers import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
@@ -28,6 +30,29 @@ if TYPE_CHECKING:
 CLEARED = 0.4
 SUMMARISED = 0.5
 
+#: The words of a focus: so many letters at least, and none that stands everywhere.
+_WORD = re.compile(r"[\w./-]+")
+_SHORTEST = 3
+_COMMON = frozenset(
+    {"the", "and", "for", "with", "from", "that", "this", "what", "about", "keep", "all", "are", "was", "has", "have"}
+    | {
+        "not",
+        "but",
+        "how",
+        "why",
+        "when",
+        "which",
+        "who",
+        "its",
+        "our",
+        "you",
+        "your",
+        "into",
+        "everything",
+        "anything",
+    }
+)
+
 #: The most ids and ranges that are named; `--json` has all.
 _MOST_NAMED = 12
 _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delete": "deleted", "restore": "restored"}
@@ -37,15 +62,19 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 @click.option("--policy", "spec", metavar="POLICY", default="", help="Who decides: NAME:knob=value,… (layered).")
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(),
               help="Window of which the policy's thresholds are shares (what the prompt has now).")  # fmt: skip
+@click.option("--focus", metavar="TEXT", default="", help="What to keep: blocks with a word of it leave last.")
 @click.option("--dry-run", is_flag=True, help="Say what would leave; change nothing.")
 @model_options
 @json_option
 @click.pass_obj
-def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, script: Path | None) -> None:
+def compact(
+    app: App, spec: str, budget: int | None, focus: str, dry_run: bool, model: str, script: Path | None
+) -> None:
     """
     Old results leave until two fifths of the prompt are left; if that cannot be, what is old is summarised. What people
     wrote stays, and so do the newest steps. What leaves keeps its address: `ctxvc recover` reads it,
-    `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so.
+    `ctxvc undo` takes all of it back. Without --model a summary is picked from the text by rule, and says so; with it,
+    the model is given --focus too.
     """
     from ctxvc.cli.policy_option import parsed
     from ctxvc.policies.layered import Layered
@@ -53,7 +82,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     from ctxvc.store.log.stored_session import StoredSession
 
     usual = Layered() if budget else Layered(clear=CLEARED, summarise=SUMMARISED)
-    policy = parsed(spec, app.folder) if spec else usual
+    policy = _focused(parsed(spec, app.folder) if spec else usual, focus)
     if dry_run:
         with app.reading() as stored:
             session = Session(stored, actor="user", policy=policy)
@@ -70,6 +99,22 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
         app.output.value(answer)
     else:
         app.output.lines(_lines(app.output, answer, dry_run=dry_run))
+
+
+def _focused(policy: Policy, text: str) -> Policy:
+    """The policy with the words of a text in its focus, short and common ones left out. Raises: BadInput."""
+    from ctxvc.errors import BadInput
+    from ctxvc.policies.layered import Layered
+
+    if not text:
+        return policy
+    named = (word.strip("./-") for word in _WORD.findall(text))
+    focus = tuple(dict.fromkeys(word for word in named if len(word) >= _SHORTEST and word.lower() not in _COMMON))
+    if not focus:
+        raise BadInput(f"--focus {text[:60]!r} has no word to look for", hint="name files, functions, or a subject")
+    if not isinstance(policy, Layered):
+        raise BadInput(f"{policy.name} has no focus", hint="leave --policy out, or give layered")
+    return msgspec.structs.replace(policy, focus=focus)
 
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:
