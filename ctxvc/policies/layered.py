@@ -94,7 +94,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         marks = self._marks(view.budget, before)
         stand = self._all_layers(view, marks, self._touched(view) if before > marks.clear else frozenset())
         if stand.focus and stand.tokens > view.budget.guard:
-            stand = replace(self._all_layers(view, marks, frozenset()), asked=stand.asked)
+            stand = self._all_layers(view, marks, frozenset(), asked=stand.asked, cost=stand.cost)
         remarks = list(stand.remarks) or [f"clearing begins above {marks.clear:,}"]
         if stand.tokens > view.budget.effective:
             remarks.append(_excess(stand))
@@ -107,9 +107,14 @@ class Layered(Policy, frozen=True, kw_only=True):
             cost=stand.cost,
         )
 
-    def _all_layers(self, view: View, marks: _Marks, focus: frozenset[str]) -> _Stand:
-        """The state after all layers: first without the newest turn, and with it where nothing older remains."""
-        stand = _Stand(view=view, protect=protected(view.ledger), tokens=view.used, focus=focus)
+    def _all_layers(
+        self, view: View, marks: _Marks, focus: frozenset[str], *, asked: bool = False, cost: int = 0
+    ) -> _Stand:
+        """The state after all layers: first without the newest turn, and with it where nothing older remains.
+
+        A model that was `asked` for this plan already is not asked again.
+        """
+        stand = _Stand(view, protected(view.ledger), view.used, focus=focus, asked=asked, cost=cost)
         stand = self._layers(replace(stand, end=self._older(view, stand) or _ALL), marks)
         if stand.end == _ALL or stand.tokens <= marks.clear:
             return stand
@@ -117,14 +122,15 @@ class Layered(Policy, frozen=True, kw_only=True):
         then = replace(view, ledger=rehearsal.after, next_group=view.next_group + len(rehearsal.groups))
         if stand.tokens <= view.budget.guard and self._older(then, stand):
             return stand
-        second = self._layers(_Stand(view=then, protect=stand.protect, tokens=stand.tokens, focus=focus), marks)
+        spent = _Stand(then, stand.protect, stand.tokens, focus=focus, asked=stand.asked, cost=stand.cost)
+        second = self._layers(spent, marks)
         return replace(
             stand,
             tokens=second.tokens,
             actions=(*stand.actions, *second.actions),
             remarks=(*stand.remarks, *(second.remarks if second.actions else ())),
-            asked=stand.asked or second.asked,
-            cost=stand.cost + second.cost,
+            asked=second.asked,
+            cost=second.cost,
         )
 
     def _layers(self, stand: _Stand, marks: _Marks) -> _Stand:
@@ -242,6 +248,8 @@ class Layered(Policy, frozen=True, kw_only=True):
         if freed < marks.least:
             remark = f"summaries would free about {freed:,}, and wait until that is {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
+        if stand.asked:
+            return replace(stand, remarks=(*stand.remarks, "the model was asked already"))
         if self.ask and view.ledger.meta.asked and (new := summaries.since_asked(view)) < marks.least:
             remark = f"summaries wait: only {new:,} came since a model was asked, less than {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))

@@ -68,8 +68,10 @@ def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Rel
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)
-            else:
+            elif view.used + mine > view.budget.hard_guard or ahead.used + mine <= view.budget.guard:
                 context.cut("earlier dashboards and thinking leave")
+            else:
+                return  # what is above a policy's own ceiling may not leave; the budget holds it
         except Conflict:
             if attempt == 2:
                 raise

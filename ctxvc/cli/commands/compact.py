@@ -108,8 +108,8 @@ def _focused(policy: Policy, text: str) -> Policy:
 
     if not text:
         return policy
-    named = (word.strip("./-") for word in _WORD.findall(text))
-    focus = tuple(dict.fromkeys(word for word in named if len(word) >= _SHORTEST and word.lower() not in _COMMON))
+    candidates = (word.strip("./-") for word in _WORD.findall(text))
+    focus = tuple(dict.fromkeys(word for word in candidates if len(word) >= _SHORTEST and word.lower() not in _COMMON))
     if not focus:
         raise BadInput(f"--focus {text[:60]!r} has no word to look for", hint="name files, functions, or a subject")
     if not isinstance(policy, Layered):

@@ -27,7 +27,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The thresholds, as shares of the effective budget; `offload_most` and `episodes_most` are in tokens.
 
     A result of more than `offload` (or `offload_most`) is offloaded when it comes; old results are cleared from `clear`
-    on, all is summarised from `summarise` on, and nothing above `guard` is sent.
+    on, all is summarised from `summarise` on, and nothing above `guard` is sent. With `guard_at_ceiling` the guard acts
+    above the ceiling of episodes.
     """
 
     offload: float = 0.25
@@ -36,6 +37,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summarise: float = 0.85
     guard: float = 0.98
     episodes_most: int = 80_000
+    guard_at_ceiling: bool = False
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -65,6 +67,12 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def guard(self) -> int:
+        """The guard acts above so many tokens."""
+        return min(self.hard_guard, self.ceiling) if self.ladder.guard_at_ceiling else self.hard_guard
+
+    @property
+    def hard_guard(self) -> int:
+        """Above so many tokens the hard budget is at stake."""
         return int(self.effective * self.ladder.guard)
 
     @property

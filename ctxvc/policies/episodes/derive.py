@@ -1,8 +1,10 @@
 """Episodes for recordings in which the model marked none: derived from what its calls did, and labelled so.
 
 Steps that read and search are one expl, steps that write and run one act; a text of a human begins a new one. An act
-depends on the expl episodes in which the files were looked at that it names. It is a guess by rule: the paper leaves
-the marks to the model (CWL, principle 2), so policies that use it say `derived` of every episode.
+depends on the expl episodes in which the files were looked at that it names. A later look at a file supersedes those
+before it: an expl is superseded once all its files were looked at again, and holds up nothing and nobody. It is a guess
+by rule: the paper leaves the marks to the model (CWL, principle 2), so policies that use it say `derived` of every
+episode.
 """
 
 from __future__ import annotations
@@ -123,6 +125,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
     human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
     places: dict[str, Span | None] = {}
     reading, making, number, last = _Reading(), None, 0, 0
+    made: list[_Making] = []
     for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
         kind, files = _what(step, text_of, purposes)
@@ -137,6 +140,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         if making is None and kind:
             number += 1
             making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
+            made.append(making)
             if number == 1:  # what came in before it is the prologue
                 first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
         span = making.span if making else None
@@ -147,7 +151,15 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         last = number_of_step
     if making:
         making.end(None, reading)
+    _supersede([one for one in made if one is not making], reading)
     return graph(ledger, rows, places, implicit=most, tools=tools)
+
+
+def _supersede(made: Iterable[_Making], reading: _Reading) -> None:
+    """Marks the ended expl episodes of whose files a later one has the newest look."""
+    newest = set(reading.looked_at.values())
+    for one in made:
+        one.span.superseded = one.span.type == "expl" and bool(one.files) and one.span.name not in newest
 
 
 def _human_steps(rows: tuple[Row, ...]) -> list[int]:

@@ -59,7 +59,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An episode and how it stands.
 
     `began` is the step of its first block, `ended` the step in which it ended; None while it is active. `blocks` are
-    all of its blocks, in order; `left` are those that are still in the prompt and may leave it some day.
+    all of its blocks, in order; `left` are those that are still in the prompt and may leave it some day. Of a
+    `superseded` expl later ones have looked at all files again.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: int | None = None
     blocks: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    superseded: bool = False
 
     @property
     def title(self) -> str:
@@ -143,6 +145,7 @@ class Span:
     dependencies: tuple[str, ...] = ()
     description: str = ""
     ended: int | None = None
+    superseded: bool = False
     rows: list[Row] = field(default_factory=list)
 
 
@@ -305,6 +308,7 @@ def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) 
         ended=span.ended,
         blocks=tuple(row.id for row in rows),
         left=tuple(row.id for row in leavable),
+        superseded=span.superseded,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,10 @@ from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.prompt import Prompt
+from ctxvc.store.operations import changes
+from tests.agent.building import opened
 from tests.making.conversation import LONG, human, reply, result, results
+from tests.making.provider import Agent, tokens_of
 
 
 def driven(patches: pytest.MonkeyPatch, *, bounded: bool) -> tuple[Sequence[Prompt | None], int]:
@@ -44,3 +48,30 @@ def test_no_graph_is_made_where_too_little_may_leave_and_the_plans_are_the_same(
         always, every_graph = driven(patches, bounded=False)
     assert prompts == always
     assert graphs < every_graph
+
+
+@pytest.mark.parametrize("ceiling", [8_000, 16_000])
+@pytest.mark.parametrize("derive", [True, False], ids=["derived", "unmarked"])
+def test_tau_is_held_at_every_call(tmp_path: Path, ceiling: int, derive: bool) -> None:
+    """80k means at most 80k: an active episode, a step of large results and the boards used to go beyond it."""
+    policy = Episodes(ceiling=ceiling, derive=derive)
+    with opened(tmp_path / "s", budget=100_000, policy=policy) as session:
+        agent = Agent(session)
+        agent.say("Read all of it.")
+        used = []
+        for number in range(24):
+            large = LONG * 4 if number % 5 == 4 else LONG[: 17 * 100]
+            agent.step(*([large] * (4 if number % 7 == 6 else 1)), words=f"File {number} next.")
+            used.append(tokens_of(session, session.request()))
+        assert 0.7 * ceiling < max(used) <= ceiling
+
+
+def test_what_humans_wrote_may_pass_tau_and_costs_no_cut_at_each_call(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", budget=100_000, policy=Episodes(ceiling=4_000, derive=True)) as session:
+        agent = Agent(session)
+        agent.say("word " * 6_000)
+        for _ in range(6):
+            agent.step("ok")
+        session.stored.flush()
+        assert session.view().used > 6_000
+        assert [each.op for each in changes(session.stored)].count("cut") <= 1
