@@ -94,7 +94,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         marks = self._marks(view.budget, before)
         stand = self._all_layers(view, marks, self._touched(view) if before > marks.clear else frozenset())
         if stand.focus and stand.tokens > view.budget.guard:
-            stand = self._all_layers(view, marks, frozenset(), asked=stand.asked, cost=stand.cost)
+            stand = self._all_layers(view, marks, frozenset(), stand)
         remarks = list(stand.remarks) or [f"clearing begins above {marks.clear:,}"]
         if stand.tokens > view.budget.effective:
             remarks.append(_excess(stand))
@@ -107,14 +107,14 @@ class Layered(Policy, frozen=True, kw_only=True):
             cost=stand.cost,
         )
 
-    def _all_layers(
-        self, view: View, marks: _Marks, focus: frozenset[str], *, asked: bool = False, cost: int = 0
-    ) -> _Stand:
+    def _all_layers(self, view: View, marks: _Marks, focus: frozenset[str], first: _Stand | None = None) -> _Stand:
         """The state after all layers: first without the newest turn, and with it where nothing older remains.
 
-        A model that was `asked` for this plan already is not asked again.
+        A model that was asked for a `first` attempt at this plan is not asked again.
         """
-        stand = _Stand(view, protected(view.ledger), view.used, focus=focus, asked=asked, cost=cost)
+        stand = _Stand(view, protected(view.ledger), view.used, focus=focus)
+        if first:
+            stand = replace(stand, asked=first.asked, cost=first.cost)
         stand = self._layers(replace(stand, end=self._older(view, stand) or _ALL), marks)
         if stand.end == _ALL or stand.tokens <= marks.clear:
             return stand
@@ -122,8 +122,8 @@ class Layered(Policy, frozen=True, kw_only=True):
         then = replace(view, ledger=rehearsal.after, next_group=view.next_group + len(rehearsal.groups))
         if stand.tokens <= view.budget.guard and self._older(then, stand):
             return stand
-        spent = _Stand(then, stand.protect, stand.tokens, focus=focus, asked=stand.asked, cost=stand.cost)
-        second = self._layers(spent, marks)
+        second = replace(stand, view=then, end=_ALL, offloaded=None, actions=(), waiting=(), remarks=())
+        second = self._layers(second, marks)
         return replace(
             stand,
             tokens=second.tokens,

@@ -125,7 +125,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
     human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
     places: dict[str, Span | None] = {}
     reading, making, number, last = _Reading(), None, 0, 0
-    made: list[_Making] = []
+    begun: list[_Making] = []
     for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
         kind, files = _what(step, text_of, purposes)
@@ -140,7 +140,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         if making is None and kind:
             number += 1
             making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
-            made.append(making)
+            begun.append(making)
             if number == 1:  # what came in before it is the prologue
                 first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
         span = making.span if making else None
@@ -151,14 +151,14 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         last = number_of_step
     if making:
         making.end(None, reading)
-    _supersede([one for one in made if one is not making], reading)
+    _supersede([one for one in begun if one is not making], reading)
     return graph(ledger, rows, places, implicit=most, tools=tools)
 
 
-def _supersede(made: Iterable[_Making], reading: _Reading) -> None:
+def _supersede(ended: Iterable[_Making], reading: _Reading) -> None:
     """Marks the ended expl episodes of whose files a later one has the newest look."""
     newest = set(reading.looked_at.values())
-    for one in made:
+    for one in ended:
         one.span.superseded = one.span.type == "expl" and bool(one.files) and one.span.name not in newest
 
 

@@ -60,8 +60,8 @@ def test_tau_is_held_at_every_call(tmp_path: Path, ceiling: int, derive: bool) -
         agent.say("Read all of it.")
         used = []
         for number in range(24):
-            large = LONG * 4 if number % 5 == 4 else LONG[: 17 * 100]
-            agent.step(*([large] * (4 if number % 7 == 6 else 1)), words=f"File {number} next.")
+            outputs = [LONG * 4] * 4 if number % 7 == 6 else [LONG[: 17 * 100]]
+            agent.step(*outputs, words=f"File {number} next.")
             used.append(tokens_of(session, session.request()))
         assert 0.7 * ceiling < max(used) <= ceiling
 
