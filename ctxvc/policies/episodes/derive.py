@@ -125,7 +125,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
     human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
     places: dict[str, Span | None] = {}
     reading, making, number, last = _Reading(), None, 0, 0
-    begun: list[_Making] = []
+    series: list[_Making] = []
     for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
         kind, files = _what(step, text_of, purposes)
@@ -140,7 +140,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         if making is None and kind:
             number += 1
             making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
-            begun.append(making)
+            series.append(making)
             if number == 1:  # what came in before it is the prologue
                 first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
         span = making.span if making else None
@@ -151,7 +151,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         last = number_of_step
     if making:
         making.end(None, reading)
-    _supersede([one for one in begun if one is not making], reading)
+    _supersede([one for one in series if one is not making], reading)
     return graph(ledger, rows, places, implicit=most, tools=tools)
 
 
