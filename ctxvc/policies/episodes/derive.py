@@ -10,6 +10,7 @@ episode.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -115,16 +116,21 @@ class _Making:
             reading.add(self.files, self.span.name)
 
 
-def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
+def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS, since: int = 0) -> Graph:
     """The graph as the calls suggest it. An episode has at most `most` steps; the newest is active.
 
-    What comes before the first reply that reads, searches, writes or runs is the prologue.
+    What comes before the first reply that reads, searches, writes or runs is the prologue. With `since`, a step before
+    which nothing may leave any more, the graph begins with the human text before it: the time that it takes does not
+    grow with what left long ago. Its episodes then have other numbers.
     """
     rows = list(ledger.rows())
     purposes: dict[tuple[str, ...], _Purpose] = ledger.cache_of(_purpose)
     human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
     places: dict[str, Span | None] = {}
-    reading, making, number, last = _Reading(), None, 0, 0
+    start = max((step for step in human_steps if step <= since), default=0)
+    rows = rows[bisect_left(rows, start, key=attrgetter("step")) :]
+    is_part = bool(rows) and rows[0].number > next(ledger.rows()).number
+    reading, making, number, last = _Reading(), None, start if is_part else 0, 0
     series: list[_Making] = []
     for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
@@ -152,7 +158,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
     if making:
         making.end(None, reading)
     _supersede([one for one in series if one is not making], reading)
-    return graph(ledger, rows, places, implicit=most, tools=tools)
+    return graph(ledger, rows, places, implicit=most, tools=tools, prologue=not is_part)
 
 
 def _supersede(ended: Iterable[_Making], reading: _Reading) -> None:

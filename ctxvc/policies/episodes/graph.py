@@ -187,20 +187,27 @@ def declared(ledger: Ledger, text_of: Words, *, implicit: int = IMPLICIT, tools:
 
 
 def graph(
-    ledger: Ledger, rows: list[Row], places: Mapping[str, Span | None], *, implicit: int, tools: Tools = TOOLS
+    ledger: Ledger,
+    rows: list[Row],
+    places: Mapping[str, Span | None],
+    *,
+    implicit: int,
+    tools: Tools = TOOLS,
+    prologue: bool = True,
 ) -> Graph:
     """The graph of rows of which each is in the span that `places` has for its block.
 
-    Those in none are implicit episodes, or before the first span the prologue; without any span there is no prologue.
+    Those in none are implicit episodes, or before the first span the prologue; without any span there is none, nor
+    without `prologue`.
     """
-    prologue: list[str] = []
+    before: list[str] = []
     spans: list[Span] = []
     outside: Span | None = None
-    begun = not any(places.values())
+    begun = not prologue or not any(places.values())
     for row in rows:
         span = places[row.id]
         if span is None and not begun:
-            prologue.append(row.id)
+            before.append(row.id)
             continue
         begun = True
         if span is None:
@@ -215,7 +222,7 @@ def graph(
         span.rows.append(row)
     stays = staying(ledger, rows)
     level = leaving(rows, tools)
-    return Graph(prologue=tuple(prologue), episodes=tuple(_episode(span, ledger, stays, level) for span in spans))
+    return Graph(prologue=tuple(before), episodes=tuple(_episode(span, ledger, stays, level) for span in spans))
 
 
 def staying(ledger: Ledger, rows: list[Row]) -> frozenset[str]:

@@ -102,11 +102,14 @@ class Episodes(Policy, frozen=True, kw_only=True):
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
         return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was passed", now=bool(rehearsal))
 
-    def graph(self, view: View) -> Graph:
-        """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
+    def graph(self, view: View, since: int = 0) -> Graph:
+        """The episodes of the view's scope: those that the model marked, or where it marked none derived ones.
+
+        Of derived ones only those that are not over before the step `since`, as far as they can be told.
+        """
         tools = Tools(bulk=self.bulk, intermediate=self.intermediate)
         if (self.derive or view.ledger.meta.source) and not episodes.declared_episodes(view.ledger, view.words):
-            return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
+            return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools, since=since)
         return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
 
     def high(self, budget: Budget) -> int:
@@ -128,7 +131,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
                 f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which does not bring it "
                 f"below; of what stays are {view.overhead:,} of instructions and tools, {human:,} that humans wrote"
             )
-        graph = self.graph(view)
+        first = next(iter(removable(view, alone=True)), None)
+        graph = self.graph(view, since=first.step if first else 0)
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
         removals = _removals(bench, in_order(graph, self.order, bench.latest))
         moves = tuple(_chosen(bench, removals, counted, target))

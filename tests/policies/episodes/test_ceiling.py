@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part, compact
 from ctxvc.core.view.view import View
+from ctxvc.policies.candidates import removable
 from ctxvc.policies.episodes import policy as module
 from ctxvc.policies.episodes.graph import Graph
 from ctxvc.policies.episodes.policy import Episodes
@@ -18,6 +21,8 @@ from ctxvc.store.operations import changes
 from tests.agent.building import opened
 from tests.making.conversation import LONG, human, reply, result, results
 from tests.making.provider import Agent, tokens_of
+from tests.policies.laws import settled
+from tests.policies.recorded import Run
 
 
 def driven(patches: pytest.MonkeyPatch, *, bounded: bool) -> tuple[Sequence[Prompt | None], int]:
@@ -30,8 +35,8 @@ def driven(patches: pytest.MonkeyPatch, *, bounded: bool) -> tuple[Sequence[Prom
     graphs: list[Graph] = []
     original = Episodes.graph
 
-    def graph(policy: Episodes, view: View) -> Graph:
-        graphs.append(original(policy, view))
+    def graph(policy: Episodes, view: View, since: int = 0) -> Graph:
+        graphs.append(original(policy, view, since))
         return graphs[-1]
 
     patches.setattr(Episodes, "graph", graph)
@@ -75,3 +80,22 @@ def test_what_humans_wrote_may_pass_tau_and_costs_no_cut_at_each_call(tmp_path: 
         session.stored.flush()
         assert session.view().used > 6_000
         assert [each.op for each in changes(session.stored)].count("cut") <= 1
+
+
+def test_what_left_long_ago_is_not_looked_at_again_and_the_episodes_are_the_same() -> None:
+    """A plan's time grew with the conversation: each made a graph of all its blocks."""
+    policy, run, sizes = Episodes(ceiling=6_000, derive=True), Run(), []
+    for turn in range(30):
+        run.append(human(f"Task {turn}."))
+        for number, (tool, name) in enumerate((("Read", "file_path"), ("Grep", "pattern"), ("Edit", "file_path"))):
+            call = call_part(tool, f"c{turn}-{number}", compact({name: f"src/{turn}.py"}))
+            run.append(Message(role="assistant", parts=(call,)), results(result(call.call, LONG[: 17 * 60])))
+        run.append(reply("Done."))
+        settled(policy, run, 100_000)
+        view = run.view(100_000)
+        part, whole = policy.graph(view, removable(view, alone=True)[0].step), policy.graph(view)
+        assert [
+            (each.blocks, each.type, each.state, each.level, each.superseded) for each in part.episodes if each.left
+        ] == [(each.blocks, each.type, each.state, each.level, each.superseded) for each in whole.episodes if each.left]
+        sizes.append(sum(len(each.blocks) for each in part.episodes))
+    assert max(sizes[15:]) <= max(sizes[:15]) < sum(len(each.blocks) for each in whole.episodes) / 2
