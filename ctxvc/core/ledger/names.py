@@ -47,7 +47,9 @@ def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) 
     """
     is_scope = what == "scope"
     if reason := (scope_problem if is_scope else problem)(name):
-        parts = "/".join(map(slug, filter(None, name.split("/")))) if is_scope else slug(name)
+        parts = (
+            "/".join(map(slug, filter(None, name.split("/")))) if is_scope and "/" in name.strip("/") else slug(name)
+        )
         raise BadName(f"bad {what} name {name[:100]!r}: {reason}", hint=f"try {parts[:_LONGEST].rstrip('/')!r}")
     for other in taken:
         longer, shorter = sorted((name.lower(), other.lower()), key=len, reverse=True)
