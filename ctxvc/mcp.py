@@ -62,11 +62,13 @@ class Noted:
 
 @dataclass(frozen=True)
 class NoteItem:
-    """A note: its block, the step it was written in, its text."""
+    """A note: its block, the step it was written in, its text, its labels, and the note that supersedes it, if any."""
 
     block: str
     step: int
     text: str
+    labels: list[str]
+    superseded: str
 
 
 @dataclass(frozen=True)
@@ -146,17 +148,21 @@ def server(find: Callable[[], Path], default: str = "") -> MCPServer:
 
     @mcp_server.tool(title="Write a note", annotations=_ADDS)
     def note(
-        text: Annotated[str, Field(description=f"what was learned, up to {NOTE:,} characters")], session: _Session = ""
+        text: Annotated[str, Field(description=f"what was learned, up to {NOTE:,} characters")],
+        session: _Session = "",
+        labels: Annotated[list[str], Field(description="as in decision; notes finds it by them")] = [],
     ) -> Noted:
         """Record a finding so that it outlasts this context. It is stored with the session's recording."""
-        return recorded.note(text, session)
+        return recorded.note(text, session, labels)
 
     @mcp_server.tool(title="List notes", annotations=_READS)
     def notes(
-        session: _Session = "", scope: Annotated[str, Field(description="default: the current one")] = ""
+        session: _Session = "",
+        scope: Annotated[str, Field(description="default: the current one")] = "",
+        label: Annotated[str, Field(description="only those with this label")] = "",
     ) -> Notes:
         """List the notes of a session, newest last."""
-        return recorded.notes(session, scope)
+        return recorded.notes(session, scope, label)
 
     @mcp_server.tool(title="Read a recorded block", annotations=_ADDS)
     def recover(
@@ -219,19 +225,22 @@ class _Recorded:
 
     # --- tools
 
-    def note(self, text: str, name: str) -> Noted:
+    def note(self, text: str, name: str, labels: list[str]) -> Noted:
         with self._session(name, ToolError) as session:
             if len(text) > NOTE:
                 raise BadInput(
                     f"the note has {len(text):,} characters; at most {NOTE:,} are allowed", hint="shorten it"
                 )
-            note_made = session.note(text)
+            note_made = session.note(text, labels=labels)
             return Noted(session.name, session.scope, note_made.block)
 
-    def notes(self, name: str, scope: str) -> Notes:
+    def notes(self, name: str, scope: str, label: str) -> Notes:
         with self._session(name, ToolError, reads=True) as session:
-            all_notes = session.notes(scope)
-            newest = [NoteItem(item.block, item.step, item.text) for item in all_notes[-LISTED:]]
+            all_notes = session.notes(scope, label=label)
+            newest = [
+                NoteItem(item.block, item.step, item.text, list(item.labels), item.superseded)
+                for item in all_notes[-LISTED:]
+            ]
             return Notes(session.name, scope or session.scope, newest, len(all_notes) - len(newest))
 
     def recover(self, address: str, lines: str, chars: str, grep: str, path: str, most: int, name: str) -> Recovered:

@@ -122,7 +122,8 @@ def test_nothing_claims_to_have_freed_the_hosts_context(live: Path) -> None:
 def test_a_note_is_a_commit_and_is_listed(live: Path) -> None:
     made = told(live, "note", text="The fixture is too old.")
     assert (made["session"], made["scope"]) == ("demo", "main")
-    assert told(live, "notes")["notes"] == [{"block": made["block"], "step": 3, "text": "The fixture is too old."}]
+    listed = {"block": made["block"], "step": 3, "text": "The fixture is too old.", "labels": [], "superseded": ""}
+    assert told(live, "notes")["notes"] == [listed]
     with Store(live) as store, Session(StoredSession.open(store, "demo")) as session:
         assert [note.text for note in session.notes()] == ["The fixture is too old."]
 
@@ -134,6 +135,15 @@ def test_a_client_may_name_a_block_as_a_planner_does(live: Path) -> None:
     assert told(live, "recover", address=name)["content"] == told(live, "recover", address=row.id)["content"]
     assert row.id in told(live, "recover", address="user:1")["content"]
     assert f"did you mean {name}?" in wrong(live, "recover", address=f"{row.tool}x:{row.number}")
+
+
+def test_a_note_is_found_by_its_label(live: Path) -> None:
+    told(live, "note", text="The fixture is too old.")
+    told(live, "note", text="We make a new one.", labels=["decision", "tests/login"])
+    (labelled,) = told(live, "notes", label="decision")["notes"]
+    assert (labelled["text"], labelled["labels"]) == ("We make a new one.", ["decision", "tests/login"])
+    assert told(live, "notes", label="plan")["notes"] == []
+    wrong(live, "note", text="x", labels=["a b"])
 
 
 def test_many_notes_are_listed_in_part(live: Path) -> None:

@@ -18,7 +18,7 @@ interrupt_option = click.option(
 
 
 def end_step(session: Session, *, interrupt: bool) -> None:
-    """Ends an open step with `interrupt`: a switch that waited for its results would be lost with this process.
+    """Ends an open step with `interrupt`: else the switch would wait for its results, and these may never come.
 
     Raises: Refused if a step is open without that.
     """

@@ -60,11 +60,16 @@ def act(
     ctx: click.Context, verb: Verb, blocks: Sequence[str], index: str, actor: Actor, allow_user: bool = False
 ) -> None:
     app = ctx.ensure_object(App)
-    if allow_user and actor != "user":
-        raise click.UsageError("--allow-user is for a person: an agent never removes what a human wrote", ctx)
+    check_allow_user(ctx, actor, allow_user)
     with app.acting(actor) as session:
         rehearsal = session.verb(verb, list(blocks), index, allow_user=allow_user)
         answer_of(ctx, app, session, verb, rehearsal)
+
+
+def check_allow_user(ctx: click.Context, actor: Actor, allow_user: bool) -> None:
+    """Raises: click.UsageError where an agent asks for what only a person may."""
+    if allow_user and actor != "user":
+        raise click.UsageError("--allow-user is for a person: an agent never removes what a human wrote", ctx)
 
 
 def answer_of(

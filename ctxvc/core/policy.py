@@ -45,6 +45,7 @@ Characters = Annotated[int, msgspec.Meta(description="characters")]
 Blocks = Annotated[int, msgspec.Meta(description="blocks")]
 Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, separated by |")]
 Globs = Annotated[tuple[str, ...], msgspec.Meta(description="patterns of paths, separated by |")]
+Focus = Annotated[tuple[str, ...], msgspec.Meta(description="words, separated by |")]
 Weights = Annotated[tuple[str, ...], msgspec.Meta(description="CLASS=NUMBER, separated by |")]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger import wire
+from ctxvc.core.ledger import notes, wire
 from ctxvc.core.ledger.block import Part
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, Numbering, is_human, speaks
@@ -31,12 +31,15 @@ def arrival(scope: str, text: str) -> str:
     return f"[← {scope}] {text}"
 
 
-def note(text: str, actor: str, **switch: str) -> Part:
+def note(text: str, actor: str, *, labels: Sequence[str] = (), supersedes: Sequence[str] = (), **switch: str) -> Part:
     """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope.
 
     Where a helper's report arrived and nobody changed the scope, `of` is the block of the result that told of it.
+    `supersedes` are the blocks and groups in whose place it stands.
     """
-    extra = {"ctxvc": switch} if switch else {}
+    lists = {notes.LABELS: list(labels), notes.SUPERSEDES: list(supersedes)}
+    own = {**switch, **{name: names for name, names in lists.items() if names}}
+    extra = {"ctxvc": own} if own else {}
     return wire.text_part(text, "user", "human" if actor == "user" else "model", kind="note", **extra)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from ctxvc.core.ledger.numbering import is_human, speaks
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
-from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Terms
+from ctxvc.core.policy import Ask, Focus, Names, Policy, Results, Share, Terms
 from ctxvc.core.prompt.cut import latest_step
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
@@ -27,6 +28,8 @@ from ctxvc.policies.summaries import Span
 SHARE = 0.125
 SHORTEST = 120
 LONGEST = 0.02
+#: Beyond all steps.
+_ALL = 1 << 62
 #: The newest replies that no summary stands for: with their results the eight messages of the source's `/compact`.
 REPLIES = 4
 
@@ -43,7 +46,11 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     Knobs: `offload` turns layer 1 on or off. `clear`, `summarise` (0: the ladder's), `low_water` and `verbatim` are
     shares of the budget. `keep` is in results (0: 6, or 3 in a window below 100,000 tokens); results of parallel calls
-    are kept all or none. `exclude` is a list of tool names.
+    are kept all or none. `exclude` is a list of tool names. Blocks that contain one of the words of
+    `focus` are neither cleared nor summarised, unless the prompt is over the guard without them, and the model that
+    writes summaries is asked to dwell on them.
+
+    The newest turn stays whole while anything older can be summarised, unless the prompt is over the guard.
 
     Source: the documentation page "Context handling" of jutul-agent, section "Growth and its limits". Differences:
     - There the summary is triggered by the history before clearing, as if nothing had been cleared.
@@ -51,6 +58,7 @@ class Layered(Policy, frozen=True, kw_only=True):
       prefix each time. Here a batch goes down to `low_water`; one that would free less than half of the distance
       between the two waits, unless the prompt is over the guard.
     - Cleared results have an address and can be recovered; a result smaller than its stub stays.
+    - `low_water` is ours: the page gives none.
     - A summary covers whole steps, so that no result loses its call, and never human text, a note, an instruction, a
       tool in `exclude`, or an earlier summary. It is committed together with the archive of the blocks it replaces. A
       part that the model did not summarise stays.
@@ -64,10 +72,11 @@ class Layered(Policy, frozen=True, kw_only=True):
     offload: bool = True
     keep: Results = 0
     clear: Share = 0.0
-    low_water: Share = 0.40
+    low_water: Share = 0.50
     exclude: Names = ()
     summarise: Share = 0.0
     verbatim: Share = 0.10
+    focus: Focus = ()
 
     def __post_init__(self) -> None:
         shares(self, "clear", "low_water", "summarise", "verbatim")
@@ -82,13 +91,9 @@ class Layered(Policy, frozen=True, kw_only=True):
     def propose(self, view: View) -> Plan:
         before = view.used
         marks = self._marks(view.budget, before)
-        stand = _Stand(view=view, protect=protected(view.ledger), tokens=before)
-        if self.offload:
-            stand = self._offloaded(stand)
-        if stand.tokens > marks.clear:
-            stand = self._cleared(stand, marks)
-        if stand.tokens > marks.summarise:
-            stand = self._summarised(stand, marks)
+        stand = self._all_layers(view, marks, self._touched(view) if before > marks.clear else frozenset())
+        if stand.focus and stand.tokens > view.budget.guard:
+            stand = self._all_layers(view, marks, frozenset(), stand)
         remarks = list(stand.remarks) or [f"clearing starts above {marks.clear:,}"]
         if stand.tokens > view.budget.effective:
             remarks.append(_excess(stand))
@@ -100,6 +105,46 @@ class Layered(Policy, frozen=True, kw_only=True):
             asked=stand.asked,
             cost=stand.cost,
         )
+
+    def _all_layers(self, view: View, marks: _Marks, focus: frozenset[str], first: _Stand | None = None) -> _Stand:
+        """The state after all layers: first without the newest turn, and with it where nothing older remains.
+
+        A model that was asked for a `first` attempt at this plan is not asked again.
+        """
+        stand = _Stand(view, protected(view.ledger), view.used, focus=focus)
+        if first:
+            stand = replace(stand, asked=first.asked, cost=first.cost)
+        stand = self._layers(replace(stand, end=self._older(view, stand) or _ALL), marks)
+        if stand.end == _ALL or stand.tokens <= marks.clear:
+            return stand
+        rehearsal = rehearse(view, self._plan(stand.actions), protect=stand.protect)
+        then = replace(view, ledger=rehearsal.after, next_group=view.next_group + len(rehearsal.groups))
+        if stand.tokens <= view.budget.guard and self._older(then, stand):
+            return stand
+        second = replace(stand, view=then, end=_ALL, offloaded=None, actions=(), waiting=(), remarks=())
+        second = self._layers(second, marks)
+        return replace(
+            stand,
+            tokens=second.tokens,
+            actions=(*stand.actions, *second.actions),
+            remarks=(*stand.remarks, *(second.remarks if second.actions else ())),
+            asked=second.asked,
+            cost=second.cost,
+        )
+
+    def _layers(self, stand: _Stand, marks: _Marks) -> _Stand:
+        if self.offload:
+            stand = self._offloaded(stand)
+        if stand.tokens > marks.clear:
+            stand = self._cleared(stand, marks)
+        return self._summarised(stand, marks) if stand.tokens > marks.summarise else stand
+
+    def _older(self, view: View, stand: _Stand) -> int:
+        """The step that the newest turn begins with, if anything before it could be summarised; else 0."""
+        ledger, costs = view.ledger, costs_in_prompt(view.ledger, view.price)
+        first = next((row.step for row in ledger.rows() if row.turn == ledger.meta.counters.turn), 0)
+        end = min(first, _end(view, costs, int(view.budget.effective * self.verbatim)))
+        return first if _spans(view, costs, self._staying(ledger, stand.staying, end), end) else 0
 
     def high(self, budget: Budget) -> int:
         return int(budget.effective * self.clear) if self.clear else budget.clear
@@ -113,6 +158,15 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     def _plan(self, actions: tuple[Action, ...]) -> Plan:
         return Plan(actions=actions, actor=self.actor)
+
+    def _touched(self, view: View) -> frozenset[str]:
+        """The blocks in the prompt in which a word of `focus` stands, with the other halves of their pairs."""
+        if not self.focus:
+            return frozenset()
+        word = re.compile("|".join(map(re.escape, self.focus)), re.IGNORECASE)
+        rows = [row for row in view.ledger.rows() if row.present and row.kind != "dashboard"]
+        calls = {row.call for row in rows if row.call and word.search(view.words(row))}
+        return frozenset(row.id for row in rows if (row.call in calls if row.call else word.search(view.words(row))))
 
     # --- layer 1
 
@@ -139,7 +193,8 @@ class Layered(Policy, frozen=True, kw_only=True):
 
     def _cleared(self, stand: _Stand, marks: _Marks) -> _Stand:
         view = replace(stand.view, ledger=stand.offloaded or stand.view.ledger)
-        old = tuple(Action(verb="archive", targets=(row.id,)) for row in self._old(view, stand.protect))
+        rows = (row for row in self._old(view, stand.staying) if row.step < stand.end)
+        old = tuple(Action(verb="archive", targets=(row.id,)) for row in rows)
         batch, after = fewest_actions(view, self._plan(old), marks.low, protect=stand.protect)
         freed = stand.tokens - after
         if not batch:
@@ -183,8 +238,8 @@ class Layered(Policy, frozen=True, kw_only=True):
         cleared = rehearse(stand.view, self._plan((*stand.actions, *stand.waiting)), protect=stand.protect)
         view = replace(stand.view, ledger=cleared.after)
         costs = costs_in_prompt(view.ledger, view.price)
-        end = _end(view, costs, int(view.budget.effective * self.verbatim))
-        spans = _spans(view, costs, self._staying(view.ledger, stand.protect, end), end)
+        end = min(stand.end, _end(view, costs, int(view.budget.effective * self.verbatim)))
+        spans = _spans(view, costs, self._staying(view.ledger, stand.staying, end), end)
         if not spans:
             return replace(stand, remarks=(*stand.remarks, "no part is old enough to summarise"))
         spans = _needed(view, spans, cleared.tokens_after, marks.low)
@@ -192,11 +247,13 @@ class Layered(Policy, frozen=True, kw_only=True):
         if freed < marks.least:
             remark = f"summaries would free only about {freed:,} and wait until they free {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
+        if stand.asked:
+            return replace(stand, remarks=(*stand.remarks, "the model was asked already"))
         if self.ask and view.ledger.meta.asked and (new := summaries.since_asked(view)) < marks.least:
             remark = f"summaries wait: only {new:,} new tokens since a model was asked, less than {marks.least:,}"
             return replace(stand, remarks=(*stand.remarks, remark))
         texts, cost = self._texts(stand.view, spans)
-        stand = replace(stand, asked=self.ask is not None, cost=cost)
+        stand = replace(stand, asked=self.ask is not None, cost=stand.cost + cost)
         actions = [
             Action(verb="summarise", targets=span.targets, index=texts[span.name])
             for span in spans
@@ -219,7 +276,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         """part → its summary, where there is one, and the tokens that it took to make them."""
         if self.ask is None:
             return {span.name: summaries.extracted(span, view.words) for span in spans}, 0
-        answer = self.ask(view, summaries.contract(spans))
+        answer = self.ask(view, summaries.contract(spans, self.focus))
         return summaries.parsed(answer.text, spans), answer.tokens
 
     def _staying(self, ledger: Ledger, protect: AbstractSet[str], end: int) -> AbstractSet[str]:
@@ -266,6 +323,8 @@ class _Marks(NamedTuple):
 class _Stand:
     """The state after some layers. `view` is the one given, `tokens` the cost of the prompt after `actions`.
 
+    From step `end` on nothing is cleared or summarised, and nowhere what is in `focus`.
+
     `offloaded` is the ledger after layer 1, if that did anything. `waiting` are actions that free too little by
     themselves, `remarks` go into the reason of the plan, `asked` says whether a model was asked.
     """
@@ -273,12 +332,18 @@ class _Stand:
     view: View
     protect: frozenset[str]
     tokens: int
+    end: int = _ALL
+    focus: frozenset[str] = frozenset()
     offloaded: Ledger | None = None
     actions: tuple[Action, ...] = ()
     waiting: tuple[Action, ...] = ()
     remarks: tuple[str, ...] = ()
     asked: bool = False
     cost: int = 0
+
+    @property
+    def staying(self) -> frozenset[str]:
+        return self.protect | self.focus
 
 
 def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:

@@ -8,13 +8,15 @@ from operator import attrgetter
 from typing import ClassVar
 
 from ctxvc.core.display import one_line
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
-from ctxvc.core.ledger.numbering import speaks
+from ctxvc.core.ledger.numbering import is_human, speaks
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import REACH, Characters, Policy, Terms
+from ctxvc.core.prompt.outline import results_of
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
 from ctxvc.core.view.view import View
@@ -35,6 +37,10 @@ class Scoped(Policy, frozen=True, kw_only=True):
     scopes itself, with the tools of `terms`. In a recording, a task is a turn: from one human message to the next. It
     leaves once the next one is under way, as one group whose stub is both notes: why it was started, and its last words
     as the result. Knob: `note`, the most characters of these last words.
+
+    In an agent's own scopes, what is said twice leaves with the next cut: copies of notes that the scope took along
+    (its own stay, the board shows the last five, and `notes` gives the rest), and the call of `scope` whose departure
+    note is there.
 
     An agent that has noted nothing for some steps in a scope is reminded of it on its board before it leaves: the
     result of `goto` stays in the former scope. The paper has no such rule; ctx-cli, its code, can remind after 5
@@ -61,21 +67,27 @@ class Scoped(Policy, frozen=True, kw_only=True):
     def propose(self, view: View) -> Plan:
         before = view.used
         requests = _requests(view.ledger)
-        tasks = tuple(self._departure(view, requests.get(turn, ""), turn, rows) for turn, rows in _finished(view))
-        if not tasks:
+        tasks = [self._departure(view, requests.get(turn, ""), turn, rows) for turn, rows in _finished(view)]
+        twice = [*_copies(view), *_departed(view)]
+        if not tasks and not twice:
             return Plan(
                 actions=(), actor=self.actor, reason=leaving(view, before, before, "no task has finished since")
             )
-        actions, after = fewest_actions(view, Plan(actions=tasks, actor=self.actor), 0)
-        what = f"finished tasks reduced to notes: {len(actions)}" if actions else "the notes would cost more"
-        return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
+        actions, after = fewest_actions(view, Plan(actions=(*twice, *tasks), actor=self.actor), 0)
+        count = sum(action.verb == "summarise" for action in actions)
+        what = [f"finished tasks reduced to notes: {count}"] if count else []
+        what += ["what is said twice"] if count < len(actions) else []
+        reason = leaving(view, before, after, ", ".join(what) or "the notes would cost more")
+        return Plan(actions=actions, actor=self.actor, reason=reason)
 
     def terms(self) -> Terms:
         tools = (*TOOLS, *REACH)
         return Terms(tools=tools, protocol=protocol.text(tools))
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
-        """A scope was left: what was said in it is gone from the next call on."""
+        """A scope was left: what was said in it is gone from the next call on. What is said twice waits for a cut."""
+        if not any(action.verb == "summarise" for action in rehearsal.done):
+            return timing.moment(view, rehearsal, self.timing)
         return timing.reckon(view, rehearsal, self.timing).moment("a task's scope was left", now=bool(rehearsal))
 
     def _departure(self, view: View, request: str, turn: int, rows: list[Row]) -> Action:
@@ -90,13 +102,45 @@ class Scoped(Policy, frozen=True, kw_only=True):
         return Action(verb="summarise", targets=tuple(row.id for row in rows), index="\n".join(notes))
 
 
+def _copies(view: View) -> Iterator[Action]:
+    """The notes that a scope took along leave it, but for the one on why it was opened."""
+    ledger = view.ledger
+    notes = [row for row in ledger.rows() if row.kind == "note"]
+    opened = next((row.number for row in reversed(notes) if _switch(row, "to") == ledger.meta.scope), 0)
+    copies = tuple(
+        row.id for row in notes if row.number < opened and row.state == "visible" and not is_human(row.role, row.origin)
+    )
+    if copies:
+        yield Action(verb="archive", targets=copies, index=f"notes of {ledger.meta.parent}, taken along")
+
+
+def _departed(view: View) -> Iterator[Action]:
+    """The calls by which scopes were opened leave where their departure notes stand, with their results."""
+    departed = {row.step for row in view.ledger.rows() if row.kind == "note" and row.present and _switch(row, "to")}
+    leavable = {row.id: row for row in removable(view)}
+    results = results_of(view.ledger.rows())
+    for row in leavable.values():
+        result = results.get(row.id) if _is_opening(row) and row.step in departed else None
+        if result and result.id in leavable and not result.error:
+            yield Action(verb="prune", targets=(row.id, result.id), index="its departure note says the same")
+
+
+def _is_opening(row: Row) -> bool:
+    return row.kind == "tool_use" and row.tool.rpartition("context_")[2] == "scope"
+
+
+def _switch(row: Row, way: str) -> str:
+    """The scope that a note tells of a change `to`; empty for any other row."""
+    return str(wire.own_metadata(row.extra).get(way) or "")
+
+
 def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
     """The turns before the current one that have not left yet, with what may leave of them.
 
     A turn whose last step is still the latest waits for the next reply, so that it leaves whole.
     """
     current = next((row.turn for row in view.ledger.backwards() if row.role == "assistant"), 0)
-    departed_turns = _left_before(view.ledger)
+    departed_turns = _left_before(view.ledger) | _scoped(view.ledger)
     for turn, rows in groupby(removable(view, alone=True), key=attrgetter("turn")):
         if turn < current and turn not in departed_turns:
             yield turn, list(rows)
@@ -107,6 +151,11 @@ def _left_before(ledger: Ledger) -> frozenset[int]:
     groups = ledger.groups
     behind = (block for name, group in groups.items() if is_summary(group.stub) for block in blocks_of(groups, name))
     return frozenset(row.turn for block in behind if (row := ledger.get(block)))
+
+
+def _scoped(ledger: Ledger) -> frozenset[int]:
+    """The turns of which the agent itself has done something in scopes: their notes stand."""
+    return frozenset(row.turn for row in ledger.rows() if row.kind == "note" and _switch(row, "to"))
 
 
 def _requests(ledger: Ledger) -> dict[int, str]:

@@ -10,10 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
@@ -31,14 +34,29 @@ EXTRACTIVE = "Extractive summary: picked by rule, not written by a model."
 _ANSWER = re.compile(r'<summary of="([BG0-9-]{1,40})">(.*?)</summary>', re.DOTALL)
 _SECTION = {name: re.compile(rf"^[^\w\n]*{name}\b", re.IGNORECASE | re.MULTILINE) for name in SECTIONS}
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+")
-#: Characters: of a text that is quoted, of its two ends that are looked at for a sentence, of a path's end.
+#: What a sentence has that tells of a decision, and what one is that tells nothing.
+_REASON = re.compile(
+    r"\b(?:decided?|instead|because|rather than|chose|turns out|the (?:real )?(?:cause|reason|problem))\b",
+    re.IGNORECASE,
+)
+_EMPTY = re.compile(
+    r"(?:all )?(?:perfect|great|excellent|good|nice|okay|ok|sure|done|wonderful|awesome|fantastic)\b[^.!?]{0,20}[.!]*",
+    re.IGNORECASE,
+)
+#: Words of a reason at least.
+_FEWEST = 3
+#: Names of tools that edit or plan: their arguments are read.
+_LOOKED_FOR = re.compile(r"edit|write|patch|replace|create|insert|todo|plan|task|shell|exec", re.IGNORECASE)
+#: Characters: of a text that is quoted, of its end that is looked at for a sentence, of one that is read for reasons,
+#: of a list of todos, of a path's end.
 _QUOTE = 200
 _LOOKED_AT = 2_000
+_READ = 20_000
+_LIST = 100_000
 _PATH = 40
-#: Calls of a tool whose objects are looked at.
+#: Calls of a tool whose objects are looked at, and replies that are read.
 _NAMED = 12
-#: A short sentence: no more are read than so many characters leave room for.
-_SENTENCE = 50
+_REPLIES = 200
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +84,9 @@ def since_asked(view: View) -> int:
     return view.part(sum(view.price.body(row) for row in new if row.present and row.kind != "dashboard"))
 
 
-def contract(spans: Sequence[Span]) -> str:
-    """The request, sent after the live prompt, to summarise these parts in one answer."""
+def contract(spans: Sequence[Span], focus: Sequence[str] = ()) -> str:
+    """The request, sent after the live prompt, to summarise these parts in one answer, with most on a `focus`."""
+    dwell = [f"Dwell on what has to do with: {', '.join(stub.escaped(word, 60) for word in focus)}."] if focus else []
     parts = [
         f'- {span.name}: {len(span.rows)} blocks, {span.shown:,} tokens, from "{_label(span.rows[0])}" '
         f'to "{_label(span.rows[-1])}"; at most {span.room:,} tokens'
@@ -83,6 +102,7 @@ def contract(spans: Sequence[Span]) -> str:
             "",
             *parts,
             "",
+            *dwell,
             "Answer with one element for each part, in this order and form, and with nothing else:",
             f'<summary of="{spans[0].name}">',
             *form,
@@ -109,17 +129,27 @@ def parsed(answer: str, spans: Sequence[Span]) -> dict[str, str]:
 
 
 def extracted(span: Span, text_of: Callable[[Row], str]) -> str:
-    """A summary without a model: sentences and names that stand in the part, and says that it is one.
+    """A summary without a model: what stands in the part, and says that it is one.
 
-    It has about four characters for each token of its room. `text_of` gives the text of a block; only those that are
-    quoted are read.
+    Decisions are the sentences that give a reason or a change of mind, and the answers that ended turns. Artifacts are
+    the files that were edited, and the calls by tool; next steps the todos that are open, or what an unfinished turn
+    was about to do. It has about four characters for each token of its room. `text_of` gives the text of a block: of a
+    reply, and of a call that edits or plans.
     """
     most = 4 * span.room
-    replies = [row for row in span.rows if row.kind == "assistant"]
     width = min(_QUOTE, max(40, most // 8))
-    quoted = replies[-max(1, most // 2 // _SENTENCE) :]
-    decisions = [_quoted(row, _first_sentence(text_of(row)), width) for row in quoted]
-    last = [_quoted(replies[-1], _last_sentence(text_of(replies[-1])), width)] if replies else []
+    replies = [row for row in span.rows if row.kind == "assistant"]
+    texts = {row.id: text_of(row) for row in replies[-_REPLIES:]}
+    calling = {row.msg for row in span.rows if row.kind == "tool_use"}
+    ends = [row for row in replies if row.msg not in calling and row.id in texts]
+    answers = [_quoted(row, _substance(texts[row.id]), max(width, most // 4)) for row in ends]
+    reasons = [
+        _quoted(row, sentence, width)
+        for row in replies
+        if row.id in texts and row not in ends
+        for sentence in _reasons(texts[row.id])
+    ]
+    deeds = _Deeds.of(span.rows, text_of)
     failed = [
         _quoted(row, f"{row.tool} failed: {row.label}", width)
         for row in span.rows
@@ -127,17 +157,98 @@ def extracted(span: Span, text_of: Callable[[Row], str]) -> str:
     ]
     requests = [_quoted(row, row.label, width) for row in span.rows if row.role == "user" and row.kind != "tool_result"]
     opening = [_quoted(span.opener, span.opener.label, width)] if span.opener else []
+    unfinished = replies[-1] if replies and not (ends and ends[-1] is replies[-1]) else None
+    plans = [] if deeds.todos or not unfinished else _plans(unfinished, texts[unfinished.id], width)
+    artifacts = [
+        *([f"edited {'; '.join(_newest(deeds.edited, most // 4))}"] if deeds.edited else []),
+        *_tools(span.rows, most // 4),
+        *_newest(requests, most // 8),
+        *_newest(failed, most // 8),
+    ]
     return "\n".join(
         [
             EXTRACTIVE,
             *_section("Intent", opening),
-            *_section("Decisions", _newest(decisions, most // 2, older=len(replies) - len(quoted))),
-            *_section(
-                "Artifacts", [*_tools(span.rows, most // 3), *_newest(requests, most // 8), *_newest(failed, most // 8)]
-            ),
-            *_section("Next steps", last),
+            *_section("Decisions", [*_newest(reasons, most // 4), *_newest(answers, most // 3)]),
+            *_section("Artifacts", artifacts),
+            *_section("Next steps", [*_newest(deeds.todos, most // 6), *plans]),
         ]
     )
+
+
+class _Deeds(NamedTuple):
+    """The files that were edited, with how much was, and the todos that are open after the newest list of them."""
+
+    edited: list[str]
+    todos: list[str]
+
+    @staticmethod
+    def of(rows: Sequence[Row], text_of: Callable[[Row], str]) -> _Deeds:
+        edits: dict[str, list[str]] = {}
+        todos: list[str] = []
+        failed = {row.call for row in rows if row.kind == "tool_result" and row.error}
+        for row in rows:
+            if row.kind != "tool_use" or row.call in failed or not _LOOKED_FOR.search(row.tool):
+                continue
+            text = text_of(row)
+            for fact in facts(row.tool, text, row.ext):
+                if fact.act in ("edited", "wrote", "deleted") and fact.object:
+                    edits.setdefault(fact.object, []).append(fact.detail or fact.act)
+            if (current := _open_todos(text)) is not None:
+                todos = current
+        edited = [f"{_end_of(path)} ({', '.join(_newest(details, _QUOTE // 4))})" for path, details in edits.items()]
+        return _Deeds([stub.escaped(line, _QUOTE) for line in edited], todos)
+
+
+def _open_todos(arguments: str) -> list[str] | None:
+    """The items of a list of todos that are not done; None where the arguments hold no such list."""
+    value = wire.parsed(display.encode(arguments), dict) if len(arguments) <= _LIST else None
+    items = (
+        next((value[name] for name in ("todos", "plan") if isinstance(value.get(name), list)), None) if value else None
+    )
+    if items is None:
+        return None
+    return [
+        stub.escaped(f"{item.get('status') or 'open'}: {content}", _QUOTE)
+        for item in items
+        if isinstance(item, dict) and item.get("status") not in ("completed", "done", "cancelled")
+        for content in [
+            next((item[name] for name in ("content", "step", "title") if isinstance(item.get(name), str)), "")
+        ]
+        if content
+    ]
+
+
+def _reasons(text: str) -> list[str]:
+    """The sentences that say what was decided, and why."""
+    return [one for one in _sentences(text) if _REASON.search(one) and len(one.split()) >= _FEWEST]
+
+
+def _substance(text: str) -> str:
+    """An answer without the sentences that say nothing, as in `Perfect!`."""
+    sentences = _sentences(text)
+    while len(sentences) > 1 and _is_empty(sentences[0]):
+        sentences = sentences[1:]
+    return " ".join(sentences)
+
+
+def _plans(row: Row, text: str, width: int) -> list[str]:
+    """What the last reply of an unfinished turn was about to do; nothing if it says nothing of that."""
+    last = _sentences(text[-_LOOKED_AT:])[-1:]
+    return [_quoted(row, one, width) for one in last if not _is_empty(one)]
+
+
+def _sentences(text: str) -> list[str]:
+    lines = (display.one_line(line, _LOOKED_AT) for line in text[:_READ].split("\n"))
+    return [one for line in lines for one in _END_OF_SENTENCE.split(line.strip()) if one]
+
+
+def _is_empty(sentence: str) -> bool:
+    return _EMPTY.fullmatch(sentence) is not None
+
+
+def _end_of(path: str) -> str:
+    return f"…{path[-_PATH:]}" if len(path) > _PATH else path
 
 
 def _section(name: str, lines: Sequence[str]) -> list[str]:
@@ -186,11 +297,3 @@ def _quoted(row: Row, text: str, width: int) -> str:
 
 def _label(row: Row) -> str:
     return stub.escaped(row.label, 60)
-
-
-def _first_sentence(text: str) -> str:
-    return _END_OF_SENTENCE.split(text[:_LOOKED_AT].strip(), maxsplit=1)[0]
-
-
-def _last_sentence(text: str) -> str:
-    return _END_OF_SENTENCE.split(display.one_line(text[-_LOOKED_AT:].strip(), _LOOKED_AT))[-1]

@@ -39,7 +39,7 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
     own_plan, plan = _plan(context, policy, view, own_plan)
     if not plan.actions:
         return None
-    pressure = plan.pressure or view.used > view.budget.guard
+    pressure = plan.pressure or view.used > view.budget.hard_guard
     rehearsal = rehearse(view, msgspec.structs.replace(plan, pressure=pressure), roll_up=pressure)
     now, why = _moment(policy, view, rehearsal, cut=cut)
     if rehearsal and not now:

@@ -68,8 +68,10 @@ def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Rel
         try:
             if rehearsal:
                 context.commit(rehearsal, relieves=False)
-            else:
+            elif view.used + mine > view.budget.hard_guard or ahead.used + mine <= view.budget.guard:
                 context.cut("earlier dashboards and thinking leave")
+            else:
+                return  # what is above a policy's own ceiling may not leave; the budget holds it
         except Conflict:
             if attempt == 2:
                 raise
@@ -106,6 +108,7 @@ class DashboardFeed:
         self._context = context
         self._append = append
         self._last_shown: dict[str, dashboard_text.LastShown] = {}
+        self._scope = context.scope  # that of the newest request, or that this process began in
 
     def retire(self) -> None:
         """Removes all dashboards if one names a group that no longer exists, as after a person's undo during a call.
@@ -129,7 +132,7 @@ class DashboardFeed:
             stale = _live_dashboards(context.ledger()) if context.terms.visible_board == "each" else ()
             context.cut("earlier dashboards and thinking leave", stale)
             self._show()
-        context.changed = False
+        context.changed, self._scope = False, context.scope
 
     def room(self) -> int:
         """The most tokens of the dashboard that is due now, as the provider counts them; 0 if none is due."""
@@ -188,18 +191,24 @@ class DashboardFeed:
             _percents(view.budget),
             _kept_tokens(view),
             _cap(view),
-            turn_began=turn_began(view.ledger),
+            turn_began=turn_began(view.ledger) or self._switched,
             committed=self._context.changed,
             board=self._context.terms.visible_board,
             unnoted=self._unnoted(view) > 0,
         )
         if form != "cut" or self._context.terms.visible_board == "each" or view.ledger.meta.render < 2:
             return form
-        # A dashboard is not worth a cut by itself: it waits for one that something else makes. An agent that can act is
-        # told at once, in a line, that it is time to: cuts for these alone doubled the broken prefixes at 32k.
-        if timing.cut_pays(view, before_reply(view.ledger)):
+        # A dashboard is not worth a cut by itself, except after a switch: it waits for one that something else makes.
+        # An agent that can act gets the reminder at once, on one line: cuts for these alone doubled the broken prefixes
+        # at 32k.
+        if self._switched or timing.cut_pays(view, before_reply(view.ledger)):
             return form
         return "reminder" if self._nudge(view, last) else "none"
+
+    @property
+    def _switched(self) -> bool:
+        """Whether the scope is another one than that of the newest request."""
+        return self._scope != self._context.scope
 
     def _nudge(self, view: View, last: dashboard_text.LastShown | None) -> str:
         """What the agent is told to do now, if anything."""

@@ -17,11 +17,12 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core import display as text
 from ctxvc.core import scope as scoping
+from ctxvc.core.ledger import notes as noting
 from ctxvc.core.ledger.block import Message, Origin, Verb
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.patterns import TOOL_SECONDS
 from ctxvc.core.plan import selection
-from ctxvc.core.plan.plan import Action, Plan, Rehearsal
+from ctxvc.core.plan.plan import Action, Plan, Problem, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.prompt.recover import Recovered
@@ -29,7 +30,7 @@ from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, NotFound, Phrase
+from ctxvc.errors import BadInput, Conflict, NotFound, Phrase, Refused
 from ctxvc.session import append, recover, room, undo
 from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
@@ -50,19 +51,22 @@ __all__ = ["Note", "Noted", "Session"]
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A note of a scope: its block, the step it was written in, its text."""
+    """A note of a scope: its block, the step it was written in, its text, its labels, the note that supersedes it."""
 
     block: str
     step: int
     text: str
+    labels: tuple[str, ...] = ()
+    superseded: str = ""
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """The result of `note`: the note's block, and with `fold` the archived blocks and the freed tokens."""
+    """The result of `note`: the note's block, the blocks that left with it, the freed tokens, and what was left out."""
 
     block: str
     archived: tuple[str, ...] = ()
     freed: int = 0
+    problems: tuple[Problem, ...] = ()
 
 
 class Session:
@@ -179,29 +183,82 @@ class Session:
         """The names of the scopes, `main` first."""
         return self.stored.scopes()
 
-    def notes(self, scope: str = "") -> list[Note]:
-        """The notes of a scope, oldest first, including inherited ones; no deleted ones."""
-        rows = [row for row in self.ledger(scope).rows() if row.kind == "note" and row.state != "deleted"]
-        return [Note(row.id, row.step, text.decode(self.stored.body(row, scope))) for row in rows]
+    def notes(self, scope: str = "", *, label: str = "") -> list[Note]:
+        """The notes of a scope, oldest first, including inherited ones, with a `label` those that have it; no deleted
+        ones."""
+        ledger = self.ledger(scope)
+        superseded = noting.superseded(ledger)
+        rows = [row for row in ledger.rows() if row.kind == "note" and row.state != "deleted"]
+        return [
+            Note(
+                block=row.id,
+                step=row.step,
+                text=text.decode(self.stored.body(row, scope)),
+                labels=noting.labels_of(row),
+                superseded=superseded.get(row.id, ""),
+            )
+            for row in rows
+            if not label or label in noting.labels_of(row)
+        ]
 
-    def note(self, words: str, *, fold: bool = False) -> Noted:
-        """Adds a note: a commit, and a block that the model sees from now on.
+    def note(
+        self,
+        words: str,
+        *,
+        fold: bool = False,
+        labels: Sequence[str] = (),
+        supersedes: str | Sequence[str] = (),
+        allow_user: bool = False,
+    ) -> Noted:
+        """Adds a note: a commit, and a block that the model sees from now on. `labels` find it again (`notes`).
 
-        `fold` archives the span that it covers: everything since the last note or human message that may leave.
+        `fold` archives the span that it covers: everything since the last note or human message that may leave. Blocks
+        and groups that it `supersedes` (as in `B12,B40`) are archived, and their stub names the note; what is smaller
+        than that stays. `allow_user` lets a person supersede what a human wrote.
+        Raises: BadInput, Refused if nothing that it is to supersede may leave, Conflict.
         """
-        if not fold:
-            return Noted(self.stored.note(words, actor=self.actor))
-        self.stored.refresh()
-        span = scoping.span(self.ledger())
-        plan = Plan(actions=(Action(verb="archive", targets=span, index=words),) if span else (), actor=self.actor)
+        labels = noting.checked_labels(labels)
+        if not fold and not supersedes:
+            return Noted(self.stored.note(words, actor=self.actor, labels=labels))
+        for attempt in (1, 2):
+            self.stored.refresh()
+            try:
+                return self._note(words, labels, supersedes, fold=fold, allow_user=allow_user)
+            except Conflict:
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _note(
+        self, lesson: str, labels: Sequence[str], supersedes: str | Sequence[str], *, fold: bool, allow_user: bool
+    ) -> Noted:
+        ledger, block = self.ledger(), f"B{self.stored.next_block}"
+        targets, problems = selection.expand(supersedes, ledger) if supersedes else ((), ())
+        span = tuple(one for one in scoping.span(ledger) if one not in targets) if fold else ()
+        actions = [Action(verb="archive", targets=span, index=lesson)] if span else []
+        if targets:
+            actions.append(Action(verb="archive", targets=targets, index=f"superseded by {block}"))
+        plan = Plan(actions=tuple(actions), actor=self.actor, allow_user=allow_user)
         rehearsal = rehearse(self.view(), plan)
-        meta = self._context.edited(rehearsal) if rehearsal else {}
-        trailers = {"Ctxvc-Blocks": touched(rehearsal)} if rehearsal else {}
-        block = self.stored.note(
-            words, actor=self.actor, rows=rehearsal.rows, groups=rehearsal.groups, meta=meta, trailers=trailers
+        refused = {problem.target for problem in rehearsal.problems if problem.why not in ("no saving", "gone")}
+        replaced = [target for target in targets if target not in refused]
+        problems = (*problems, *rehearsal.problems)
+        if supersedes and not replaced:
+            why = problems[0].text if problems else "no block is named"
+            raise Refused(f"it supersedes nothing: {why}; nothing was noted", hint=Phrase("list-blocks"))
+        written = self.stored.note(
+            lesson,
+            actor=self.actor,
+            labels=labels,
+            supersedes=replaced,
+            rows=rehearsal.rows,
+            groups=rehearsal.groups,
+            meta=self._context.edited(rehearsal) if rehearsal else {},
+            trailers={"Ctxvc-Blocks": touched(rehearsal)} if rehearsal else {},
+            block=block if targets else "",
         )
         self._context.changed = True
-        return Noted(block, tuple(row.id for row in rehearsal.rows), rehearsal.freed)
+        return Noted(written, tuple(row.id for row in rehearsal.rows), rehearsal.freed, tuple(problems))
 
     def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
         """Opens a new scope and switches to it, inside a step at the step's end.

@@ -3,7 +3,8 @@
 SESSION is a name, or whatever else `session_name` accepts. `toolu_01AbC`, the id of a call, is the address of its
 result. An address never means a call, whatever ids a recording uses. The name of a context object
 (`core.ledger.objects`), as in `Read:12` or `user:5`, is one, too: of a result, its block; of a turn or step, all its
-blocks.
+blocks. Before the colon is the longest scope of this session that exists: `plan/login:B17` is in its scope
+`plan/login`, or else in the scope `login` of the session `plan`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 
 _ADDRESS = re.compile(
-    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:]+):)?"
+    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:@]+(?:/[^/:@]+)*):)?"
     r"(?P<id>[BG][1-9][0-9]{0,11})(?:-(?P<file>[A-Za-z0-9.]{1,20}))?(?:@(?P<checksum>[0-9a-f]{4,64}))?"
 )
-_PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^/:]+):(?P<call>.+)", re.DOTALL)
+_PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^:]+):(?P<call>.+)", re.DOTALL)
 _MOST = 8  # candidates that an error lists
 
 #: Ids of calls at least this long are unique across sessions, because providers never repeat them.
@@ -139,13 +140,20 @@ def _place(stored: StoredSession, text: str) -> tuple[StoredSession, str, str] |
     match = _PLACED.fullmatch(text)
     if match is None:
         return None
-    if match["session"] and match["session"] != stored.name:
-        session = session_name.match(stored.store, match["session"])
+    session, scope = _longest_scope(stored, match["session"] or "", match["scope"])
+    if session and session != stored.name:
+        session = session_name.match(stored.store, session)
         if not session:
             return None
         stored = StoredSession.open(stored.store, session)
         stored.leave()
-    return (stored, match["scope"], match["call"]) if match["scope"] in stored.scopes() else None
+    return (stored, scope, match["call"]) if scope in stored.scopes() else None
+
+
+def _longest_scope(stored: StoredSession, session: str, scope: str) -> tuple[str, str]:
+    """Session and scope of an address; the longest scope of this session counts, so it may have a `/`."""
+    longest = f"{session}/{scope}"
+    return ("", longest) if session and longest in stored.scopes() else (session, scope)
 
 
 def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
@@ -174,6 +182,8 @@ def find(stored: StoredSession, address: Address) -> Resolved:
     Without a scope, the current scope is searched, then the session's others if exactly one has such a block. Raises:
     NotFound, listing the candidates if there are several.
     """
+    session, scope = _longest_scope(stored, address.session, address.scope)
+    address = msgspec.structs.replace(address, session=session, scope=scope)
     if address.session and address.session != stored.name:
         # Not closed: a reader does not flush other processes' records.
         session = session_name.resolve(stored.store, address.session)

@@ -82,11 +82,11 @@ def place(store: Store, session: str, scope: str) -> Path:
 
     Raises: Refused if the names, which a foreign store chooses, would lead out of it.
     """
-    if not all(map(contained.plain, (session, scope))):
+    if not all(map(contained.plain, (session, *scope.split("/")))):
         raise Refused(
             f"{f'{session}/{scope}'[:100]!r} cannot be used as a folder name", hint="name one: checkout … DIR"
         )
-    return store.path / FOLDER / session / scope
+    return store.path / FOLDER / session / scope.replace("/", "%2F")  # flat: nothing of it can be a link
 
 
 def checkout(

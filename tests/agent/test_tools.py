@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ctxvc.agent import TOOLS, Adapter, definitions
+from ctxvc.agent.tools.definitions import ours
 from ctxvc.agent.tools.search import search
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.policy import Policy, Terms
@@ -344,6 +345,29 @@ def test_scopes_and_notes(talk: Talk) -> None:
         "The parser is wrong.", "[→ look] Look at it.", "[← look] Seen.",
     ]  # fmt: skip
     assert "look" in talk.told("notes", scope="look")
+
+
+def test_a_note_of_the_model_has_labels_and_supersedes_what_it_replaces(talk: Talk) -> None:
+    first, second = results(talk.session)[:2]
+    told = talk.told("note", text="make fails", labels=["decision"], supersedes=f"{first},{second}")
+    assert re.fullmatch(r"Noted as B\d+; archived 2 blocks, [\d,]+ tokens freed\.", told)
+    note = told.split(";")[0].removeprefix("Noted as ")
+    assert talk.session.ledger()[first].state == "archived"
+    assert f"superseded by {note}" in json.dumps(talk.adapter.request()["messages"])
+    assert talk.told("notes", label="decision") == f"{note} step 4 (decision): make fails"
+    assert talk.told("notes", label="plan") == "There are no notes labelled plan in main."
+    (asked,) = talk.session.append({"role": "user", "content": "and now this " * 50})
+    talk.step(call("sh", cmd="x"))
+    talk.session.append({"role": "user", "content": "go on"})
+    assert "a human wrote it" in talk.wrong("note", text="never mind", supersedes=asked)
+
+
+def test_tools_of_sessions_before_labels_are_known_by_the_form_that_they_have() -> None:
+    former = {"name": "note", "input_schema": {"type": "object", "additionalProperties": False, "required": ["text"]}}
+    text, fold = {"type": "string"}, {"type": "boolean"}
+    for properties in ({"text": text, "fold": fold}, {"text": text}):
+        tool = {**former, "input_schema": {**former["input_schema"], "properties": properties}}
+        assert ours([tool], TOOLS) == {"note": "note"}
 
 
 def test_a_second_switch_in_one_step_is_answered_by_an_error(talk: Talk) -> None:

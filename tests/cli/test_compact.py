@@ -119,6 +119,19 @@ def test_a_dry_run_says_what_a_real_one_does_and_changes_nothing(run: Run, long:
     assert tried["tokens_after"] == done["tokens_after"]
 
 
+def test_a_focus_keeps_what_its_words_touch(run: Run, long: Path) -> None:
+    def gone(*words: str) -> set[str]:
+        answer = asked(run, long, "compact", "--dry-run", *words)
+        return {block for item in answer["items"] for block in item["blocks"]}
+
+    with Store(long / ".ctxvc") as store, StoredSession.open(store, "long") as stored:
+        (touched,) = [row.id for row in stored.ledger().rows() if (row.call, row.kind) == ("c0-1", "tool_result")]
+    assert touched in gone()
+    assert touched not in gone("--focus", "keep what SRC/0/1.py has")
+    for words in (["--focus", "the and"], ["--focus", "src", "--policy", "default"]):
+        assert run("compact", "--dry-run", *words, folder=long).exit_code == 1
+
+
 def test_a_budget_sets_the_thresholds(run: Run, long: Path) -> None:
     used = asked(run, long, "status")["used"]
 

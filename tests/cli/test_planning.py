@@ -318,7 +318,7 @@ def test_policies_are_listed_with_their_columns_and_one_with_its_knobs(run: Run,
     assert one["units"]["keep"] == "results"
     shown = run("policies", "layered", folder=project).stdout
     assert re.search(r"^  keep=0 +results$", shown, re.MULTILINE)
-    assert re.search(r"^  low_water=0.4 +share of the budget$", shown, re.MULTILINE)
+    assert re.search(r"^  low_water=0.5 +share of the budget$", shown, re.MULTILINE)
     assert "offload=on, keep=0, clear=0.0" in run("policies", folder=project).stdout
     (own,) = answer(run, project, "policies", f"{EXAMPLE}:StaleReads")["items"]
     assert own["knobs"]["least"]

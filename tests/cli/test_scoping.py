@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.wire import result_part
+from ctxvc.core.ledger.wire import result_part, text_part
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import STEERING, Run
@@ -135,13 +135,121 @@ def test_a_note_folds_what_led_to_it(run: Run, project: Path) -> None:
     assert "no luck with 1" in run("prompt", folder=project).stdout
 
 
+def test_a_scope_s_name_may_have_slashes(run: Run, project: Path) -> None:
+    answer(run, project, "scope", "plan/login", "-m", "to plan")
+    answer(run, project, "note", "-m", "first the clock", "--actor", "agent")
+    block = answer(run, project, "notes")["items"][-1]["block"]
+    answer(run, project, "goto", "main", "-m", "planned")
+    answer(run, project, "scope", "plan/logout", "-m", "to plan")
+
+    assert {item["name"] for item in answer(run, project, "scopes")["items"]} >= {"plan/login", "plan/logout"}
+    for address in (f"plan/login:{block}", f"demo/plan/login:{block}", f"plan/login:{block}@"):
+        done = run("recover", address.rstrip("@"), folder=project)
+        assert "first the clock" in done.stdout
+    assert run("prompt", "plan/login", folder=project).stdout == run("prompt", "demo/plan/login", folder=project).stdout
+    assert "first the clock" in run("prompt", "plan/login", folder=project).stdout
+    assert run("show", f"plan/login:{block}", folder=project).exit_code == 0
+    assert run("checkout", "demo/plan/login", folder=project).exit_code == 0
+    assert run("verify", folder=project).exit_code == 0
+    subjects = subprocess.run(
+        ["git", "--git-dir", str(project / ".ctxvc"), "log", "-n1", "--format=%s", "demo/plan/login"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert subjects == "note: first the clock\n"
+
+
+def test_git_has_no_branch_inside_of_another_and_the_error_says_so(run: Run, project: Path) -> None:
+    answer(run, project, "scope", "plan/login", "-m", "to plan")
+    for name, better in (("plan/login/more", "plan-login-more"), ("plan", "plan-2"), ("PLAN/Login/x", "PLAN-Login-x")):
+        done = run("scope", name, "-m", "x", folder=project)
+        assert done.exit_code == 2
+        assert "'plan/login' exists, and git cannot have a branch inside of another" in done.stderr
+        assert f"try '{better}'" in done.stderr
+
+
+def test_before_the_colon_of_an_address_is_the_longest_scope_that_there_is(run: Run, project: Path) -> None:
+    """There is a session `branched` too, with a scope `main`."""
+    elsewhere = run("recover", "branched/main:B1", folder=project).stdout
+    answer(run, project, "scope", "branched/main", "-m", "to confuse")
+    block = answer(run, project, "notes")["items"][-1]["block"]
+    assert "to confuse" in run("recover", f"branched/main:{block}", folder=project).stdout
+    assert elsewhere and run("recover", "--session", "branched", "main:B1", folder=project).stdout == elsewhere
+
+
+def test_notes_are_found_by_their_labels(run: Run, project: Path) -> None:
+    answer(run, project, "note", "-m", "the clock is wrong")
+    answer(run, project, "note", "-m", "we mock the clock", "-l", "decision", "-l", "tests/login")
+
+    assert notes(run, project, "-l", "decision") == ["we mock the clock"]
+    assert len(notes(run, project)) == 2
+    assert notes(run, project, "-l", "plan") == []
+    assert "decision, tests/login" in run("notes", folder=project).stdout
+    assert "- (decision, tests/login) we mock the clock" in run("status", "--text", folder=project).stdout
+
+
+def test_a_note_archives_what_it_supersedes_and_its_address_is_in_the_stub(run: Run, project: Path) -> None:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as writer:
+        for at in range(2):
+            writer.append(reply(20 + 2 * at, call("Bash", f"n{at}", command=f"try {at}")))
+            writer.append(Message(role="user", parts=(result_part(f"no luck with {at}\n" * 50, f"n{at}"),)))
+        writer.append(reply(30, text_part("Both failed.", "assistant", "model")))
+        first, second = [row.id for row in writer.ledger().rows() if row.kind == "tool_result"][-2:]
+    told = answer(run, project, "note", "-m", "neither works: no clock", "--supersedes", f"{first},{second}")
+
+    assert sorted(told["archived"]) == sorted([first, second]) and told["freed"] > 100 and not told["problems"]
+    prompt = run("prompt", folder=project).stdout
+    assert "no luck" not in prompt and f"superseded by {told['block']}" in prompt
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as writer:
+        assert writer.ledger()[told["block"]].extra == {"ctxvc": {"supersedes": [first, second]}}
+    assert run("undo", folder=project).exit_code == 0
+    assert "no luck with 1" in run("prompt", folder=project).stdout
+    assert notes(run, project) == []
+
+
+def test_a_note_that_supersedes_a_short_one_leaves_it_in_the_prompt_and_off_the_board(run: Run, project: Path) -> None:
+    old = answer(run, project, "note", "-m", "port 80", "--actor", "agent")["block"]
+    told = answer(run, project, "note", "-m", "port 8080", "--supersedes", old)
+
+    assert [problem["why"] for problem in told["problems"]] == ["no saving"] and told["archived"] == []
+    listed = answer(run, project, "notes")["items"]
+    assert [(item["text"], item["superseded"]) for item in listed] == [("port 80", told["block"]), ("port 8080", "")]
+    board = run("status", "--text", folder=project).stdout
+    assert "- port 8080" in board and "- port 80\n" not in board
+
+
+def test_what_a_human_wrote_is_superseded_by_a_person_only(run: Run, project: Path) -> None:
+    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as writer:
+        writer.append(Message(role="user", parts=(text_part("use the old clock " * 60, "user", "human"),)))
+        writer.append(reply(40, text_part("I do.", "assistant", "model")))
+        writer.append(Message(role="user", parts=(text_part("no, the new one", "user", "human"),)))
+        writer.append(reply(41, text_part("I will.", "assistant", "model")))
+        (said,) = [row.id for row in writer.ledger().rows() if row.label.startswith("use the old clock")]
+    before = _contents(project)
+    for words in (["--actor", "agent"], []):
+        done = run("note", "-m", "the new clock", "--supersedes", said, *words, folder=project)
+        assert (done.exit_code, "a human wrote it" in done.stderr) == (1, True)
+    done = run("note", "-m", "x", "--supersedes", said, "--allow-user", "--actor", "agent", folder=project)
+    assert done.exit_code == 2
+    assert run("note", "-m", "x", "--supersedes", "B999", folder=project).exit_code == 1
+    assert _contents(project) == before
+    told = answer(run, project, "note", "-m", "the new clock", "--supersedes", said, "--allow-user")
+    assert told["archived"] == [said]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
+        (["note", "-m", "x", "-l", "a b"], 1),
+        (["note", "-m", "x", *[f"-l{at}" for at in range(9)]], 1),
         (["scope", "main", "-m", "x"], 1),
         (["scope", "a b", "-m", "x"], 2),
         (["scope", "../x", "-m", "x"], 2),
-        (["scope", "a/b", "-m", "x"], 2),
+        (["scope", "a//b", "-m", "x"], 2),
+        (["scope", "a/", "-m", "x"], 2),
+        (["scope", "a/../b", "-m", "x"], 2),
+        (["scope", "a/b.lock", "-m", "x"], 2),
+        (["scope", "a/" * 51, "-m", "x"], 2),
+        (["scope", "main/b", "-m", "x"], 2),
         (["scope", "HEAD", "-m", "x"], 2),
         (["scope", "MAIN", "-m", "x"], 2),
         (["scope", "\x1b[2J", "-m", "x"], 2),

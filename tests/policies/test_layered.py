@@ -168,6 +168,10 @@ def test_the_trace_keeps_all_and_the_cleared_comes_back() -> None:
 # --- "Summarization"
 
 
+#: As it was where the numbers of a test come from.
+LOW = Layered(low_water=0.4)
+
+
 def long_talk(turns: int = 10, words: int = 2_000) -> Run:
     """Turns that have no results to clear: what the model said is what costs."""
     run = Run()
@@ -209,7 +213,7 @@ def test_a_second_compact_does_not_summarise_the_newest_turn() -> None:
 def test_human_words_stay_where_they_were_between_the_summaries() -> None:
     run = long_talk()
 
-    tried = proposed(run, 90_000)
+    tried = proposed(run, 90_000, LOW)
 
     assert all(row.present for row in tried.after.rows() if is_human(row.role, row.origin))
     sent = "\n".join(str(message) for message in request(tried.after, run.held(), None, None).messages)
@@ -345,7 +349,7 @@ def test_the_model_is_asked_once_behind_the_live_prompt_and_what_it_took_is_in_t
 def test_a_part_that_the_model_gave_no_summary_of_stays() -> None:
     run = long_talk()
 
-    tried = proposed(run, 90_000, Layered(ask=Model(only=3)))
+    tried = proposed(run, 90_000, Layered(ask=Model(only=3), low_water=0.4))
 
     assert len(summaries_of(tried)) == 3
     assert "3 of 7 parts summarised" in tried.plan.reason
@@ -365,7 +369,7 @@ def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
     model = Model()
     run = running(human(output(85_000)), *(message for n in range(8) for message in step(n, "ok", words=output(600))))
 
-    plan = Layered(ask=model).propose(run.view(100_000))
+    plan = Layered(ask=model, low_water=0.4).propose(run.view(100_000))
 
     assert not model.asked
     assert re.search(r"summaries would free only about \d+ and wait until they free 10,000", plan.reason)
@@ -373,6 +377,55 @@ def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
 
 def run_tokens(run: Run) -> int:
     return rehearse(run.view(10**6), Plan(actions=(), actor="user")).tokens_before
+
+
+# --- what stays longest
+
+
+def test_the_current_turn_is_untouched_while_older_things_remain() -> None:
+    """It used to lose its own lookups while the texts of older turns stood in the prompt."""
+    run = long_talk(turns=4, words=1_500)
+    run.append(human("and now?"), *steps(12, output(1_000), first=900))
+    lookups = [row.id for row in run.ledger.rows() if row.kind == "tool_result"][-12:]
+    used = run.view(90_000).used
+    before = proposed(run, used * 100 // 70)  # past clearing, not past summaries
+    assert all(before.after[block].present for block in lookups)
+
+    tried = proposed(run, used * 100 // 88)
+    assert summaries_of(tried) and all(tried.after[block].present for block in lookups)
+
+    run.ledger = tried.after
+    run.append(*steps(30, output(1_000), first=950))
+    assert all(proposed(run, run.view(90_000).used * 100 // 70).after[block].present for block in lookups)
+    last = proposed(run, run.view(90_000).used * 100 // 88)
+    assert not last.after[lookups[0]].present, "once nothing older is left"
+
+
+def test_over_the_guard_the_current_turn_is_not_spared() -> None:
+    run = long_talk(turns=2, words=600)
+    run.append(human("and now?"), *steps(20, output(2_000), first=900))
+    tried = proposed(run, run.view(90_000).used * 100 // 99)
+    assert tried.plan.pressure
+    assert any(not row.present for row in tried.after.rows() if row.turn == run.ledger.meta.counters.turn)
+
+
+def test_what_a_focus_touches_is_neither_cleared_nor_summarised_and_the_model_is_told() -> None:
+    run = running(human("go"))
+    for number in range(40):
+        about = f"the Login page of {number}\n" if number % 8 == 3 else ""
+        run.append(*step(number, about + output(80), words=output(1_500, f"I read file {number}. And more")))
+    run.append(human("next"), *steps(2, "ok", first=90))
+    model = Model()
+    touched = {row.id for row in run.ledger.rows() if "Login" in run.words(row)}
+    policy = Layered(ask=model, focus=("login",))
+    tried = proposed(run, run.view(90_000).used * 100 // 90, policy)
+
+    assert len(touched) == 5 and all(tried.after[block].present for block in touched)
+    assert tried.after["B4"].state == "archived"
+    assert model.asked, tried.plan.reason
+    assert "Dwell on what has to do with: login." in model.asked[0][1]
+    usual = proposed(run, run.view(90_000).used * 100 // 90, Layered(ask=Model()))
+    assert not all(usual.after[block].present for block in touched)
 
 
 # --- what goes wrong elsewhere (reference: systems.md, §3.6)
@@ -395,7 +448,7 @@ def test_clearing_comes_in_batches_and_does_not_slide_by_one() -> None:
     batches: list[int] = []
     for number in range(80):
         run.append(*step(number, output(3_000)))
-        tried = settled(Layered(), run, 100_000)
+        tried = settled(LOW, run, 100_000)
         if tried:
             batches.append(number)
             assert len(tried.done) >= 6
@@ -409,7 +462,7 @@ def test_a_batch_that_would_free_little_waits_and_says_so() -> None:
         human(output(58_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
     )
 
-    tried = proposed(run, 100_000)
+    tried = proposed(run, 100_000, LOW)
 
     assert not tried
     assert re.search(r"clearing would free only [\d,]+ and waits until it frees 10,000", tried.plan.reason)
@@ -572,7 +625,16 @@ def test_knobs_that_make_no_sense_are_refused(knobs: dict[str, float]) -> None:
 
 
 def test_its_knobs_can_be_set_by_name() -> None:
-    assert list(knobs(Layered)) == ["offload", "keep", "clear", "low_water", "exclude", "summarise", "verbatim"]
+    assert list(knobs(Layered)) == [
+        "offload",
+        "keep",
+        "clear",
+        "low_water",
+        "exclude",
+        "summarise",
+        "verbatim",
+        "focus",
+    ]
 
 
 @given(st.data())

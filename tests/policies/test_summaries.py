@@ -69,17 +69,61 @@ def test_a_summary_by_rule_says_that_it_is_one_and_what_stands_in_the_part(run: 
         "Intent:",
         '- B1 "Mend the door. It squeaks."',
         "Decisions:",
-        '- B2 "I look at the door first."',
-        '- B8 "The hinge is dry."',
-        '- B11 "It failed."',
+        '- B11 "It failed. I will oil it tomorrow."',
         "Artifacts:",
         "- Read x2: src/door.py; hinge.py",
         "- Edit x1: hinge.py",
         '- B7 "the notes of the carpenter"',
         '- B10 "Edit failed: no such hinge"',
-        "Next steps:",
-        '- B11 "I will oil it tomorrow."',
+        "Next steps: none found",
     ]
+
+
+def test_an_extract_is_made_of_answers_edits_decisions_and_open_todos_and_never_says_perfect() -> None:
+    """It used to say `Decisions: Perfect!`, and quoted what the agent was about to look at."""
+    todos = [
+        {"content": "oil the hinge", "status": "completed"},
+        {"content": "paint the door", "status": "in_progress"},
+        {"content": "tidy up", "status": "pending"},
+    ]
+    edit = {"file_path": "/w/src/hinge.py", "old_string": "dry", "new_string": "oiled\nwell"}
+    run = Run()
+    run.append(
+        human("Mend the door."),
+        reply("Perfect! Let me look at the hinge.", ("Read", "c1", "hinge.py")),
+        results(("c1", "dry")),
+        reply("I decided against grease. I take oil instead, because grease attracts dust."),
+        human("Go on."),
+        _calling("Perfect!", ("Edit", "c2", edit), ("TodoWrite", "c3", {"todos": todos})),
+        results(("c2", "ok"), ("c3", "ok")),
+        reply("Perfect! All done. The hinge is oiled, and no longer squeaks."),
+        human("And the paint?"),
+        _calling("Great! Now I paint it.", ("Bash", "c4", {"command": "paint"})),
+        results(("c4", "ok")),
+    )
+    told = extracted(span_of(run, 2, len(run.ledger), room=300), run.words)
+
+    assert not re.search("perfect|great|all done|let me look", told, re.IGNORECASE)
+    sections = dict(re.findall(r"^(\w[\w ]+):\n((?:- .*\n?)+)", told, re.MULTILINE))
+    assert "I take oil instead, because grease attracts dust." in sections["Decisions"]
+    assert "The hinge is oiled, and no longer squeaks." in sections["Decisions"]
+    assert "- edited /w/src/hinge.py (+2 −1)" in sections["Artifacts"]
+    assert sections["Next steps"].splitlines() == ["- in_progress: paint the door", "- pending: tidy up"]
+
+
+def test_without_todos_the_next_step_is_what_an_unfinished_turn_was_about_to_do() -> None:
+    run = Run()
+    run.append(
+        human("Mend the door."), reply("It is the hinge. Now I oil it.", ("Bash", "c1", "x")), results(("c1", "ok"))
+    )
+    told = extracted(span_of(run, 2, 4), run.words)
+    assert told.endswith('Next steps:\n- B2 "Now I oil it."')
+    assert "Decisions: none found" in told
+
+
+def _calling(words: str, *calls: tuple[str, str, dict[str, object]]) -> Message:
+    made = [wire.call_part(tool, call, wire.compact(arguments)) for tool, call, arguments in calls]
+    return Message(role="assistant", parts=(wire.text_part(words, "assistant", "model"), *made))
 
 
 def test_where_nothing_is_found_each_section_says_so(run: Run) -> None:
@@ -91,7 +135,7 @@ def test_where_nothing_is_found_each_section_says_so(run: Run) -> None:
     ]
 
 
-def test_only_what_is_quoted_is_read(run: Run, span: Span) -> None:
+def test_only_replies_and_what_edits_is_read(run: Run, span: Span) -> None:
     read: list[str] = []
 
     def words(row: object) -> str:
@@ -100,7 +144,7 @@ def test_only_what_is_quoted_is_read(run: Run, span: Span) -> None:
 
     extracted(span, words)
 
-    assert set(read) == {"B2", "B8", "B11"}
+    assert set(read) == {"B2", "B8", "B11"}, "an edit that failed is none"
 
 
 def test_of_a_long_part_the_newest_is_quoted_and_the_rest_counted() -> None:
@@ -109,14 +153,15 @@ def test_of_a_long_part_the_newest_is_quoted_and_the_rest_counted() -> None:
     for number in range(300):
         run.append(
             reply(
-                f"Step {number} is to look at file {number}.", ("Read", f"c{number}", f"/a/b/{'d/' * 30}f{number}.py")
+                f"Step {number} is to look at file {number}, because it is next.",
+                ("Read", f"c{number}", f"/a/b/{'d/' * 30}f{number}.py"),
             ),
             results((f"c{number}", "x" * 300)),
         )
     told = extracted(span_of(run, 2, len(run.ledger), room=200), run.words)
 
     assert len(told) < 1_400
-    assert "- (292 more)\n" in told
+    assert "- (197 more)\n" in told
     assert "Step 299 is" in told
     assert "Step 3 is" not in told
     assert "f299.py" in told, "of a path the end is shown"

@@ -12,7 +12,7 @@ SHIPPED = {
     "default": (0.95, 0.6),
     "self_managed": (0.98, 0.9),
     "planned": (0.85, 0.6),
-    "layered": (0.6, 0.4),
+    "layered": (0.6, 0.5),
     "episodes": (0.98, 0.784),
     "scoped": (0.98, 0.98),
     "oldest_turn": (0.6, 0.4),

@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
     tools: tuple[str, ...] = ()  # that are gone
     said: tuple[str, ...] = ()  # in the descriptions of others
-    fold: bool = False  # what the note takes is gone
+    fold: bool = False  # what the note takes away is gone
     paragraphs: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     alt: bool = False  # the protocol is in other words
@@ -96,7 +96,11 @@ def _tool(tool: dict[str, Any], part: Part) -> dict[str, Any]:
     for words in part.said:
         tool = {**tool, "description": tool["description"].replace(words, "")}
     if tool["name"] == "note" and part.fold:
-        fields = {name: each for name, each in tool["input_schema"]["properties"].items() if name != "fold"}
+        fields = {
+            name: each
+            for name, each in tool["input_schema"]["properties"].items()
+            if name not in ("fold", "supersedes")
+        }
         tool = {**tool, "input_schema": {**tool["input_schema"], "properties": fields}}
     return tool
 

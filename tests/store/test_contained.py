@@ -341,11 +341,13 @@ def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path
 
 
 @pytest.mark.parametrize(
-    ("session", "scope"), [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c"), ("demo", "a/b/c")]
+    ("session", "scope"),
+    [("..", "main"), ("demo", "../.."), ("/etc", "x"), ("a\nb", "c"), ("demo", "a/../c"), ("demo", "a//c")],
 )
 def test_a_store_cannot_say_where_its_checkouts_go(store: Store, session: str, scope: str) -> None:
     with pytest.raises(Refused):
         place(store, session, scope)
+    assert place(store, "demo", "a/b/c") == store.path / "checkout" / "demo" / "a%2Fb%2Fc", "in no folder of a store's"
 
 
 def test_a_checkout_in_the_store_is_not_made_through_a_link_inside_another(store: Store, outside: Path) -> None:

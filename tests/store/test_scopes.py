@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -435,7 +436,7 @@ def test_a_switch_asked_for_in_a_call_is_made_with_the_last_result(session: Stor
     assert session.in_step and session.open_calls == ("other", "switch")
     session.open_scope("fix", "why")
     assert (session.scope, session.switching) == ("main", "fix")
-    assert session.scopes() == ["main"] and session.waiting() == 2, "nothing is written before the step's end"
+    assert (session.scopes(), session.waiting()) == (["main"], 3), "what was asked for is on the disk, and not made"
 
     session.append(results(result("switch", "switching")))
     assert (session.scope, session.switching) == ("main", "fix")
@@ -558,7 +559,7 @@ def test_a_switch_to_a_name_that_was_taken_meanwhile_is_a_conflict_and_adds_noth
     in_order(path)
 
 
-def test_another_writer_s_end_of_the_step_makes_the_switch_with_the_next_append(store: Store, path: Path) -> None:
+def test_another_writer_s_end_of_the_step_makes_the_switch_and_the_asker_follows(store: Store, path: Path) -> None:
     with (
         StoredSession.open(store, "demo") as session,
         Store(path) as other,
@@ -569,9 +570,9 @@ def test_another_writer_s_end_of_the_step_makes_the_switch_with_the_next_append(
         second.append(human("no, this"))
         session.append(injected("what next"))
 
-        assert (session.scope, second.scope) == ("fix", "main")
-        assert texts(session) == ["no, this", "[→ fix] why", "what next"]
-        assert texts(session, "main") == ["go", '{"cmd":"a"}', "", "no, this", "[→ fix] why"]
+        assert (session.scope, second.scope) == ("fix", "fix")
+        assert texts(session) == ["go", "[→ fix] why", "no, this", "what next"]
+        assert texts(session, "main") == ["go", '{"cmd":"a"}', "", "[→ fix] why"]
     in_order(path)
 
 
@@ -819,6 +820,73 @@ def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
     in_order(place)
 
 
+WALK: tuple[Callable[[StoredSession], object], ...] = (
+    lambda session: session.append(human("the task"), reply("", "s")),
+    lambda session: session.open_scope("step-1", "A"),
+    lambda session: session.append(results(result("s", "ok"))),
+    lambda session: session.append(human("mind the clock")),
+    lambda session: session.append(reply("looked")),
+    lambda session: session.note("B"),
+    lambda session: session.append(human("and the zone"), reply("", "g")),
+    lambda session: session.goto("main", "C"),
+    lambda session: session.append(results(result("g", "ok"))),
+    lambda session: session.append(reply("done")),
+    lambda session: session.open_scope("step-2", "D"),
+    lambda session: session.append(human("once more"), reply("yes")),
+    lambda session: session.goto("step-1", "E"),
+    lambda session: session.goto("main", "F"),
+)
+
+
+@pytest.fixture(scope="module")
+def walked(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], list[bytes], Path]:
+    """What the scopes hold after the walk, its journal after each step of it, and the store before it."""
+    place = tmp_path_factory.mktemp("walk") / ".ctxvc"
+    shutil.copytree(pristine, place)
+    journals = []
+    with pytest.MonkeyPatch.context() as patched, Store(place) as store, StoredSession.open(store, "demo") as session:
+        patched.setattr(StoredSession, "_flush", lambda _: None)
+        for step in WALK:
+            step(session)
+            journals.append(store.journal_path("demo").read_bytes())
+        return {scope: texts(session, scope) for scope in session.scopes()}, journals, pristine
+
+
+def test_what_a_human_said_in_a_scope_is_in_main_once_after_the_walk(
+    walked: tuple[dict[str, list[str]], Any, Any],
+) -> None:
+    scopes, _, _ = walked
+    call = '{"cmd":"s"}'
+    said = ["mind the clock", "and the zone"]
+    assert scopes["main"] == [
+        *("the task", call, "ok", "[→ step-1] A", "[← step-1] C", *said, "done", "[→ step-2] D", "[← step-1] F"),
+        "once more",
+    ]
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
+@pytest.mark.parametrize("at", range(len(WALK)))
+def test_the_walk_of_the_explicit_scopes_with_human_words_in_a_scope_killed_at_every_record(
+    at: int, torn: bool, walked: tuple[dict[str, list[str]], list[bytes], Path], tmp_path: Path
+) -> None:
+    """The process is gone after a record, or in the middle of the next one; another goes on where it was."""
+    scopes, journals, pristine = walked
+    place = tmp_path / ".ctxvc"
+    shutil.copytree(pristine, place)
+    following = journals[at + 1] if torn and at + 1 < len(WALK) else b""
+    with Store(place) as store:
+        tail = following[len(journals[at]) :][:9]
+        store.journal_path("demo").write_bytes(journals[at] + tail)
+    for step in WALK[at + 1 :]:
+        with Store(place) as store, StoredSession.open(store, "demo") as session:
+            step(session)
+    with Store(place) as store, StoredSession.open(store, "demo") as session:
+        session.flush()
+        assert {scope: texts(session, scope) for scope in session.scopes()} == scopes
+        assert session.scope == "main"
+    in_order(place)
+
+
 def test_after_a_kill_before_head_moves_head_follows(
     session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -879,16 +947,53 @@ def test_the_last_result_and_its_switch_are_there_together_or_not_at_all(session
         assert (later.scopes(), len(later.ledger("main")), len(later.ledger("fix"))) == (["main", "fix"], 4, 2)
 
 
-def test_a_process_killed_with_a_switch_asked_for_has_not_switched(path: Path) -> None:
+@pytest.mark.parametrize("new", [True, False])
+def test_a_switch_that_was_asked_for_and_not_made_survives_kill_9(new: bool, path: Path) -> None:
     with Store(path) as store:
         session = StoredSession.open(store, "demo")
-        session.append(human("go"), reply("", "s"))
-        session.open_scope("fix", "why")
+        add_scope(session, "side")
+        session.append(human("go"), reply("", "s", "t"))
+        session.open_scope("fix", "why\x1b", with_messages=True) if new else session.goto("side", "why\x1b")
+        session.append(results(result("s", "ok")))
         session.leave()
+    name, arrow = ("fix", "→") if new else ("side", "← main")
     with Store(path) as store, StoredSession.open(store, "demo") as later:
-        assert (later.scope, later.scopes(), later.open_calls) == ("main", ["main"], ("s",))
-        later.append(results(result("s", "ok")))
+        assert (later.scope, later.switching, later.open_calls) == ("main", name, ("t",))
+        later.append(results(result("t", "ok")))
+        assert (later.scope, later.switching) == (name, "")
+        assert notes(later) == ([f"[{arrow} fix] why\x1b"] if new else [f"[{arrow}] why\x1b"])
+        assert len(later.ledger()) == (6 if new else 1)
+    in_order(path)
+
+
+def test_a_switch_that_cannot_be_made_any_more_is_not_asked_for_again_after_a_kill(store: Store, path: Path) -> None:
+    session = StoredSession.open(store, "demo")
+    session.append(human("go"), reply("", "a"))
+    session.open_scope("fix", "why")
+    add_scope(session, "fix")
+    with pytest.raises(Conflict):
+        session.append(results(result("a", "switching")))
+    session.leave()
+    with Store(path) as again, StoredSession.open(again, "demo") as later:
+        assert (later.switching, later.open_calls) == ("", ("a",))
+        later.append(results(result("a", "the name is taken")))
         assert later.scope == "main"
+    in_order(path)
+
+
+def test_who_comes_to_a_scope_and_finishes_its_step_takes_over_from_a_switch_asked_for_there(
+    store: Store, path: Path
+) -> None:
+    with StoredSession.open(store, "demo") as session, Store(path) as other:
+        session.append(human("go"))
+        add_scope(session, "side")
+        session.append(reply("", "a"))
+        session.open_scope("fix", "why")
+        with StoredSession.open(other, "demo", "side") as second:
+            second.goto("main", "mine now")
+        session.refresh()
+        assert (session.scope, session.switching, session.scopes()) == ("main", "", ["main", "side"])
+    in_order(path)
 
 
 # --- many at once

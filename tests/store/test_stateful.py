@@ -51,6 +51,17 @@ class Block:
 
 
 @dataclass
+class Wanted:
+    """A switch that was asked for inside a call."""
+
+    name: str
+    text: str
+    new: bool
+    with_messages: bool = False
+    made: bool = False
+
+
+@dataclass
 class Scope:
     """What a scope should be: its blocks in order, its open calls, and how many steps are complete."""
 
@@ -62,6 +73,7 @@ class Scope:
     verbs: int = 0
     turn: int = 0
     parent: str = ""
+    asked: Wanted | None = None  # a switch that waits for the end of the step
 
     def end_of_step(self) -> None:
         if self.step_open and self.replied and not self.calls:
@@ -96,16 +108,6 @@ class Scope:
         ]
 
 
-@dataclass
-class Wanted:
-    """A switch that was asked for inside a call."""
-
-    name: str
-    text: str
-    new: bool
-    with_messages: bool = False
-
-
 class Machine(RuleBasedStateMachine):
     template: Path | None = None
 
@@ -124,6 +126,7 @@ class Machine(RuleBasedStateMachine):
         self.stores = [Store(self.path) for _ in range(WRITERS)]
         # Two writers on each conversation: one that stays, one that moves between its scopes.
         self.open = [StoredSession.open(self.stores[n], CONVERSATIONS[n % 2], SCOPES[n // 2]) for n in range(WRITERS)]
+        self.here = [session.scope for session in self.open]
 
     @classmethod
     def _template(cls) -> Path:
@@ -155,16 +158,17 @@ class Machine(RuleBasedStateMachine):
 
     def told(self, writer: int, scope: str, *messages: Message) -> None:
         """The messages are appended, for real and in the model, and both give them the same numbers."""
-        session = self.open[writer]
-        here, expected = session.scope, []
+        session, expected = self.open[writer], []
+        self.follow(writer)
         for message in messages:
             ids, rest = self.settled(session.name, self.model[session.name, scope], message)
             expected += ids
-            if scope == here:
-                self.switch_if_due(writer, here)
+            self.switch_if_due(session.name, scope)
             expected += self.begun(session.name, self.model[session.name, scope], message, rest)
         assert session.append(*messages, scope=scope) == expected
-        assert session.switching == (wanted.name if (wanted := self.wanted[writer]) else "")
+        self.follow(writer)
+        wanted = self.model[session.name, session.scope].asked
+        assert session.switching == (wanted.name if wanted else "")
 
     def settled(self, name: str, scope: Scope, message: Message) -> tuple[list[str], list[Part]]:
         """What a message does to the open step: the new blocks, and what is left of it."""
@@ -202,17 +206,28 @@ class Machine(RuleBasedStateMachine):
 
     # --- the model's side of a switch
 
-    def switch_if_due(self, writer: int, here: str) -> None:
-        wanted = self.wanted[writer]
-        if wanted and not self.model[self.open[writer].name, here].calls:
-            self.wanted[writer] = None
-            self.switch(self.open[writer].name, here, wanted)
+    def switch_if_due(self, name: str, scope: str) -> None:
+        """Whoever ends the step makes the switch that was asked for in it."""
+        model = self.model[name, scope]
+        if (wanted := model.asked) and not model.calls:
+            model.asked, wanted.made = None, True
+            self.switch(name, scope, wanted)
+
+    def follow(self, writer: int) -> None:
+        """A writer whose switch was made is in the new scope, also if another one made it."""
+        session, wanted = self.open[writer], self.wanted[writer]
+        here = self.here[writer]
+        if wanted and self.model[session.name, here].asked is not wanted:
+            self.wanted[writer], self.here[writer] = None, wanted.name if wanted.made else here
+        session.refresh()
+        assert session.scope == self.here[writer]
 
     def switch(self, name: str, here: str, wanted: Wanted) -> None:
         left = self.model[name, here]
         left.finish()
         if not wanted.new:
             there = self.model[name, wanted.name]
+            there.asked = None  # who comes there takes over
             self.interrupt(name, there)
             there.finish()
             self.noted(name, there, f"[← {here}] {wanted.text}")
@@ -251,7 +266,9 @@ class Machine(RuleBasedStateMachine):
     def asked(self, writer: int, wanted: Wanted) -> None:
         """A switch is asked for, for real and in the model."""
         session = self.open[writer]
+        self.follow(writer)
         here = session.scope
+        model = self.model[session.name, here]
 
         def ask() -> None:
             if wanted.new:
@@ -259,15 +276,20 @@ class Machine(RuleBasedStateMachine):
             else:
                 session.goto(wanted.name, wanted.text)
 
-        if self.wanted[writer] or wanted.name == here:
+        if model.asked or wanted.name == here:
             with pytest.raises(Refused):
                 ask()
             return
-        self.wanted[writer] = wanted
-        self.switch_if_due(writer, here)
+        self.wanted[writer] = model.asked = wanted
+        self.switch_if_due(session.name, here)
         ask()
-        waits = self.wanted[writer] is not None
-        assert (session.scope, session.switching) == ((here, wanted.name) if waits else (wanted.name, ""))
+        expected = (here, wanted.name) if model.asked else (wanted.name, self.switching(session.name, wanted.name))
+        assert (session.scope, session.switching) == expected
+        self.follow(writer)
+
+    def switching(self, name: str, scope: str) -> str:
+        asked = self.model[name, scope].asked
+        return asked.name if asked else ""
 
     def scope(self, writer: int, pick: int) -> str:
         names = [scope for name, scope in self.model if name == self.open[writer].name]
@@ -375,11 +397,10 @@ class Machine(RuleBasedStateMachine):
     def a_step_is_finished_as_it_is(self, writer: int, pick: int) -> None:
         session, scope = self.open[writer], self.scope(writer, pick)
         model = self.model[session.name, scope]
-        here = session.scope
+        self.follow(writer)
         self.interrupt(session.name, model)
         model.finish()
-        if scope == here:
-            self.switch_if_due(writer, here)
+        self.switch_if_due(session.name, scope)
         session.finish(scope)
 
     @rule(writer=writers, pick=picks)
@@ -391,7 +412,7 @@ class Machine(RuleBasedStateMachine):
     @rule(writer=writers, with_messages=st.booleans())
     def a_scope_is_opened(self, writer: int, with_messages: bool) -> None:
         name = self.open[writer].name
-        asked = sum(wanted.new for n, wanted in enumerate(self.wanted) if wanted and self.open[n].name == name)
+        asked = sum(bool(scope.asked and scope.asked.new) for (of, _), scope in self.model.items() if of == name)
         if sum(conversation == name for conversation, _ in self.model) + asked < MOST_SCOPES:
             new = self.text("scope").replace(" ", "-")
             self.asked(writer, Wanted(new, self.text("to try"), new=True, with_messages=with_messages))
@@ -403,6 +424,7 @@ class Machine(RuleBasedStateMachine):
     @rule(writer=writers, work=st.booleans())
     def a_model_switches_in_a_call(self, writer: int, work: bool) -> None:
         """As an agent does it: the call, the request, then the result; perhaps with another one open beside it."""
+        self.follow(writer)
         here, call = self.open[writer].scope, self.text("switch").replace(" ", "-")
         self.told(writer, here, reply("", call, *([f"{call}-too"] if work else [])))
         if self.open[writer].scope == here:
@@ -411,7 +433,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(writer=writers)
     def a_writer_looks(self, writer: int) -> None:
-        self.open[writer].refresh()
+        self.follow(writer)
         self.same(self.open[writer])
 
     @rule(writer=writers)
@@ -421,6 +443,7 @@ class Machine(RuleBasedStateMachine):
         self.stores[writer].close()
         self.stores[writer] = Store(self.path)
         self.open[writer], self.wanted[writer] = StoredSession.open(self.stores[writer], old.name, old.scope), None
+        self.here[writer] = old.scope
         self.same(self.open[writer])
 
     @rule(writer=writers)
@@ -430,6 +453,7 @@ class Machine(RuleBasedStateMachine):
         old._journal.close()
         self.stores[writer] = Store(self.path)
         self.open[writer], self.wanted[writer] = StoredSession.open(self.stores[writer], old.name, old.scope), None
+        self.here[writer] = old.scope
 
     @rule()
     def packs_are_merged(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc import Action, Plan, Session
-from ctxvc.core.ledger.names import problem
+from ctxvc.core.ledger.names import scope_problem
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 from tests.making.blocks import call, result
@@ -269,7 +269,8 @@ WRONG = [
     "-a",
     "a\x07",
     "a\n",
-    "a/b",
+    "a//b",
+    "main/b",
     ".a",
     "a.",
     "~",
@@ -287,7 +288,7 @@ def test_case_06_a_name_that_git_or_a_file_system_cannot_hold_is_refused(session
     with pytest.raises(BadName) as raised:
         session.open_scope(name, "why")
     assert raised.value.exit_code == 2
-    assert problem(raised.value.hint.removeprefix("try ").strip("'")) == "", "the hint names one that is possible"
+    assert scope_problem(raised.value.hint.removeprefix("try ").strip("'")) == "", "the hint names one that is possible"
     assert "\x07" not in str(raised.value)
 
 

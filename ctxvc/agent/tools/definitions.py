@@ -33,7 +33,7 @@ class Scope(Arguments, frozen=True, kw_only=True):
     """Open a scope, a branch of this conversation, for a subtask, and move there when this step ends. It has pinned
     blocks, the notes and the user's current message, not the other messages. Come back with goto."""
 
-    name: Annotated[str, _says("letters, digits, '.', '_' and '-'")]
+    name: Annotated[str, _says("letters, digits, '.', '_' and '-'; parts with '/' between, as in plan/login")]
     note: Annotated[str, _says("why you leave: the task there")]
     revision: Annotated[str, _says("begin with everything present there, as in step:12")] = ""
     with_messages: Annotated[bool, _says("inherit all messages")] = False
@@ -51,6 +51,7 @@ class PlainNote(Arguments, frozen=True, kw_only=True):
     other blocks leave it."""
 
     text: str
+    labels: Annotated[list[str], _says("as in decision; notes finds it by them")] = []
 
 
 class WriteNote(Arguments, frozen=True, kw_only=True):
@@ -59,6 +60,27 @@ class WriteNote(Arguments, frozen=True, kw_only=True):
 
     text: str
     fold: Annotated[bool, _says("also remove what led to it: all since the last note or user message")] = False
+    labels: Annotated[list[str], _says("such as decision; notes finds it by them")] = []
+    supersedes: Annotated[str | list[str], _says("blocks that it replaces, which leave the context")] = ""
+
+
+class _PlainNoteOf1(Arguments, frozen=True, kw_only=True):
+    """The tool of sessions begun before notes had labels."""
+
+    text: str
+
+
+class _WriteNoteOf1(Arguments, frozen=True, kw_only=True):
+    """The tool of sessions begun before notes had labels."""
+
+    text: str
+    fold: bool = False
+
+
+class _NotesOf1(Arguments, frozen=True, kw_only=True):
+    """The tool of sessions begun before notes had labels."""
+
+    scope: str = ""
 
 
 class Scopes(Arguments, frozen=True, kw_only=True):
@@ -69,6 +91,7 @@ class Notes(Arguments, frozen=True, kw_only=True):
     """List the notes of a scope, newest last."""
 
     scope: Annotated[str, _says("default: the current one")] = ""
+    label: Annotated[str, _says("only those with this label")] = ""
 
 
 class Archive(Arguments, frozen=True, kw_only=True):
@@ -150,6 +173,11 @@ TOOLS: Mapping[str, type[Arguments]] = {
 _PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
 #: Those that take less where the window is narrow; and, in the same form, in sessions that older versions began.
 _NARROW: Mapping[str, type[Arguments]] = {"recover": RecoverPart}
+#: The tools of sessions begun by earlier versions.
+_FORMER: Sequence[Mapping[str, type[Arguments]]] = (
+    {"note": _WriteNoteOf1, "notes": _NotesOf1},
+    {"note": _PlainNoteOf1},
+)
 #: What is said of a tool where another one is there: tool → that one → the sentence.
 _BESIDE: Mapping[str, Mapping[str, str]] = {
     "archive": {"recover": "Nothing is lost: recover reads them.", "restore": "Restore puts them back."},
@@ -195,7 +223,7 @@ def ours(tools: object, names: Collection[str]) -> dict[str, str]:
         name = own_name
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
-        forms = [form[name] for form in (TOOLS, _PLAIN, _NARROW) if name in form and name in names]
+        forms = [form[name] for form in (TOOLS, _PLAIN, _NARROW, *_FORMER) if name in form and name in names]
         if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
             by_tool[name] = own_name
     return {own_name: name for name, own_name in by_tool.items()}

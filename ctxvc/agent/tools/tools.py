@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.core import display as text
 from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.plan import selection
-from ctxvc.core.plan.plan import Rehearsal
+from ctxvc.core.plan.plan import Problem, Rehearsal
 from ctxvc.core.prompt import stub
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs_in_prompt
@@ -106,13 +106,13 @@ class Tools:
                 session.goto(arguments.name, arguments.note)
                 return self._moved(arguments.name)
             case tools.WriteNote():
-                return self._note(arguments.text, fold=arguments.fold)
+                return self._note(arguments.text, arguments.labels, arguments.supersedes, fold=arguments.fold)
             case tools.PlainNote():
-                return self._note(arguments.text)
+                return self._note(arguments.text, arguments.labels)
             case tools.Scopes():
                 return self._scopes()
             case tools.Notes():
-                return self._notes(arguments.scope)
+                return self._notes(arguments.scope, arguments.label)
             case tools.Archive():
                 return self._changed("archived", session.archive(arguments.blocks, arguments.index))
             case tools.Restore():
@@ -139,11 +139,14 @@ class Tools:
             return f"When this step ends you move to {name}; this step's results stay in {self._session.scope}."
         return f"You are in {name}."
 
-    def _note(self, text: str, *, fold: bool = False) -> str:
+    def _note(
+        self, text: str, labels: Sequence[str], supersedes: str | Sequence[str] = (), *, fold: bool = False
+    ) -> str:
         _bounded("text", text)
-        noted = self._session.note(text, fold=fold)
+        noted = self._session.note(text, fold=fold, labels=labels, supersedes=supersedes)
         folded = f"; archived {len(noted.archived)} blocks, {noted.freed:,} tokens freed" if noted.archived else ""
-        return f"Noted as {noted.block}{folded}."
+        stayed = f" Left out: {left_out}." if (left_out := _problems(noted.problems)) else ""
+        return f"Noted as {noted.block}{folded}.{stayed}"
 
     def _scopes(self) -> str:
         session = self._session
@@ -156,8 +159,9 @@ class Tools:
             lines.append(f"{here}{name}: {ledger.meta.counters.step} steps, {len(ledger)} blocks{origin}")
         return "\n".join(reversed(lines))
 
-    def _notes(self, scope: str) -> str:
-        notes = self._session.notes(scope)
+    def _notes(self, scope: str, label: str) -> str:
+        notes = self._session.notes(scope, label=label)
+        kind = f"notes labelled {text.one_line(label, 40)}" if label else "notes"
         lines: list[str] = []
         room = NOTES
         for note in reversed(notes):
@@ -168,7 +172,7 @@ class Tools:
                 lines.append(f"({len(notes) - len(lines)} older{way})")
                 break
             lines.append(line)
-        return "\n".join(reversed(lines)) or f"There are no notes in {scope or self._session.scope}."
+        return "\n".join(reversed(lines)) or f"There are no {kind} in {scope or self._session.scope}."
 
     # --- what is in the context
 
@@ -177,7 +181,7 @@ class Tools:
 
         Source: VISTA, appendix B. Raises: Refused if it did nothing.
         """
-        left_out = _problems(rehearsal)
+        left_out = _problems(rehearsal.problems)
         if not rehearsal:
             raise Refused(f"nothing was {verb}: {left_out or 'no change needed'}")
         blocks = [target for action in rehearsal.done for target in action.targets]
@@ -281,11 +285,13 @@ def _bounded(what: str, text: str) -> None:
         )
 
 
-def _problems(rehearsal: Rehearsal) -> str:
-    texts = list(dict.fromkeys(problem.text for problem in rehearsal.problems))
+def _problems(problems: Iterable[Problem]) -> str:
+    texts = list(dict.fromkeys(problem.text for problem in problems))
     more = f" and {len(texts) - _NAMED} other reasons" if len(texts) > _NAMED else ""
     return stub.escaped("; ".join(texts[:_NAMED]), 260) + more
 
 
 def _note_line(note: Note) -> str:
-    return f"{note.block} step {note.step}: {text.one_line(note.text, SHOWN)}"
+    labels = f" ({', '.join(note.labels)})" if note.labels else ""
+    superseded = f" (superseded by {note.superseded})" if note.superseded else ""
+    return f"{note.block} step {note.step}{labels}{superseded}: {text.one_line(note.text, SHOWN)}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
+import msgspec
 
 from ctxvc.cli import answers
 from ctxvc.cli.answers import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
@@ -28,6 +30,29 @@ if TYPE_CHECKING:
 CLEARED = 0.4
 SUMMARISED = 0.5
 
+#: The words of a focus: so many letters at least, and none that stands everywhere.
+_WORD = re.compile(r"[\w./-]+")
+_SHORTEST = 3
+_COMMON = frozenset(
+    {"the", "and", "for", "with", "from", "that", "this", "what", "about", "keep", "all", "are", "was", "has", "have"}
+    | {
+        "not",
+        "but",
+        "how",
+        "why",
+        "when",
+        "which",
+        "who",
+        "its",
+        "our",
+        "you",
+        "your",
+        "into",
+        "everything",
+        "anything",
+    }
+)
+
 #: The most ids and ranges that are named; `--json` has all.
 _MOST_NAMED = 12
 _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delete": "deleted", "restore": "restored"}
@@ -37,15 +62,19 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 @click.option("--policy", "spec", metavar="POLICY", default="", help="Policy to use: NAME:knob=value,… (layered).")
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(),
               help="Window to which the policy's thresholds apply (the prompt's present size).")  # fmt: skip
+@click.option("--focus", metavar="TEXT", default="", help="What to keep: blocks with one of its words leave last.")
 @click.option("--dry-run", is_flag=True, help="Show what would leave, without changing anything.")
 @model_options
 @json_option
 @click.pass_obj
-def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, script: Path | None) -> None:
+def compact(
+    app: App, spec: str, budget: int | None, focus: str, dry_run: bool, model: str, script: Path | None
+) -> None:
     """
     Archives old results down to 40 % of the prompt; summarises older steps if that is not enough. Human messages and
     the newest steps stay. Everything that leaves keeps its address: `ctxvc recover` reads it, `ctxvc undo` takes the
-    whole compaction back. Without --planner, a summary is extracted from the text by rule and marked as such.
+    whole compaction back. Without --planner, a summary is extracted from the text by rule and marked as such; with it,
+    the model is given --focus, too.
     """
     from ctxvc.cli.policy_option import parsed
     from ctxvc.policies.layered import Layered
@@ -53,7 +82,7 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
     from ctxvc.store.log.stored_session import StoredSession
 
     usual = Layered() if budget else Layered(clear=CLEARED, summarise=SUMMARISED)
-    policy = parsed(spec, app.folder) if spec else usual
+    policy = _focused(parsed(spec, app.folder) if spec else usual, focus)
     if dry_run:
         with app.reading() as stored:
             session = Session(stored, actor="user", policy=policy, meter=app.meter(stored.store, stored.ledger()))
@@ -70,6 +99,22 @@ def compact(app: App, spec: str, budget: int | None, dry_run: bool, model: str, 
         app.output.value(answer)
     else:
         app.output.prose(_lines(app.output, answer, dry_run=dry_run))
+
+
+def _focused(policy: Policy, text: str) -> Policy:
+    """The policy with the words of a text in its focus, short and common ones left out. Raises: BadInput."""
+    from ctxvc.errors import BadInput
+    from ctxvc.policies.layered import Layered
+
+    if not text:
+        return policy
+    candidates = (word.strip("./-") for word in _WORD.findall(text))
+    focus = tuple(dict.fromkeys(word for word in candidates if len(word) >= _SHORTEST and word.lower() not in _COMMON))
+    if not focus:
+        raise BadInput(f"--focus {text[:60]!r} has no word to look for", hint="name files, functions, or a subject")
+    if not isinstance(policy, Layered):
+        raise BadInput(f"{policy.name} has no focus", hint="leave --policy out, or give layered")
+    return msgspec.structs.replace(policy, focus=focus)
 
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:

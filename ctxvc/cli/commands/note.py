@@ -6,29 +6,52 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, BlockId, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli import answers
+from ctxvc.cli.answers import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command
+from ctxvc.cli.output import safe
 from ctxvc.cli.standard_input import or_text
-from ctxvc.cli.verb import Actor, acting_options
+from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, left_out
 
 
-@command("note", "ctxvc note -m 'the cache key lacks the tenant'")
+@command("note", "ctxvc note -m 'the cache key lacks the tenant' -l decision")
 @click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
               help="What was learned; - reads stdin.")  # fmt: skip
+@click.option("-l", "--label", "labels", metavar="LABEL", multiple=True, help="To find it by: `notes -l decision`.")
 @click.option(
     "--fold", is_flag=True, help="Archive the work that led to it: everything since the last note or human message."
 )
+@click.option("--supersedes", metavar="BLOCKS", default="", help="Archive the blocks it replaces: `B12,B40`, `G2`.")
+@allow_user
 @acting_options
-@click.pass_obj
-def note(app: App, text: str, fold: bool, actor: Actor) -> None:
+@click.pass_context
+def note(
+    ctx: click.Context,
+    text: str,
+    labels: tuple[str, ...],
+    fold: bool,
+    supersedes: str,
+    allow_user: bool,
+    actor: Actor,
+) -> None:
+    """
+    With --supersedes the stub of what leaves names the note. What is smaller than that stub stays, and is no longer
+    listed among the newest notes.
+    """
+    app = ctx.ensure_object(App)
+    check_allow_user(ctx, actor, allow_user)
     with app.acting(actor) as session:
-        result = session.note(text, fold=fold)
+        result = session.note(text, fold=fold, labels=labels, supersedes=supersedes, allow_user=allow_user)
         answer = Noted(
             session=session.name,
             scope=session.scope,
             block=result.block,
             archived=list(result.archived),
             freed=result.freed,
+            problems=[
+                answers.LeftOut(target=problem.target, why=problem.why, text=problem.text)
+                for problem in result.problems
+            ],
         )
     if app.output.json:
         app.output.value(answer)
@@ -39,6 +62,8 @@ def note(app: App, text: str, fold: bool, actor: Actor) -> None:
             else ""
         )
         app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
+        for line in left_out("archive", answer.problems):
+            app.output.note(safe(line))
 
 
 class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
@@ -47,5 +72,6 @@ class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
     session: SessionName
     scope: ScopeName
     block: BlockId
-    archived: Annotated[list[str], described("with --fold, the blocks that left")]
+    archived: Annotated[list[str], described("with --fold and --supersedes, the blocks that left")]
     freed: TokenCount
+    problems: Annotated[list[LeftOut], described("what was to leave and stayed")]

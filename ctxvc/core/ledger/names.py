@@ -1,4 +1,4 @@
-"""Names of sessions and scopes: a git ref component that every file system can hold."""
+"""Names of sessions and scopes: git ref components that every file system can hold, a scope's one or several."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from ctxvc.errors import BadName
 
 _ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LONGEST = 100
 _WINDOWS = frozenset({"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10)})
 
 
@@ -31,14 +32,32 @@ def problem(name: str) -> str:
     return ""
 
 
+def scope_problem(name: str) -> str:
+    """Why `name` cannot name a scope; empty if it can. Each part between two `/` is as a name of its own."""
+    if len(name) > _LONGEST:
+        return f"{_LONGEST} characters are allowed at most"
+    return next(filter(None, map(problem, name.split("/"))), "")
+
+
 def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) -> str:
     """`name` itself, fit to name a `what` ("session", "scope").
 
-    Raises: BadName, also for a name that differs from one in `taken` by case only.
+    A scope's may have several parts, as in `plan/login`. Raises: BadName, also for a name that differs from one in
+    `taken` by case only, and for one that is a part of another: git has no branch `a` beside `a/b`.
     """
-    if reason := problem(name):
-        raise BadName(f"bad {what} name {name[:100]!r}: {reason}", hint=f"try {slug(name)!r}")
+    is_scope = what == "scope"
+    if reason := (scope_problem if is_scope else problem)(name):
+        parts = (
+            "/".join(map(slug, filter(None, name.split("/")))) if is_scope and "/" in name.strip("/") else slug(name)
+        )
+        raise BadName(f"bad {what} name {name[:100]!r}: {reason}", hint=f"try {parts[:_LONGEST].rstrip('/')!r}")
     for other in taken:
+        longer, shorter = sorted((name.lower(), other.lower()), key=len, reverse=True)
+        if longer.startswith(f"{shorter}/"):
+            raise BadName(
+                f"bad {what} name {name!r}: {other!r} exists, and git cannot have a branch inside of another",
+                hint=f"try {name.replace('/', '-') if len(name) > len(other) else f'{name}-2'!r}",
+            )
         if other != name and other.lower() == name.lower():
             raise BadName(
                 f"bad {what} name {name!r}: {other!r} exists, and they differ only in case",

@@ -29,7 +29,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     A result of more than `offload` (or `offload_most`) is offloaded when it comes; old results are cleared from `clear`
     on, all is summarised from `summarise` on, and nothing above `guard` is sent. `soft_limit` is the size in
     tokens above which a policy wants no prompt, though more may be sent (0: the effective budget): shares for stubs are
-    of it.
+    of it. With `guard_at_ceiling` the guard acts above the ceiling of episodes.
     """
 
     offload: float = 0.25
@@ -39,6 +39,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     guard: float = 0.98
     episodes_most: int = 80_000
     soft_limit: int = 0
+    guard_at_ceiling: bool = False
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -73,6 +74,12 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def guard(self) -> int:
+        """The guard acts above so many tokens."""
+        return min(self.hard_guard, self.ceiling) if self.ladder.guard_at_ceiling else self.hard_guard
+
+    @property
+    def hard_guard(self) -> int:
+        """Above so many tokens the hard budget is at stake."""
         return int(self.effective * self.ladder.guard)
 
     @property

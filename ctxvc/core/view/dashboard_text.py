@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.ledger import notes as noting
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.budget import Budget
@@ -266,9 +267,19 @@ def groups_named(text: str) -> set[str]:
 
 
 def recent_notes(ledger: Ledger, body: Callable[[Row], bytes]) -> tuple[list[str], int]:
-    """The newest notes of a scope, the newest last, and the number of older ones."""
-    rows = [row for row in ledger.rows() if row.kind == "note" and row.state not in ("pruned", "deleted")]
-    return [display.decode(body(row)) for row in rows[-NOTES:]], max(0, len(rows) - NOTES)
+    """The newest notes of a scope with their labels, the newest last, and the number of older ones.
+
+    Those that another one supersedes are not among them.
+    """
+    superseded = noting.superseded(ledger)
+    rows = [
+        row
+        for row in ledger.rows()
+        if row.kind == "note" and row.state not in ("pruned", "deleted") and row.id not in superseded
+    ]
+    notes = [(noting.labels_of(row), display.decode(body(row))) for row in rows[-NOTES:]]
+    texts = [f"({', '.join(labels)}) {text}" if labels else text for labels, text in notes]
+    return texts, max(0, len(rows) - NOTES)
 
 
 # --- text

@@ -1,13 +1,16 @@
 """Episodes for recordings in which the model marked none: derived from what its calls did, and labelled so.
 
 Steps that read and search are one expl, steps that write and run one act; a text of a human begins a new one. An act
-depends on the expl episodes in which the files were looked at that it names. It is a guess by rule: the paper leaves
-the marks to the model (CWL, principle 2), so policies that use it say `derived` of every episode.
+depends on the expl episodes in which the files were looked at that it names. A later look at a file supersedes those
+before it: an expl is superseded once all its files were looked at again, and holds up nothing and nobody. It is a guess
+by rule: the paper leaves the marks to the model (CWL, principle 2), so policies that use it say `derived` of every
+episode.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -113,16 +116,22 @@ class _Making:
             reading.add(self.files, self.span.name)
 
 
-def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
+def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS, since: int = 0) -> Graph:
     """The graph as the calls suggest it. An episode has at most `most` steps; the newest is active.
 
-    What comes before the first reply that reads, searches, writes or runs is the prologue.
+    What comes before the first reply that reads, searches, writes or runs is the prologue. With `since`, a step before
+    which nothing may leave any more, the graph begins with the human text before it: the time that it takes does not
+    grow with what left long ago. Its episodes then have other numbers.
     """
     rows = list(ledger.rows())
     purposes: dict[tuple[str, ...], _Purpose] = ledger.cache_of(_purpose)
     human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
     places: dict[str, Span | None] = {}
-    reading, making, number, last = _Reading(), None, 0, 0
+    start = max((step for step in human_steps if step <= since), default=0)
+    rows = rows[bisect_left(rows, start, key=attrgetter("step")) :]
+    is_part = bool(rows) and rows[0].number > next(ledger.rows()).number
+    reading, making, number, last = _Reading(), None, start if is_part else 0, 0
+    series: list[_Making] = []
     for number_of_step, group in groupby(rows, key=attrgetter("step")):
         step = list(group)
         kind, files = _what(step, text_of, purposes)
@@ -137,6 +146,7 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         if making is None and kind:
             number += 1
             making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
+            series.append(making)
             if number == 1:  # what came in before it is the prologue
                 first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
         span = making.span if making else None
@@ -147,7 +157,15 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
         last = number_of_step
     if making:
         making.end(None, reading)
-    return graph(ledger, rows, places, implicit=most, tools=tools)
+    _supersede([one for one in series if one is not making], reading)
+    return graph(ledger, rows, places, implicit=most, tools=tools, prologue=not is_part)
+
+
+def _supersede(ended: Iterable[_Making], reading: _Reading) -> None:
+    """Marks the ended expl episodes of whose files a later one has the newest look."""
+    newest = set(reading.looked_at.values())
+    for one in ended:
+        one.span.superseded = one.span.type == "expl" and bool(one.files) and one.span.name not in newest
 
 
 def _human_steps(rows: tuple[Row, ...]) -> list[int]:

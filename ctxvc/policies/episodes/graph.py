@@ -59,7 +59,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An episode and how it stands.
 
     `began` is the step of its first block, `ended` the step in which it ended; None while it is active. `blocks` are
-    all of its blocks, in order; `left` are those that are still in the prompt and may leave it some day.
+    all of its blocks, in order; `left` are those that are still in the prompt and may leave it some day. Of a
+    `superseded` expl later ones have looked at all files again.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: int | None = None
     blocks: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    superseded: bool = False
 
     @property
     def title(self) -> str:
@@ -143,6 +145,7 @@ class Span:
     dependencies: tuple[str, ...] = ()
     description: str = ""
     ended: int | None = None
+    superseded: bool = False
     rows: list[Row] = field(default_factory=list)
 
 
@@ -184,20 +187,27 @@ def declared(ledger: Ledger, text_of: Words, *, implicit: int = IMPLICIT, tools:
 
 
 def graph(
-    ledger: Ledger, rows: list[Row], places: Mapping[str, Span | None], *, implicit: int, tools: Tools = TOOLS
+    ledger: Ledger,
+    rows: list[Row],
+    places: Mapping[str, Span | None],
+    *,
+    implicit: int,
+    tools: Tools = TOOLS,
+    prologue: bool = True,
 ) -> Graph:
     """The graph of rows of which each is in the span that `places` has for its block.
 
-    Those in none are implicit episodes, or before the first span the prologue; without any span there is no prologue.
+    Those in none are implicit episodes, or before the first span the prologue; without any span there is none, nor
+    without `prologue`.
     """
-    prologue: list[str] = []
+    before: list[str] = []
     spans: list[Span] = []
     outside: Span | None = None
-    begun = not any(places.values())
+    begun = not prologue or not any(places.values())
     for row in rows:
         span = places[row.id]
         if span is None and not begun:
-            prologue.append(row.id)
+            before.append(row.id)
             continue
         begun = True
         if span is None:
@@ -212,7 +222,7 @@ def graph(
         span.rows.append(row)
     stays = staying(ledger, rows)
     level = leaving(rows, tools)
-    return Graph(prologue=tuple(prologue), episodes=tuple(_episode(span, ledger, stays, level) for span in spans))
+    return Graph(prologue=tuple(before), episodes=tuple(_episode(span, ledger, stays, level) for span in spans))
 
 
 def staying(ledger: Ledger, rows: list[Row]) -> frozenset[str]:
@@ -305,6 +315,7 @@ def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) 
         ended=span.ended,
         blocks=tuple(row.id for row in rows),
         left=tuple(row.id for row in leavable),
+        superseded=span.superseded,
     )
 
 

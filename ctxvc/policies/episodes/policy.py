@@ -62,6 +62,10 @@ class Episodes(Policy, frozen=True, kw_only=True):
     - Nothing is lost: what leaves is archived as a group with an address (reasoning that leaves alone is pruned).
     - It goes down to a low-water mark, so that the cached prefix breaks once in many calls, not with each; episodes
       that leave whole skip the intermediate levels. If the mark is out of reach, it waits for a batch that is worth it.
+    - Of derived episodes, an expl whose files were all read again later leaves as acts do.
+    - The ceiling holds at every call: if what may not leave by this rule exceeds it (an active episode, the prologue, a
+      result that just came), the session's guard acts there, oldest steps first. Only human text, pins and instruction
+      files can exceed it.
     - The newest step stays, and an expl that ended in it waits: the act that needs it is still to come.
     - Unmarked work leaves too, as implicit expl episodes of at most `implicit` steps. The published program keeps it
       forever, and its order is `oldest`.
@@ -89,17 +93,23 @@ class Episodes(Policy, frozen=True, kw_only=True):
         numbers(self, 1, "implicit")
 
     def terms(self) -> Terms:
-        return Terms() if self.derive else Terms(tools=("delimiter",), protocol=PROTOCOL)
+        ladder = {"guard_at_ceiling": True, **({"episodes_most": self.ceiling} if self.ceiling else {})}
+        if self.derive:
+            return Terms(ladder=ladder)
+        return Terms(tools=("delimiter",), protocol=PROTOCOL, ladder=ladder)
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """At once: the ceiling is what the system promises, and the low-water mark is what spares the cache."""
         return timing.reckon(view, rehearsal, self.timing).moment("the ceiling was exceeded", now=bool(rehearsal))
 
-    def graph(self, view: View) -> Graph:
-        """The episodes of the view's scope: those that the model marked, or where it marked none derived ones."""
+    def graph(self, view: View, since: int = 0) -> Graph:
+        """The episodes of the view's scope: those that the model marked, or where it marked none derived ones.
+
+        Of derived ones only those that are not over before the step `since`, as far as they can be told.
+        """
         tools = Tools(bulk=self.bulk, intermediate=self.intermediate)
         if (self.derive or view.ledger.meta.source) and not episodes.declared_episodes(view.ledger, view.words):
-            return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools)
+            return annotating.derived(view.ledger, view.words, most=self.implicit, tools=tools, since=since)
         return episodes.declared(view.ledger, view.words, implicit=self.implicit, tools=tools)
 
     def high(self, budget: Budget) -> int:
@@ -115,26 +125,27 @@ class Episodes(Policy, frozen=True, kw_only=True):
         # What stays may have grown above the ceiling: then no graph of all blocks is made for nothing at each call.
         marked = not self.derive or any(view.ledger.by_segment(_marked))
         bound = before if marked else view.part(_most_saved(view, self.implicit))
-        if before <= view.budget.guard and before - bound > ceiling and bound < ceiling - target:
+        if before <= view.budget.hard_guard and before - bound > ceiling and bound < ceiling - target:
             human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
             return self._plan(
                 f"{before:,} of {ceiling:,} tokens: at most {bound:,} tokens could leave, which is not enough; "
                 f"remaining: {view.overhead:,} in instructions and tools, {human:,} in human text"
             )
-        graph = self.graph(view)
+        first = next(iter(removable(view, alone=True)), None)
+        graph = self.graph(view, since=first.step if first else 0)
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
         removals = _removals(bench, in_order(graph, self.order, bench.latest))
         moves = tuple(_chosen(bench, removals, counted, target))
         actions = tuple(move.action for move in moves)
         after = view.calibrated(counted - sum(move.saves for move in moves))
         used = f"{before:,} of {ceiling:,} tokens"
-        if after > ceiling and before - after < ceiling - target and before <= view.budget.guard:
+        if after > ceiling and before - after < ceiling - target and before <= view.budget.hard_guard:
             could = f"{before - after:,} tokens could leave" if actions else "nothing more can leave"
             return self._plan(f"{used}: {could}, which is not enough; {_staying(bench, ())}")
         reason = f"{used}: {_leaving(bench, actions)}, which leaves about {after:,}"
         if after > ceiling:
             reason += f", above the ceiling; {_staying(bench, actions)}"
-        return self._plan(reason, actions, pressure=before > view.budget.guard)
+        return self._plan(reason, actions, pressure=before > view.budget.hard_guard)
 
     def _plan(self, reason: str, actions: tuple[Action, ...] = (), *, pressure: bool = False) -> Plan:
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=pressure)
@@ -172,7 +183,8 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
     depends on them. `latest` is the newest step, of which no block leaves: an expl that ended in it waits, and an act
     with blocks in it is not gone yet.
 
-    An episode without a block that may leave counts as gone, and is not given.
+    An episode without a block that may leave counts as gone, and is not given. A superseded expl leaves as an act does,
+    and waits for none: what it read was read again.
     """
     held_up: dict[str, int] = {}  # name → the acts in the prompt that depend on it
     for episode in graph.episodes:
@@ -182,7 +194,8 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
 
     def rank(place: int) -> tuple[int, int]:
         episode = graph.episodes[place]
-        return (2 if episode.made == "implicit" else int(order == "act_first" and episode.type == "expl"), place)
+        later = order == "act_first" and episode.type == "expl" and not episode.superseded
+        return (2 if episode.made == "implicit" else int(later), place)
 
     def eligible(place: int) -> bool:
         episode = graph.episodes[place]
@@ -190,7 +203,7 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
             return False
         if episode.made == "implicit" or episode.type == "act":
             return True
-        return episode.ended != latest and not held_up.get(episode.name)
+        return episode.ended != latest and (episode.superseded or not held_up.get(episode.name))
 
     ready = [rank(place) for place in range(len(graph.episodes)) if eligible(place)]
     heapify(ready)
@@ -201,7 +214,7 @@ def in_order(graph: Graph, order: Order, latest: int) -> Iterator[Episode]:
             continue
         for name in episode.dependencies:
             held_up[name] -= 1
-            if name in places and eligible(places[name]):
+            if name in places and not graph.episodes[places[name]].superseded and eligible(places[name]):
                 heappush(ready, rank(places[name]))
 
 

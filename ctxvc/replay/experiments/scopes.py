@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.view.view import View
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation, text_of
@@ -41,8 +42,9 @@ class Line(msgspec.Struct, frozen=True):
 
     `calls` are the model's, those of commands among them; `peak` and `total` the tokens of their prompts, `last` that
     of the last task's largest. `growth` is by how much the first prompt of a task grows from task to task, `base` the
-    first of all. `lost` are the cached tokens that a switch of scope lost, in the mean; `cost` is with a prefix cache,
-    in fresh input tokens. `invalid` prompts are those that a provider would refuse. `across` counts the uses of what
+    first of all, and `main_growth` by how much `main` does, what humans wrote and the words of its notes not counted.
+    `lost` are the cached tokens that a switch of scope lost, in the mean; `cost` is with a prefix cache, in fresh input
+    tokens. `invalid` prompts are those that a provider would refuse. `across` counts the uses of what
     only earlier tasks have.
     """
 
@@ -58,6 +60,7 @@ class Line(msgspec.Struct, frozen=True):
     cost: float
     invalid: int = 0
     across: Counts = Counts()
+    main_growth: float = 0.0
 
 
 class Scopes(msgspec.Struct, frozen=True):
@@ -71,13 +74,23 @@ class Scopes(msgspec.Struct, frozen=True):
         """A table for the sequence and one for the isolated tasks."""
         columns = ("", "linear", "scoped", "change", "paper: linear", "paper: scoped", "paper: change")
         linear, scoped = self.sequence
+        largest = self.isolated[0].peak
         sequence = (
             _row("peak prompt", linear.peak, scoped.peak, "12,059", "1,402", "-88 %"),
+            _row("the same, less the largest task's own", linear.peak - largest, scoped.peak - largest, "", "", ""),
             _row("last task's peak", linear.last, scoped.last, "12,059", "801", "-93 %"),
             _row("all prompts (paper: 12-step task)", linear.total, scoped.total, "431,528", "137,025", "-68 %"),
             _row("model calls", linear.calls, scoped.calls, "24", "25", "+4 %"),
             _row("first prompt", linear.base, scoped.base, "1,247", "2,891", "+132 %"),
             _row("growth a task", linear.growth, scoped.growth, "780", "", ""),
+            _row(
+                "growth of main, humans' and notes' words not counted",
+                linear.main_growth,
+                scoped.main_growth,
+                "",
+                "",
+                "",
+            ),
             _row("cached tokens lost a switch", linear.lost, scoped.lost, "0", "all (57,472 to 0 read)", ""),
             _row("cost with a prefix cache", linear.cost, scoped.cost, "", "", ""),
             _row("invalid prompts", linear.invalid, scoped.invalid, "", "", ""),
@@ -130,6 +143,7 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
     starts = frozenset(tasks.starts)
     totals: list[int] = []
     first: list[int] = []
+    unworded: list[int] = []
     lost: list[int] = []
     invalid = previous = latest = 0
     for number, call in enumerate(conversation.calls):
@@ -139,6 +153,8 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
             replayed.goto("main", _last_words(conversation.calls[number - 1]))
         for message in call.before:
             prompts.append(message)
+        if number in starts:
+            unworded.append(_unworded(replayed.view()))
         if scoped and number in starts:
             totals.append(replayed.used())  # the call of `scope`
             cache.ask("recovery", cached=totals[-1])
@@ -168,7 +184,14 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         cost=cache.cost().total,
         invalid=invalid,
         across=_across(tasks, lookup, gauge.outcomes),
+        main_growth=(unworded[-1] - unworded[0]) / switches if switches else 0.0,
     )
+
+
+def _unworded(view: View) -> int:
+    """The tokens of a prompt that are neither a human's nor of a note."""
+    worded = (row for row in view.ledger.rows() if row.present and (row.kind == "note" or row.origin == "human"))
+    return view.counted - sum(map(view.price.body, worded))
 
 
 def _added(lines: Sequence[Line]) -> Line:

@@ -31,6 +31,9 @@ _LONGEST_HEAD = 128
 #: Further pieces of damage are merged: finding the end of each takes time.
 _MOST_DAMAGE = 100
 FORMAT = 2
+#: The trailer of an open step's change, and then of its commit: a switch that was asked for in the step. `scope NAME`
+#: or `goto NAME`, with `with-messages` or the `from=COMMIT` of a new one; `-` takes it back. Its text is the change's.
+SWITCH = "Ctxvc-Switch"
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

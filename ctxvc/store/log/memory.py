@@ -36,6 +36,7 @@ class MemorySession(StoredSession):
         self._mutex = threading.RLock()
         self._named = False
         self._pending_switch = None
+        self._asked_at = 0
         self._system, self._tools = system, tools
         self._plans: list[PendingPlan] = []
         self._last_plan = 0

@@ -20,6 +20,7 @@ from ctxvc.store.log import damage as journal_damage
 from ctxvc.store.log.commits import PendingChange, apply_change, covered
 from ctxvc.store.log.damage import Numbers
 from ctxvc.store.log.journal import (
+    SWITCH,
     Change,
     Damage,
     Frame,
@@ -123,6 +124,17 @@ class ScopeState:
         """Whether a step has begun and is not complete."""
         ends = [item.change.done for item in self.pending if item.change.op == "step"]
         return bool(ends) and not ends[-1]
+
+    @property
+    def asking(self) -> Change | None:
+        """The newest change of the open step that asks for a switch, or takes that back; None if there is none."""
+        for item in reversed(self.pending):
+            if item.change.op == "step":
+                if item.change.done:
+                    return None
+                if SWITCH in item.change.trailers:
+                    return item.change
+        return None
 
 
 class SessionState:

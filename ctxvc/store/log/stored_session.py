@@ -29,7 +29,7 @@ from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState, format_of
-from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch
+from ctxvc.store.log.switch import Switch, arrive, branch, check, make_switch, switch_asked, trailer
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.store import Store
@@ -60,7 +60,8 @@ class StoredSession:
         self._flushed = clock.monotonic()
         self._lock_handle = -1
         self._named = bool(scope)
-        self._pending_switch: Switch | None = None
+        self._pending_switch: Switch | None = None  # asked for by this session, with the newest block then
+        self._asked_at = 0
         #: Why the newest flush failed. What it would have committed is safe in the journal; the next one takes it.
         self.flush_failure: CtxvcError | None = None
         self.scope = scope or self._state.moved_to or store.current_scope(name)
@@ -176,14 +177,20 @@ class StoredSession:
         return self._state.group + 1
 
     @property
+    def next_block(self) -> int:
+        """The number that a new block gets."""
+        return self._state.block + 1
+
+    @property
     def switching(self) -> str:
         """The scope that this session will be in at the end of the open step; empty if it stays."""
-        return self._pending_switch.name if self._pending_switch else ""
+        pending = self._asked_in(self.scope)
+        return pending.name if pending else ""
 
     def refresh(self) -> None:
         """Catches up with what other processes wrote."""
         with self._mutex:
-            self._state.catch_up()
+            self._catch_up()
 
     # --- writing
 
@@ -212,7 +219,7 @@ class StoredSession:
             self._lock_handle = handle
             state = self._state
             try:
-                state.catch_up()
+                self._catch_up()
                 if state.head is None or state.head.moving or state.damage:
                     state.rewrite()
                 self._journal.cut_tail(state.tail)
@@ -235,8 +242,8 @@ class StoredSession:
     ) -> Iterator[tuple[str, Entry]]:
         """The entries of messages with their numbers, each with its scope, one at a time: append it before the next.
 
-        Where a switch is pending, it is made with the end of the open step, in the same record; what follows goes into
-        the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
+        Where a switch was asked for, it is made with the end of the open step, in the same record; what follows goes
+        into the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
         Raises: Conflict if the switch cannot be made any more: it is not pending then.
         """
         at = scope or self.scope
@@ -272,12 +279,14 @@ class StoredSession:
         trailers: Mapping[str, str] | None = None,
         text: str = "",
         scope: str = "",
+        blocks: Sequence[str] = (),
     ) -> list[str]:
         """Rows, groups or fields of `ctxvc.json` are as given, as one commit. On the disk when this returns.
 
         `parts` become new blocks beside the conversation, which open no step and no turn; gives their ids. `text` is
         more that the commit's message says.
-        Raises: Conflict if another process has changed one of them since this session last looked (`refresh`).
+        Raises: Conflict if another process has changed one of them since this session last looked (`refresh`), or
+        if the new blocks would not be these `blocks`, if any are named.
         """
         rows, groups = tuple(rows), tuple(groups)
         seen, free = self.ledger(scope) if rows or groups else None, self.next_group
@@ -300,6 +309,10 @@ class StoredSession:
                 trailers=trailers,
                 text=text,
             )
+            if blocks and list(blocks) != ids:
+                raise Conflict(
+                    f"another writer has taken the number of {blocks[0]}; nothing was done", hint="try again"
+                )
             self._acknowledge(transaction)
             self._flush_if_possible()
             return ids
@@ -309,32 +322,37 @@ class StoredSession:
         text: str,
         *,
         actor: str = "agent",
+        labels: Sequence[str] = (),
+        supersedes: Sequence[str] = (),
         rows: Iterable[Row] = (),
         groups: Iterable[Group] = (),
         meta: Mapping[str, Any] | None = None,
         trailers: Mapping[str, str] | None = None,
         scope: str = "",
+        block: str = "",
     ) -> str:
         """Records what was learned, as a commit and as a block that the model sees; gives the block's id.
 
-        The rest changes with it, as by `change`. Raises: BadInput if there is no text, Conflict.
+        The rest changes with it, as by `change`. Raises: BadInput if there is no text, Conflict, also if the note
+        would not be the expected `block`.
         """
         if not text.strip():
             raise BadInput("a note needs text", hint=Phrase("give-text"))
         first, whole = scoping.subject_and_text(text)
-        (block,) = self.change(
+        (written,) = self.change(
             subject=f"note: {first}",
             op="note",
             actor=actor,
             rows=rows,
             groups=groups,
-            parts=[scoping.note(text, actor)],
+            parts=[scoping.note(text, actor, labels=labels, supersedes=supersedes)],
             meta=meta,
             trailers=trailers,
             text=whole,
             scope=scope,
+            blocks=[block] if block else (),
         )
-        return block
+        return written
 
     def propose(self, plan: Plan) -> PendingPlan:
         """Stores a plan for the current scope, which every process sees. Raises: as `pending_plans.put`."""
@@ -357,8 +375,8 @@ class StoredSession:
         """Leaves for a new scope: with a note on why, which is in both.
 
         It inherits what `core.scope.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
-        everything there, on top of that commit. While calls are open the switch is pending (`switching`): it is made
-        when the step ends.
+        everything there, on top of that commit. While calls are open the switch is pending (`switching`), on the disk:
+        it is made with the end of the step, whichever process adds that.
         Raises: BadName, BadInput, Refused (the name is taken, or a switch is asked for already), NotFound.
         """
         self._switch(
@@ -449,14 +467,16 @@ class StoredSession:
     def _switch(self, requested: Switch) -> None:
         requested = self._redacted(requested)
         with self._mutex:
-            self._state.catch_up()
+            self._catch_up()
             self._check_request(requested)
-            if self.open_calls:
-                self._pending_switch = requested
-                return
             with self.writing() as transaction:
                 self._check_request(requested)
-                self._make(transaction, requested)
+                if self.open_calls:
+                    transaction.ask(self.scope, trailer(requested), actor=requested.actor, text=requested.text)
+                    self._acknowledge(transaction)
+                    self._pending_switch, self._asked_at = requested, self._state.block
+                    return
+                self._make(transaction, self.scope, requested)
                 self._acknowledge(transaction)
                 self._flush_if_possible()
 
@@ -468,32 +488,70 @@ class StoredSession:
 
     def _check_request(self, requested: Switch) -> None:
         """Raises: CtxvcError if the switch cannot be asked for."""
-        if self._pending_switch:
+        if pending := self._asked_in(self.scope):
             raise Refused(
-                f"a switch to {self._pending_switch.name!r} is already pending; it happens when this step ends",
+                f"a switch to {pending.name!r} is already pending; it happens when this step ends",
                 hint="ask again after that",
             )
         check(self._state, self.scope, requested)
 
     def _switch_if_due(self, transaction: Transaction, scope: str) -> bool:
-        """Adds the pending switch, if `scope` is the one to leave and its step is over now. Raises: Conflict."""
-        pending = self._pending_switch
-        if pending is None or transaction.switched_to or scope != self.scope or transaction.numbering(scope).calls:
+        """Adds the switch that was asked for in `scope`, if its step is over now. Raises: Conflict."""
+        pending = self._asked_in(scope)
+        if pending is None or scope in transaction.left or transaction.numbering(scope).calls:
             return False
         try:
             check(self._state, scope, pending)
         except CtxvcError as error:
-            self._pending_switch = None
+            self._take_back(scope, pending)
             raise Conflict(
                 f"the switch to {pending.name!r} is no longer possible: {error}; nothing was added",
                 hint="add it again without the switch, and report that in the result of the call that requested it",
             ) from error
-        self._make(transaction, pending)
-        return True
+        self._make(transaction, scope, pending)
+        return bool(transaction.switched_to)
 
-    def _make(self, transaction: Transaction, requested: Switch) -> None:
-        make_switch(transaction, self.scope, requested)
-        transaction.switched_to = requested.name
+    def _take_back(self, scope: str, pending: Switch) -> None:
+        """The switch is asked for no more. Nothing else of this operation is written."""
+        transaction = Transaction(self._state)
+        transaction.ask(scope, "-", actor=pending.actor)
+        self._write(Record(changes=tuple(transaction.changes)))
+        self._pending_switch = None
+
+    def _asked_in(self, scope: str) -> Switch | None:
+        """The switch that waits for the end of the scope's open step, whichever process asked for it."""
+        state = self._state.scopes.get(scope)  # a scope that this very operation begins is not there yet
+        change = state.asking if state else None
+        return switch_asked(change) if change else None
+
+    def _catch_up(self) -> None:
+        """Applies what other processes wrote, and follows one that made our switch with the end of the step."""
+        self._state.catch_up()
+        pending = self._pending_switch
+        if pending and not self._asked_in(self.scope):
+            self._pending_switch = None
+            if self._was_made(pending):
+                self.scope = pending.name
+
+    def _was_made(self, pending: Switch) -> bool:
+        """Whether another process has made a switch that this one asked for: its scope is there, or its arrival note.
+
+        It was not made if somebody came to this scope and finished the step there.
+        """
+        if pending.new or pending.name not in self._state.scopes:
+            return pending.name in self._state.scopes
+        note = scoping.arrival(self.scope, pending.text).encode()
+        return any(
+            row.kind == "note" and self.body(row, pending.name) == note
+            for row in self._state.scope(pending.name).current.backwards()
+            if row.number > self._asked_at
+        )
+
+    def _make(self, transaction: Transaction, scope: str, pending: Switch) -> None:
+        make_switch(transaction, scope, pending)
+        transaction.left.add(scope)
+        if scope == self.scope:
+            transaction.switched_to = pending.name
 
     def _unchanged(
         self, seen: Ledger, current: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int

@@ -12,6 +12,7 @@ from ctxvc.core.ledger.block import Message, Part, block_number
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
+from ctxvc.store.log.journal import SWITCH, Change
 from ctxvc.store.log.state import SessionState
 from ctxvc.store.log.transaction import Transaction
 
@@ -25,6 +26,30 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     new: bool = False
     origin: str = ""
     with_messages: bool = False
+
+
+#: In the trailer of a request, what a new scope takes along.
+_ALL = "with-messages"
+_FROM = "from="
+
+
+def trailer(switch: Switch) -> str:
+    """The value of the trailer that asks for a switch."""
+    how = [_ALL] if switch.with_messages else [f"{_FROM}{switch.origin}"] if switch.origin else []
+    return " ".join(["scope" if switch.new else "goto", switch.name, *how])
+
+
+def switch_asked(change: Change) -> Switch | None:
+    """The switch that a change of an open step asks for; None for one that takes it back, or makes no sense."""
+    match change.trailers.get(SWITCH, "").split():
+        case ["goto", name]:
+            return Switch(name=name, text=change.text, actor=change.actor)
+        case ["scope", name, *how]:
+            origin = next((word.removeprefix(_FROM) for word in how if word.startswith(_FROM)), "")
+            return Switch(
+                name=name, text=change.text, actor=change.actor, new=True, origin=origin, with_messages=_ALL in how
+            )
+    return None
 
 
 def check(state: SessionState, scope: str, switch: Switch) -> None:

@@ -14,7 +14,7 @@ from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Body, Entry, Numbering
 from ctxvc.errors import BadInput
 from ctxvc.store.log.commits import apply_change, usage_trailers
-from ctxvc.store.log.journal import Change
+from ctxvc.store.log.journal import SWITCH, Change
 from ctxvc.store.log.state import SessionState
 
 
@@ -40,6 +40,8 @@ class Transaction:
         self.newest: Entry | None = None
         #: The scope that HEAD moves to with these changes; empty if it stays.
         self.switched_to = ""
+        #: The scopes of which the switch that was asked for is among these changes.
+        self.left: set[str] = set()
         #: Bodies that are in no commit and no record yet, by block and suffix (empty for the body itself).
         self.bodies: dict[tuple[str, str], bytes] = {}
         #: The numbers of each scope that these changes concern, after them.
@@ -160,6 +162,23 @@ class Transaction:
         self.newest = entry
         if meta:
             self.ledger(scope)
+
+    def ask(self, scope: str, value: str, *, actor: str, text: str = "") -> None:
+        """Adds to the scope's open step that a switch is asked for: `value` is the trailer `Ctxvc-Switch`."""
+        counters = msgspec.structs.replace(self.ledger(scope).meta.counters, block=self.block, group=self._group)
+        self.changes.append(
+            Change(
+                scope=scope,
+                op="step",
+                actor=actor,
+                counters=counters,
+                time=self._time,
+                step=counters.step,
+                trailers={SWITCH: value},
+                text=text,
+                written=self._written,
+            )
+        )
 
     def finish(self, scope: str) -> None:
         """The scope's open step is complete as it is, its missing results marked interrupted."""

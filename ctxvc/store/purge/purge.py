@@ -25,7 +25,7 @@ from ctxvc.core.secrets import encodings
 from ctxvc.core.secrets import redact as secrets
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store import address as addresses
-from ctxvc.store import contained, gc, leftovers, purge_apply, session_name, worktrees
+from ctxvc.store import contained, gc, leftovers, purge_apply, worktrees
 from ctxvc.store import files as durable
 from ctxvc.store import format as fmt
 from ctxvc.store.copies import copies
@@ -190,8 +190,7 @@ def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
             raise BadInput(f"{text!r} is not a block", hint=Phrase("purge-block"))
-        session = session_name.resolve(store, address.session) if address.session else request.session
-        stored = StoredSession.open(store, session)
+        stored = StoredSession.open(store, request.session)
         try:
             resolved = addresses.find(stored, address)
             assert resolved.row is not None

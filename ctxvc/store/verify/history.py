@@ -113,7 +113,7 @@ class History:
             new = _meta(trees, trees.root)
         except CtxvcError as error:
             yield damage(str(error), trees.at(fmt.META), error.advice)
-        if new is not None and (names.problem(new.session) or names.problem(new.scope)):
+        if new is not None and (names.problem(new.session) or names.scope_problem(new.scope)):
             what = f"{new.session!r} or {new.scope!r} is not a valid session or scope name"
             yield damage(what, trees.at(fmt.META), EDITED)
         elif new is not None:

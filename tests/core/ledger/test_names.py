@@ -58,7 +58,8 @@ def test_a_valid_name_is_its_own(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["", " ", "a b", "-a", ".a", "_a", "a..b", "a.", "a.lock", "a.LOCK", "HEAD", "Head", "con", "NUL.txt", "COM1", "é",
-     "a/b", "a\n", "a\0", "x" * 101, "a" + "\u202e"],
+     "a//b", "/a", "a/", "a/..", "a/.b", "a/head", "a/b.lock", "a/" * 50 + "b",
+     "a\n", "a\0", "x" * 101, "a" + "\u202e"],
 )  # fmt: skip
 def test_what_cannot_name_anything_is_refused_with_a_reason_and_a_way_out(name: str) -> None:
     with pytest.raises(BadName) as refused:
@@ -71,6 +72,15 @@ def test_what_cannot_name_anything_is_refused_with_a_reason_and_a_way_out(name: 
 @pytest.mark.parametrize("name", ["a", "0", "a.b", "A-b_c.d", "lock", "x.lockx", "headless", "console", "x" * 100])
 def test_what_can_name_something_can(name: str) -> None:
     assert names.problem(name) == ""
+
+
+def test_a_scope_s_name_may_have_parts_and_a_session_s_may_not() -> None:
+    assert names.check("plan/login.2", "scope", {"main", "plan/logout"}) == "plan/login.2"
+    with pytest.raises(BadName):
+        names.check("plan/login", "session")
+    for name, taken in (("a", "a/b"), ("a/b", "a"), ("A/b/c", "a/B")):
+        with pytest.raises(BadName, match="inside of another"):
+            names.check(name, "scope", {taken})
 
 
 def test_names_that_differ_by_case_only_are_refused() -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.wire import call_part, compact
 from ctxvc.core.view.view import View
+from ctxvc.policies.candidates import removable
 from ctxvc.policies.episodes import policy as module
 from ctxvc.policies.episodes.graph import Graph
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.prompt import Prompt
+from ctxvc.store.operations import changes
+from tests.agent.building import opened
 from tests.making.conversation import LONG, human, reply, result, results
+from tests.making.provider import Agent, tokens_of
+from tests.policies.laws import settled
+from tests.policies.recorded import Run
 
 
 def driven(patches: pytest.MonkeyPatch, *, bounded: bool) -> tuple[Sequence[Prompt | None], int]:
@@ -26,8 +35,8 @@ def driven(patches: pytest.MonkeyPatch, *, bounded: bool) -> tuple[Sequence[Prom
     graphs: list[Graph] = []
     original = Episodes.graph
 
-    def graph(policy: Episodes, view: View) -> Graph:
-        graphs.append(original(policy, view))
+    def graph(policy: Episodes, view: View, since: int = 0) -> Graph:
+        graphs.append(original(policy, view, since))
         return graphs[-1]
 
     patches.setattr(Episodes, "graph", graph)
@@ -44,3 +53,49 @@ def test_no_graph_is_made_where_too_little_may_leave_and_the_plans_are_the_same(
         always, every_graph = driven(patches, bounded=False)
     assert prompts == always
     assert graphs < every_graph
+
+
+@pytest.mark.parametrize("ceiling", [8_000, 16_000])
+@pytest.mark.parametrize("derive", [True, False], ids=["derived", "unmarked"])
+def test_tau_is_held_at_every_call(tmp_path: Path, ceiling: int, derive: bool) -> None:
+    """80k means at most 80k: an active episode, a step of large results and the boards used to go beyond it."""
+    policy = Episodes(ceiling=ceiling, derive=derive)
+    with opened(tmp_path / "s", budget=100_000, policy=policy) as session:
+        agent = Agent(session)
+        agent.say("Read all of it.")
+        used = []
+        for number in range(24):
+            outputs = [LONG * 4] * 4 if number % 7 == 6 else [LONG[: 17 * 100]]
+            agent.step(*outputs, words=f"File {number} next.")
+            used.append(tokens_of(session, session.request()))
+        assert 0.7 * ceiling < max(used) <= ceiling
+
+
+def test_what_humans_wrote_may_pass_tau_and_costs_no_cut_at_each_call(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", budget=100_000, policy=Episodes(ceiling=4_000, derive=True)) as session:
+        agent = Agent(session)
+        agent.say("word " * 6_000)
+        for _ in range(6):
+            agent.step("ok")
+        session.stored.flush()
+        assert session.view().used > 6_000
+        assert [each.op for each in changes(session.stored)].count("cut") <= 1
+
+
+def test_what_left_long_ago_is_not_looked_at_again_and_the_episodes_are_the_same() -> None:
+    """A plan's time grew with the conversation: each made a graph of all its blocks."""
+    policy, run, sizes = Episodes(ceiling=6_000, derive=True), Run(), []
+    for turn in range(30):
+        run.append(human(f"Task {turn}."))
+        for number, (tool, name) in enumerate((("Read", "file_path"), ("Grep", "pattern"), ("Edit", "file_path"))):
+            call = call_part(tool, f"c{turn}-{number}", compact({name: f"src/{turn}.py"}))
+            run.append(Message(role="assistant", parts=(call,)), results(result(call.call, LONG[: 17 * 60])))
+        run.append(reply("Done."))
+        settled(policy, run, 100_000)
+        view = run.view(100_000)
+        part, whole = policy.graph(view, removable(view, alone=True)[0].step), policy.graph(view)
+        assert [
+            (each.blocks, each.type, each.state, each.level, each.superseded) for each in part.episodes if each.left
+        ] == [(each.blocks, each.type, each.state, each.level, each.superseded) for each in whole.episodes if each.left]
+        sizes.append(sum(len(each.blocks) for each in part.episodes))
+    assert max(sizes[15:]) <= max(sizes[:15]) < sum(len(each.blocks) for each in whole.episodes) / 2

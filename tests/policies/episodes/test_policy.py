@@ -500,6 +500,30 @@ def test_reads_and_searches_explore_writes_and_runs_act_and_an_act_depends_on_th
     assert [talk.run.ledger[block].kind for block in graph.prologue] == ["user", "assistant"]
 
 
+def test_later_reads_of_the_same_file_supersede_earlier_ones() -> None:
+    """An expl that an act depended on stayed until the act left, though its files stood in the prompt again."""
+    talk = Talk()
+    talk.says("Go")
+    talk.calls(read("/repo/src/a.py"))
+    talk.calls(edit("src/a.py"))
+    talk.calls(read("/repo/src/b.py"))
+    talk.calls(read("/repo/src/a.py"))
+    talk.calls(edit("src/b.py"))
+    talk.calls(grep())
+    talk.replies("Done.")
+    graph = derived(talk)
+
+    assert {each.name: (each.dependencies, each.superseded) for each in graph.episodes} == {
+        "expl 1": ((), True),
+        "act 2": (("expl 1",), False),
+        "expl 3": ((), False),
+        "act 4": (("expl 3",), False),
+        "expl 5": ((), False),
+    }
+    assert [each.name for each in in_order(graph, "act_first", 99)] == ["expl 1", "act 2", "act 4", "expl 3"]
+    assert [each.name for each in in_order(graph, "oldest", 99)] == ["expl 1", "act 2", "act 4", "expl 3"]
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "kind"),
     [
