@@ -71,7 +71,7 @@ STORE = (
     *("recovered_files", "code_history"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "pending_plans", "log", "revision", "operations", "address"),
+    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "operations", "address"),
     *("links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
 )
 

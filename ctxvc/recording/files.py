@@ -17,7 +17,7 @@ from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Stamp
-from ctxvc.store import hook_outputs
+from ctxvc.store import exports, hook_outputs
 from ctxvc.store.ingest import IngestResult, Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
 
@@ -31,6 +31,8 @@ MANY_PACKS = 256
 
 #: Sessions that git still writes while the next file is read.
 UNDER_WAY = 2
+#: Bytes of a file that may be an export of ours.
+_LARGEST_EXPORT = 64 << 20
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -127,6 +129,10 @@ class _Run:
             return
         failed: CtxvcError
         try:
+            if session := "" if self.as_new else self._exported(path, name):
+                yield from self.settle()
+                yield Outcome(path=path, format=name, session=session)
+                return
             for suffix, events in _conversations(recording, name):
                 yield from self._conversation(path, name, suffix, events)
             return
@@ -156,6 +162,12 @@ class _Run:
             yield from self.settle()
         for subagent in subagents:
             yield self._subagent(subagent, format, ingestion.result.session)
+
+    def _exported(self, path: Path, format: str) -> str:
+        """The session that a request was exported from, if the file is an unchanged export."""
+        if importers.importer(format).GROWS or path.stat().st_size > _LARGEST_EXPORT:
+            return ""
+        return exports.session_of(self.store, path.read_bytes())
 
     def _subagent(self, path: Path, format: str, session: str) -> Outcome:
         """A sub-agent's own file: a recording of its own, into a scope of the same session."""

@@ -148,7 +148,7 @@ def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> Non
     assert "new\t" in run("import", path, folder=tmp_path).stdout
 
     transcript(tmp_path / "in", "s1", lines=2)
-    assert "taken further\t1\t" in run("import", "--final", path, folder=tmp_path).stdout
+    assert "updated\t1\t" in run("import", "--final", path, folder=tmp_path).stdout
     assert "nothing new\t0\t" in run("import", path, folder=tmp_path).stdout
     assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["blocks"] == 2
 
@@ -426,3 +426,23 @@ def test_the_demo_of_the_agent_says_that_no_model_replies_and_stays_in_its_budge
     linear, managed = (int(words.replace(",", "")) for words in re.findall(r"largest prompt ([0-9,]+)", told.stdout))
     assert managed < 16_000 < linear
     assert "git fsck --full --strict: clean" in told.stdout
+
+
+@pytest.mark.parametrize("form", ["anthropic", "openai"])
+def test_an_exported_request_that_is_imported_again_adds_nothing(project: Path, run: Run, form: str) -> None:
+    """It became a twin of its session, and the session that commands take."""
+    run("export", "--format", form, "-o", "request.json", folder=project)
+    refs = ["git", "--git-dir", str(project / ".ctxvc"), "for-each-ref"]
+    before = subprocess.run(refs, capture_output=True, check=True).stdout
+
+    done = run("import", "--json", "request.json", folder=project)
+
+    (item,) = json.loads(done.stdout)["items"]
+    assert (item["session"], item["created"], item["units"]) == ("demo", False, 0)
+    assert subprocess.run(refs, capture_output=True, check=True).stdout == before
+
+    exported = json.loads((project / "request.json").read_bytes())
+    exported["messages"].append({"role": "user", "content": "And now something else."})
+    (project / "request.json").write_text(json.dumps(exported))
+    (item,) = json.loads(run("import", "--json", "request.json", folder=project).stdout)["items"]
+    assert item["created"], "another conversation"

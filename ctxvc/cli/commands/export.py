@@ -20,6 +20,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.claude_code import read
+from ctxvc.store import exports
 from ctxvc.store.locate import project_root
 from ctxvc.store.revision import Snapshot
 
@@ -152,4 +153,5 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
         render = snapshot.ledger.meta.render if form == "anthropic" else 1
         content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
         data = formats.dumps(_FORMATS[form](request_of(snapshot, content)))
+        exports.remember(stored.store, data, snapshot.ledger.meta.session)
     write(app, target, data)

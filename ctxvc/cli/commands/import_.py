@@ -186,7 +186,7 @@ def _outcome(item: ImportedFile) -> Cell:
         return Styled("failed", "red")
     if item.created:
         return Styled("new", "green")
-    return Styled("taken further", "green") if item.units else "nothing new"
+    return Styled("updated", "green") if item.units else "nothing new"
 
 
 class FileWarning(Item, frozen=True, kw_only=True):
