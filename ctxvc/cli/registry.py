@@ -104,6 +104,13 @@ PAGES = {
     "glossary": "glossary.md",
 }
 
+#: What other programs call a command → ours.
+ELSEWHERE = {
+    "branch": "scope", "commit": "note", "find": "grep", "history": "log", "list": "sessions", "ls": "sessions",
+    "remove": "archive", "revert": "undo", "rm": "archive", "search": "grep", "stats": "context", "switch": "goto",
+    "usage": "context",
+}  # fmt: skip
+
 
 class LazyGroup(click.Group):
     """A group that lists its commands from the table above: `--help` and an unknown name import none of them."""
@@ -124,7 +131,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
-            raise click.UsageError(f"there is no command {name[:40]!r}{meant(name, COMMANDS)}", ctx)
+            suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
+            raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -15,7 +15,7 @@ from typing import IO
 
 import pytest
 
-from ctxvc.cli import main
+from ctxvc.cli import main, registry
 from ctxvc.errors import Conflict
 from ctxvc.store.git import program
 from tests.cli.conftest import Run
@@ -336,3 +336,14 @@ def test_a_terminal_that_cannot_write_our_characters_is_no_reason_to_fail(built:
 
     assert done.returncode == 0
     assert "[\\u2591" in done.stdout
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("search", "grep"), ("ls", "sessions"), ("sesions", "sessions")])
+def test_a_command_of_another_name_is_answered_with_ours(run: Run, typed: str, meant: str) -> None:
+    """`search` was answered with `archive`, which is spelled more like it."""
+    assert f"there is no command '{typed}'; did you mean {meant}?" in run(typed).stderr
+
+
+def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
+    assert registry.ELSEWHERE.keys().isdisjoint(registry.COMMANDS)
+    assert set(registry.ELSEWHERE.values()) <= set(registry.COMMANDS)

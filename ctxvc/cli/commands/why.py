@@ -180,7 +180,7 @@ def _blame_lines(output: Output, answer: WhyFile) -> Iterator[str]:
         )
     columns = [
         Column("lines", right=True), Column("share", right=True), Column("conversation", least=12),
-        Column("step", right=True), Column("when"), Column("where", least=12, rank=1), Column("asked", least=20),
+        Column("last step", right=True), Column("when"), Column("where", least=12, rank=1), Column("asked", least=20),
     ]  # fmt: skip
     yield from output.table_lines(Table(columns, rows))
 
