@@ -274,7 +274,7 @@ def _budget(value: Any) -> int:
 
     try:
         if isinstance(value, bool) or not isinstance(value, int | str):
-            raise ValueError(f'{str(value)[:20]!r} is no number of tokens: write it as 32000 or "32k"')
+            raise ValueError(f'{str(value)[:20]!r} is not a number of tokens: write it as 32000 or "32k"')
         return TokenAmount(1_000).convert(str(value), None, None)
     except click.BadParameter as error:
         raise ValueError(error.message) from error

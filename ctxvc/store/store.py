@@ -124,10 +124,12 @@ class Store:
     def _ref_names(self, session: str) -> list[str]:
         """The session's refs, also some that are none. git packs a ref before it removes its file: hence the order."""
         prefix = f"{HEADS}{session}/"
-        try:
-            ref_names = [f"{prefix}{name}" for name in os.listdir(self.path / prefix) if not name.endswith(".lock")]
-        except (FileNotFoundError, NotADirectoryError):
-            ref_names = []
+        ref_names = [
+            os.path.relpath(os.path.join(folder, name), self.path).replace(os.sep, "/")
+            for folder, _, names_here in os.walk(self.path / prefix)  # no links; a missing folder has no names
+            for name in names_here
+            if not name.endswith(".lock")
+        ]
         try:
             packed = (self.path / "packed-refs").read_bytes()
         except FileNotFoundError:

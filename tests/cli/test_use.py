@@ -160,7 +160,7 @@ def test_a_beginning_of_several_is_an_error_in_a_revision_and_an_address(run: Ru
     for words in (("show", "cl/main"), ("show", "cl/main:B1"), ("status", "cl/main~1"), ("log", "HEAD..cl/main")):
         done = run(*words, folder=folder)
         assert done.exit_code == 1
-        assert "2 sessions begin with 'cl': claude-aa, claude-ab" in done.stderr
+        assert "2 sessions start with 'cl': claude-aa, claude-ab" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("status", "-x"), ("log", "--nope"), ("use", "--aut"), ("show", "-x/main")])
@@ -172,9 +172,9 @@ def test_an_option_that_there_is_not_is_no_session(run: Run, folder: Path, words
 @pytest.mark.parametrize(
     ("words", "end"),
     [
-        (("replay", "SESSION"), "no reply of a model in codex-1"),
-        (("ask", "SESSION", "why?", "--script", "empty.json"), "the script has no further reply"),
-        (("run", "go on", "--resume", "SESSION"), "`ctxvc run` did not begin session codex-1"),
+        (("replay", "SESSION"), "no model reply in codex-1"),
+        (("ask", "SESSION", "why?", "--script", "empty.json"), "the script has no more replies"),
+        (("run", "go on", "--resume", "SESSION"), "`ctxvc run` did not start session codex-1"),
     ],
 )
 def test_other_commands_take_a_session_by_a_beginning_or_its_place(
@@ -182,7 +182,7 @@ def test_other_commands_take_a_session_by_a_beginning_or_its_place(
 ) -> None:
     (folder / "empty.json").write_text("[]")
     monkeypatch.chdir(folder)
-    for name, expected in (("co", end), ("-0", end), ("cl", "2 sessions begin with 'cl': claude-aa, claude-ab")):
+    for name, expected in (("co", end), ("-0", end), ("cl", "2 sessions start with 'cl': claude-aa, claude-ab")):
         done = run(*(name if word == "SESSION" else word for word in words))
         assert (done.exit_code, expected in done.stderr) == (1, True), done.stderr
 

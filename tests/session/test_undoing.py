@@ -34,7 +34,11 @@ from tests.making.provider import WORDS, Agent, calls_of, create, damages, group
 from tests.making.store import complaints
 from tests.messages_api import call, text, thought
 
-_IDS = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|(msg|req)_[0-9a-f]{24}")
+#: What depends on the commit that is exported: ids of lines and messages, and the mark of the export.
+_COMMIT = re.compile(
+    rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|(msg|req)_[0-9a-f]{24}"
+    rb'|(?<="ctxvc":\{"commit":")[0-9a-f]{40}'
+)
 #: What a person, an agent or a policy does; the number picks the blocks.
 VERBS = ("archive", "mask", "prune", "restore", "pin", "unpin", "delete")
 OTHERS = ("note", "fold", "summarise", "compact", "plan", "recover --add")
@@ -81,7 +85,8 @@ def opened(path: Path) -> Session:
 
 
 def forms(session: Session) -> dict[str, bytes]:
-    """The prompt as it would be sent, and every export; ids of Claude Code's lines, which name the commit, left out."""
+    """The prompt as it would be sent, and every export. Of Claude Code's, what names the commit is left out: the ids of
+    lines, and the mark by which an export is known again."""
     session.stored.flush()  # what Claude Code gets of a step's call is known from its commit
     snapshot = revision.now(session.stored)
     made = {"prompt": canonical(session.prompt().body())}
@@ -92,7 +97,7 @@ def forms(session: Session) -> dict[str, bytes]:
         content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
         made[name] = formats.dumps(form(request_of(snapshot, content)))
     try:
-        made["claude-code"] = _IDS.sub(b"", resumable(session.store, snapshot, Path("/project")).data)
+        made["claude-code"] = _COMMIT.sub(b"", resumable(session.store, snapshot, Path("/project")).data)
     except Refused as error:  # as in an open step
         made["claude-code"] = str(error).encode()
     return made

@@ -19,6 +19,7 @@ from ctxvc.policies.episodes import delimiter
 PREFIX = "context_"
 
 _IDS = "as in B3, B5-B9, G2: results end with theirs"
+_LABELS = "to find it by, such as decision"
 
 
 def _says(description: str) -> msgspec.Meta:
@@ -33,14 +34,14 @@ class Scope(Arguments, frozen=True, kw_only=True):
     """Open a scope, a branch of this conversation, for a subtask, and move there when this step ends. It has pinned
     blocks, the notes and the user's current message, not the other messages. Come back with goto."""
 
-    name: Annotated[str, _says("letters, digits, '.', '_' and '-'; parts with '/' between, as in plan/login")]
+    name: Annotated[str, _says("letters, digits, '.', '_', '-'; as in plan/login")]
     note: Annotated[str, _says("why you leave: the task there")]
-    revision: Annotated[str, _says("begin with everything present there, as in step:12")] = ""
+    revision: Annotated[str, _says("start from there, as in step:12")] = ""
     with_messages: Annotated[bool, _says("inherit all messages")] = False
 
 
 class Goto(Arguments, frozen=True, kw_only=True):
-    """Move to another scope, as you left it, when this step ends; your note is put there."""
+    """Move to another scope, as you left it, when this step ends, with your note."""
 
     name: Annotated[str, _says("scope to go to, as in main")]
     note: Annotated[str, _says("what you bring back: results, findings")]
@@ -51,7 +52,7 @@ class PlainNote(Arguments, frozen=True, kw_only=True):
     other blocks leave it."""
 
     text: str
-    labels: Annotated[list[str], _says("as in decision; notes finds it by them")] = []
+    labels: Annotated[list[str], _says(_LABELS)] = []
 
 
 class WriteNote(Arguments, frozen=True, kw_only=True):
@@ -60,8 +61,8 @@ class WriteNote(Arguments, frozen=True, kw_only=True):
 
     text: str
     fold: Annotated[bool, _says("also remove what led to it: all since the last note or user message")] = False
-    labels: Annotated[list[str], _says("such as decision; notes finds it by them")] = []
-    supersedes: Annotated[str | list[str], _says("blocks that it replaces, which leave the context")] = ""
+    labels: Annotated[list[str], _says(_LABELS)] = []
+    supersedes: Annotated[str | list[str], _says("blocks it replaces; they leave")] = ""
 
 
 class _PlainNoteOf1(Arguments, frozen=True, kw_only=True):
@@ -98,7 +99,7 @@ class Archive(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
 
     blocks: Annotated[str | list[str], _says(_IDS)]
-    index: Annotated[str, _says("description of their content, with words to find them by")] = ""
+    index: Annotated[str, _says("their content, in words to find them by")] = ""
 
 
 class RecoverPart(Arguments, frozen=True, kw_only=True):
@@ -112,11 +113,11 @@ class RecoverPart(Arguments, frozen=True, kw_only=True):
 
 
 class Recover(RecoverPart, frozen=True, kw_only=True):
-    """Read a block, or a part of it, that is not in the context; of a group, list what is in it. A large block comes in
+    """Read a block, or part of it, that is not in the context; for a group, list its blocks. A large block comes in
     parts: the first line says how to get the next one."""
 
-    path: Annotated[str, _says("of JSON, only the value there, as in items[0].name")] = ""
-    file: Annotated[bool, _says("instead put it into a read-only file, for a shell to compute over")] = False
+    path: Annotated[str, _says("in JSON, only this value, as in items[0].name")] = ""
+    file: Annotated[bool, _says("into a read-only file instead, for a shell")] = False
 
 
 class Restore(Arguments, frozen=True, kw_only=True):
@@ -143,8 +144,8 @@ class Delimiter(Arguments, frozen=True, kw_only=True):
 
 
 class Search(Arguments, frozen=True, kw_only=True):
-    """Search this whole conversation, in every scope, in the context or not. Returns lines with their block's address,
-    for recover."""
+    """Search this whole conversation, every scope, in the context or not. Returns lines with their block's address, for
+    recover."""
 
     pattern: Annotated[str, _says("regular expression, matched line by line")]
     ignore_case: bool = False
