@@ -124,10 +124,12 @@ class Store:
     def _ref_names(self, session: str) -> list[str]:
         """The session's refs, also some that are none. git packs a ref before it removes its file: hence the order."""
         prefix = f"{HEADS}{session}/"
-        try:
-            ref_names = [f"{prefix}{name}" for name in os.listdir(self.path / prefix) if not name.endswith(".lock")]
-        except (FileNotFoundError, NotADirectoryError):
-            ref_names = []
+        ref_names = [
+            Path(folder, name).relative_to(self.path).as_posix()  # a scope's name may have slashes
+            for folder, _, files in os.walk(self.path / prefix, onerror=_unless_missing)
+            for name in files
+            if not name.endswith(".lock")
+        ]
         try:
             packed = (self.path / "packed-refs").read_bytes()
         except FileNotFoundError:
@@ -421,6 +423,11 @@ class Store:
         if not isinstance(git_object, pygit2.Commit):
             raise Damaged(f"{id[:12]} is not a commit", hint=Phrase("verify"))
         return git_object
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def create(path: Path) -> Store:
