@@ -125,9 +125,9 @@ class Store:
         """The session's refs, also some that are none. git packs a ref before it removes its file: hence the order."""
         prefix = f"{HEADS}{session}/"
         ref_names = [
-            os.path.relpath(os.path.join(folder, name), self.path).replace(os.sep, "/")
-            for folder, _, names_here in os.walk(self.path / prefix)  # no links; a missing folder has no names
-            for name in names_here
+            Path(folder, name).relative_to(self.path).as_posix()  # a scope's name may have slashes
+            for folder, _, files in os.walk(self.path / prefix, onerror=_unless_missing)
+            for name in files
             if not name.endswith(".lock")
         ]
         try:
@@ -423,6 +423,11 @@ class Store:
         if not isinstance(git_object, pygit2.Commit):
             raise Damaged(f"{id[:12]} is not a commit", hint=Phrase("verify"))
         return git_object
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def create(path: Path) -> Store:
