@@ -210,7 +210,7 @@ def test_the_budget_that_is_advised_is_enough(tmp_path: Path) -> None:
 def test_where_system_prompt_and_tools_fill_the_budget_they_are_named_first(tmp_path: Path) -> None:
     with opened(tmp_path, budget=Budget(1_200)) as session:
         session.set(calibration=(1_100, 0))
-        with pytest.raises(OverBudget, match=r"has 1,200: the tools 1,[0-9]{3}, the system prompt") as told:
+        with pytest.raises(OverBudget, match=r"has 1,200: the tools [0-9,]+, the system prompt") as told:
             session.request()
     assert "every call includes them" in told.value.hint
 

@@ -9,7 +9,7 @@ import click
 from ctxvc.cli import answers
 from ctxvc.cli.answers import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command
-from ctxvc.cli.output import safe
+from ctxvc.cli.output import counted, safe
 from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, left_out
 
@@ -57,7 +57,7 @@ def note(
         app.output.value(answer)
     else:
         folded = (
-            f"; archived {len(result.archived)} blocks, {app.output.tokens(result.freed)} tokens freed"
+            f"; archived {counted(len(result.archived), 'block')}, {app.output.tokens(result.freed)} tokens freed"
             if result.archived
             else ""
         )
