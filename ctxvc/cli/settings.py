@@ -128,7 +128,7 @@ def _content(path: Path) -> bytes | None:
             about = os.fstat(file.fileno())
             if about.st_mode & 0o002 or about.st_uid not in (os.geteuid(), 0):
                 raise BadSettings(
-                    f"{path}: others can change it, and it may name programs", hint=f"`chmod o-w {path}`, and own it"
+                    f"{path}: others can change it, and it can name programs to run", hint=f"`chmod o-w {path}`, and own it"
                 )
             return file.read(LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -145,7 +145,7 @@ class _Table:
     def __init__(self, path: Path, data: bytes) -> None:
         self.path = path
         if len(data) > LARGEST:
-            raise BadSettings(f"{path} has more than {LARGEST:,} bytes", hint="look what is in it")
+            raise BadSettings(f"{path} has more than {LARGEST:,} bytes", hint="check what is in it")
         try:
             self.text = data.decode()
             self.tree = _parsed(self.text)
@@ -168,7 +168,7 @@ class _Table:
     def tables(self, tree: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for key, value in tree.items():
             if not isinstance(value, dict):
-                raise self._error(f"{key[:60]!r} is no table", name, key, hint=f'as in [{name}."~/work/shop"]')
+                raise self._error(f"{key[:60]!r} is not a table", name, key, hint=f'as in [{name}."~/work/shop"]')
             yield key, value
 
     def aliases(self, tree: Mapping[str, Any], commands: Mapping[str, object]) -> dict[str, list[str]]:
@@ -177,11 +177,11 @@ class _Table:
         for name, text in tree.items():
             problem, command = "", []
             if name in commands:
-                problem = f"{name} is a command, which no alias hides"
+                problem = f"{name} is a command; an alias cannot hide it"
             elif not _ALIAS.fullmatch(name):
-                problem = f"{name[:40]!r} is no name: small letters, digits and -"
+                problem = f"{name[:40]!r} is not a valid name: use lower-case letters, digits and -"
             elif not isinstance(text, str):
-                problem = f"{name} is no text"
+                problem = f"{name} is not a string"
             else:
                 try:
                     command = shlex.split(text)
@@ -190,9 +190,9 @@ class _Table:
             if command and command[0] not in commands:
                 problem = f"{name}: there is no command {command[0][:40]!r}{meant(command[0], commands)}"
             elif command and command[0] in _UNALIASED:
-                problem = f"{name}: no alias stands for {command[0]}, which begins before this file is read"
+                problem = f"{name}: an alias cannot start {command[0]}, which begins before this file is read"
             elif not command and not problem:
-                problem = f"{name} stands for nothing"
+                problem = f"{name} is empty"
             if problem:
                 raise self._error(problem, "alias", name, hint='as in l = "log --oneline"')
             result[name] = command
@@ -236,13 +236,13 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _is_table(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("it is no table")
+        raise ValueError("it is not a table")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or any(ord(char) < 32 for char in value):
-        raise ValueError(f"{str(value)[:40]!r} is no text on one line")
+        raise ValueError(f"{str(value)[:40]!r} is not one line of text")
     return value
 
 
@@ -282,13 +282,13 @@ def _budget(value: Any) -> int:
 
 def _patterns(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise ValueError('it is no list, as in ["docs/*.md"]')
+        raise ValueError('it is not a list, as in ["docs/*.md"]')
     return tuple(map(_text, value))
 
 
 def _color(value: Any) -> str:
     if value not in _COLORS:
-        raise ValueError(f"{str(value)[:20]!r} is none of {', '.join(_COLORS)}")
+        raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(_COLORS)}")
     return str(value)
 
 
