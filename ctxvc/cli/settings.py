@@ -128,7 +128,7 @@ def _content(path: Path) -> bytes | None:
             about = os.fstat(file.fileno())
             if about.st_mode & 0o002 or about.st_uid not in (os.geteuid(), 0):
                 raise BadSettings(
-                    f"{path}: others can change it, and it can name programs to run", hint=f"`chmod o-w {path}`, and own it"
+                    f"{path}: others can change it; it can name programs", hint=f"`chmod o-w {path}`, and own it"
                 )
             return file.read(LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):

@@ -329,7 +329,7 @@ def _block(stored: StoredSession, scope: str, target: str) -> Resolved | None:
     resolved = local or addresses.of_object(stored, f"{scope}:{target}")
     if resolved and resolved.group:
         blocks = ", ".join(selection.ranges(resolved.group.members)[:8])
-        raise NotFound(f"{target[:80]} is not one block but several", hint=f"one of {blocks}; --text looks for the words")
+        raise NotFound(f"{target[:80]} names several blocks", hint=f"one of {blocks}; --text looks for the words")
     return resolved or addresses.of_call(stored, target, elsewhere=False)
 
 
