@@ -26,6 +26,8 @@ _SCRIPT = 8_000
 
 _ON_PATH: frozenset[facts.Deed] = frozenset({"edited", "wrote", "deleted", "read", "listed"})
 _MARKS = re.compile(r"^[#>\s]+|\*\*")
+#: A line of a script that only sets a variable, or fills the file that one names.
+_SETTING = re.compile(r"\w+=[^\s;&|]*(?:\$\([^()]*\)[^\s;&|]*)?|cat\s*>{1,2}\s*\"?\$\w+\"?\s*<<.*")
 #: What a client writes around a command that a person gave, and before a person's words.
 _COMMAND = re.compile(r"<command-name>\s*([^<>]{1,80}?)\s*</command-name>")
 _ARGUMENTS = re.compile(r"<command-args>\s*([^<]{0,200})")
@@ -159,8 +161,9 @@ def plain(label: str) -> str:
 def _command(script: str, folder: str) -> str:
     """The line of a script that says most: without a `cd` into the session's folder, a commit by its message."""
     head = script[:_SCRIPT].replace("\\\n", " ").strip()
-    lines = [line.strip() for line in head.split("\n")]
-    telling = [line for line in lines if line and not line.startswith("#")] or lines
+    script_only = facts.without_documents(head)
+    lines = [line.strip() for line in script_only.split("\n")]
+    telling = [line for line in lines if line and not line.startswith("#") and not _SETTING.fullmatch(line)] or lines
     first = _in_folder(telling[0], folder)
     if first.startswith("cd . "):
         first = first.removeprefix("cd . ").lstrip("&; ") or first
@@ -168,7 +171,7 @@ def _command(script: str, folder: str) -> str:
         first, telling = _in_folder(telling[1], folder), telling[1:]
     if first.startswith(("git commit ", "git add ")) and (message := facts.commit_message(head)):
         return f"git commit “{message}”"
-    return f"{first} …" if len(telling) > 1 else first
+    return f"{first} …" if len(telling) > 1 or script_only != head else first
 
 
 def _in_folder(text: str, folder: str) -> str:

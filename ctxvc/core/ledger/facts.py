@@ -61,6 +61,7 @@ _WORD = re.compile(r"(?:'[^']{0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"|[^\s'\"]|['\"
 _REDIRECTION = re.compile(r"[0-9&]?[<>]")
 _MESSAGE = re.compile(r"\bcommit\b[^\n|;&]{0,80}?(?:-[a-z]{0,3}m|--message)[ =]?(\"|')")
 _HEREDOC = re.compile(r"\$\(cat <<-?\s*['\"]?(\w{1,20})['\"]?[^\n]*\n\s*([^\n]{1,200})")
+_DOCUMENT = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?")
 _WRITTEN = re.compile(
     r"(?:cat|tee)\s[^\n|;&]{0,80}?(?:>{1,2}\s*)?([\w./~-]{2,300})\s*<<"
     r"|cat\s*<<-?\s*\S{1,30}\s*>{1,2}\s*(\S{2,300})"
@@ -260,13 +261,27 @@ def _on_script(script: str) -> Iterator[Fact]:
     written = _WRITTEN.search(head)
     if written and (path := written[1] or written[2]):
         facts.append(Fact("wrote", path.strip("'\"")))
-    elif "<<" not in head and not head.startswith(_LOOPS):
-        for pipeline in _SEPARATORS.split(_QUOTE.sub(_hidden, head))[:_COMMANDS]:
+    elif not head.startswith(_LOOPS):
+        for pipeline in _SEPARATORS.split(_QUOTE.sub(_hidden, without_documents(head)))[:_COMMANDS]:
             # A pipe's later programs only shape what the first one gave.
             fact = next(filter(None, (_command(_words(command)) for command in pipeline.split("|"))), None)
             if fact and not (fact.act == "committed" and facts):
                 facts.append(fact)
     yield from dict.fromkeys(facts[:6] or [Fact("ran", _first_line(script))])
+
+
+def without_documents(script: str) -> str:
+    """A script without its here-documents, of which it keeps the lines that begin them."""
+    lines: list[str] = []
+    end = ""
+    for line in script.split("\n"):
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        lines.append(line)
+        if document := _DOCUMENT.search(line):
+            end = document[1]
+    return "\n".join(lines)
 
 
 def _hidden(quote: re.Match[str]) -> str:
@@ -280,7 +295,15 @@ _SHOWN = str.maketrans({"\ue000": "&", "\ue001": "|", "\ue002": ";", "\ue003": "
 
 def _words(command: str) -> list[str]:
     """The words of a simple command as written, without redirections, assignments and what only runs another."""
-    argv = [word.translate(_SHOWN) for word in _WORD.findall(command[:2_000]) if not _REDIRECTION.match(word)]
+    argv: list[str] = []
+    is_target = False
+    for word in _WORD.findall(command[:2_000]):
+        if is_target:
+            is_target = False
+        elif _REDIRECTION.match(word):
+            is_target = word[-1] in "<>"  # its file is the next word
+        else:
+            argv.append(word.translate(_SHOWN))
     while argv and (_ASSIGNMENT.match(argv[0]) or argv[0] in _PREFIXES):
         prefix = argv.pop(0)
         while prefix in _PREFIXES and argv and (argv[0].startswith("-") or argv[0].rstrip("smh").isdigit()):

@@ -31,6 +31,8 @@ def called(tool: str, width: int = 60, **arguments: object) -> str:
         ("Bash", {"command": f"ls {FOLDER}-old {FOLDER}"}, f"Bash ls {FOLDER}-old ."),
         ("Bash", {"command": 'git add -A && git commit -m "Fix it"'}, "Bash git commit “Fix it”"),
         ("shell", {"command": ["bash", "-lc", "make"]}, "shell make"),
+        ("Bash", {"command": "tmp=$(mktemp).md\ncat > \"$tmp\" <<'E'\nDo it\nE\nsend $tmp"}, "Bash send $tmp …"),
+        ("Bash", {"command": "python3 - <<'E'\nimport os\nE"}, "Bash python3 - <<'E' …"),
         ("Grep", {"pattern": "x", "path": "src/core"}, "Grep x in core"),
         ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.go\n+x\n*** Add File: b.go\n"}, None),
         ("Write", {"file_path": f"{FOLDER}/{'deep/' * 30}end.py", "content": "x"}, None),
