@@ -109,7 +109,8 @@ class Layered(Policy, frozen=True, kw_only=True):
     def _all_layers(self, view: View, marks: _Marks, focus: frozenset[str], first: _Stand | None = None) -> _Stand:
         """The state after all layers: first without the newest turn, and with it where nothing older remains.
 
-        A model that was asked for a `first` attempt at this plan is not asked again.
+        A model is asked for either part by itself: a plan that left the second to the next call would not be idempotent.
+        One that was asked for a `first` attempt at this plan is not asked again.
         """
         stand = _Stand(view, protected(view.ledger), view.used, focus=focus)
         if first:
@@ -121,14 +122,15 @@ class Layered(Policy, frozen=True, kw_only=True):
         then = replace(view, ledger=rehearsal.after, next_group=view.next_group + len(rehearsal.groups))
         if stand.tokens <= view.budget.guard and self._older(then, stand):
             return stand
-        second = replace(stand, view=then, end=_ALL, offloaded=None, actions=(), waiting=(), remarks=())
+        again = bool(first and first.asked)
+        second = replace(stand, view=then, end=_ALL, offloaded=None, actions=(), waiting=(), remarks=(), asked=again)
         second = self._layers(second, marks)
         return replace(
             stand,
             tokens=second.tokens,
             actions=(*stand.actions, *second.actions),
             remarks=(*stand.remarks, *(second.remarks if second.actions else ())),
-            asked=second.asked,
+            asked=stand.asked or second.asked,
             cost=second.cost,
         )
 
