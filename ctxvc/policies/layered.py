@@ -109,8 +109,8 @@ class Layered(Policy, frozen=True, kw_only=True):
     def _all_layers(self, view: View, marks: _Marks, focus: frozenset[str], first: _Stand | None = None) -> _Stand:
         """The state after all layers: first without the newest turn, and with it where nothing older remains.
 
-        A model is asked for either part by itself: a plan that left the second to the next call would not be idempotent.
-        One that was asked for a `first` attempt at this plan is not asked again.
+        A model is asked for either part by itself: a plan that left the second to the next call would not be
+        idempotent. One that gave no summary, or that was asked for a `first` attempt at this plan, is not asked again.
         """
         stand = _Stand(view, protected(view.ledger), view.used, focus=focus)
         if first:
@@ -122,7 +122,8 @@ class Layered(Policy, frozen=True, kw_only=True):
         then = replace(view, ledger=rehearsal.after, next_group=view.next_group + len(rehearsal.groups))
         if stand.tokens <= view.budget.guard and self._older(then, stand):
             return stand
-        again = bool(first and first.asked)
+        answered = any(action.verb == "summarise" for action in stand.actions)
+        again = stand.asked and not (answered and not (first and first.asked))
         second = replace(stand, view=then, end=_ALL, offloaded=None, actions=(), waiting=(), remarks=(), asked=again)
         second = self._layers(second, marks)
         return replace(
