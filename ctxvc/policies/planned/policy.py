@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.objects import objects
 from ctxvc.core.ledger.skills import skills
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.plan.rehearse import fewest_actions
+from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.plan.timing import Timing
 from ctxvc.core.plan.value import is_fence
 from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Seconds, Share, Tokens
@@ -42,6 +43,8 @@ AIM = 0.7
 
 #: When rounds begin: where the prompt passes a share of the budget, or then, but only when a turn begins.
 Round = Literal["pressure", "turn"]
+#: How often fixed rules plan again on what their plan leaves.
+_ROUNDS = 4
 #: Names of what a plan had wrong, in its reason, for each way to be wrong.
 _NAMED = 3
 
@@ -134,6 +137,8 @@ class Planned(Policy, frozen=True, kw_only=True):
             free = int(total - budget.effective * aim) * 1000 // max(1, view.calibration[0]) + 1
             gc_plan = parse(planner.rules(view, by_name, candidates, free, hard=hard), by_name)
         plan = self._plan(view, gc_plan, candidates, trigger, by_rule=by_rule)
+        if by_rule and hard:
+            plan = self._with_rest(view, plan, trigger)
         after = view.used if not plan.actions else fewest_actions(view, plan, 0)[1]
         reason = f"{used}: {plan.reason}"
         if fallback:
@@ -151,6 +156,27 @@ class Planned(Policy, frozen=True, kw_only=True):
             cost=answer.tokens,
             fallback=fallback,
         )
+
+    def _with_rest(self, view: View, plan: Plan, trigger: int) -> Plan:
+        """The plan with what may leave only beside what it takes, if the prompt is above the trigger after it.
+
+        Blocks too small for a stub of their own join a group next to them. Left to the next call, they would make the
+        same policy do more on an unchanged view.
+        """
+        for _ in range(_ROUNDS):
+            rehearsal = rehearse(view, plan)
+            then = replace(view, ledger=rehearsal.after, next_group=view.next_group + len(rehearsal.groups))
+            if not rehearsal or then.used <= trigger:
+                break
+            by_name = objects(then.ledger)
+            candidates = movable(then, by_name.values(), latest=True)
+            free = then.counted
+            gc_plan = parse(planner.rules(then, by_name, candidates, free, hard=True), by_name)
+            more = self._plan(then, gc_plan, candidates, trigger, by_rule=True).actions
+            if not more or not rehearse(then, msgspec.structs.replace(plan, actions=more)):
+                break
+            plan = msgspec.structs.replace(plan, actions=(*plan.actions, *more))
+        return plan
 
     def _plan(
         self, view: View, gc_plan: GcPlan, candidates: Sequence[MovableObject], trigger: int, *, by_rule: bool
