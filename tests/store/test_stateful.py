@@ -163,7 +163,9 @@ class Machine(RuleBasedStateMachine):
         for message in messages:
             ids, rest = self.settled(session.name, self.model[session.name, scope], message)
             expected += ids
-            self.switch_if_due(session.name, scope)
+            made = self.switch_if_due(session.name, scope)
+            if made and self.here[writer] == scope:  # who ends the step there goes along, as after a kill
+                self.here[writer] = made.name
             expected += self.begun(session.name, self.model[session.name, scope], message, rest)
         assert session.append(*messages, scope=scope) == expected
         self.follow(writer)
@@ -206,12 +208,14 @@ class Machine(RuleBasedStateMachine):
 
     # --- the model's side of a switch
 
-    def switch_if_due(self, name: str, scope: str) -> None:
-        """Whoever ends the step makes the switch that was asked for in it."""
+    def switch_if_due(self, name: str, scope: str) -> Wanted | None:
+        """Whoever ends the step makes the switch that was asked for in it; gives it if it was made."""
         model = self.model[name, scope]
         if (wanted := model.asked) and not model.calls:
             model.asked, wanted.made = None, True
             self.switch(name, scope, wanted)
+            return wanted
+        return None
 
     def follow(self, writer: int) -> None:
         """A writer whose switch was made is in the new scope, also if another one made it."""
