@@ -642,6 +642,15 @@ def test_the_laws_hold_with_a_model_on_whatever_is_said(data: st.DataObject) -> 
     check_generated(Layered(ask=Model(), keep=1, low_water=0.1, verbatim=0.05), data)
 
 
+@pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
+def test_a_model_is_asked_for_the_newest_turn_in_the_same_plan_where_older_ones_are_not_enough() -> None:
+    """It was asked with the next call, so the policy took more when it was applied again."""
+    (file,) = (file for file in trajectories() if file.name.startswith("deer-flow-5aa47db1."))
+    for budget in BUDGETS:
+        run = recorded(file)
+        check(Layered(ask=Model()), run.view(budget), run)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", trajectories(), ids=lambda file: file.name)
 def test_the_laws_hold_with_a_model_on_every_recorded_run(file: Path) -> None:
