@@ -58,7 +58,7 @@ class App:
     json: bool = False
     #: False for what a host starts: nothing that a person has set may break it.
     configured: bool = True
-    #: True for a command that reports by itself what is not obeyed.
+    #: True for a command that reports by itself what is not in effect.
     surveying: bool = False
 
     @cached_property
@@ -98,7 +98,7 @@ class App:
         if project_trust.is_accepted(self.project_file, data):
             return settings.project(self.project_file, data)
         if not self.surveying:
-            self.output.note(f"{safe(str(self.project_file))} is not obeyed: `ctxvc trust` shows and accepts it")
+            self.output.note(f"{safe(str(self.project_file))} is not in effect: `ctxvc trust` shows and accepts it")
         return {}
 
     def setting(self, name: str) -> Setting | None:

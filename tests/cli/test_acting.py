@@ -159,6 +159,7 @@ def test_undo_takes_back_one_change_after_the_other(run: Run, project: Path) -> 
     done = run(*words, "undo", folder=project)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "nothing to undo" in done.stderr
+    assert "2 of 9 redone: there were no more" in run(*words, "redo", "9", folder=project).stderr
 
 
 def test_what_another_writer_changed_meanwhile_ends_with_4(

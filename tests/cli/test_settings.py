@@ -104,7 +104,7 @@ def test_doctor_says_which_value_comes_from_where(person: Path, run: Run, projec
     said = {(item["check"], item["level"]): item["found"] for item in items}
     assert said["budget", "ok"] == f"60,000 tokens, from {person}"
     assert said["alias", "ok"] == "l = log --oneline"
-    assert said["config", "note"] == f"{project / 'ctxvc.toml'} is not obeyed"
+    assert said["config", "note"] == f"{project / 'ctxvc.toml'} is not in effect"
 
     run("trust", "--yes", folder=project)
     items = json.loads(run("doctor", "--json", folder=project).stdout)["items"]
@@ -118,7 +118,7 @@ def test_a_projects_file_counts_only_as_it_was_when_it_was_accepted(person: Path
     file = project / "ctxvc.toml"
     file.write_text('policy = "mask"\n')
     done = run("plan", folder=project)
-    assert f"{file} is not obeyed: `ctxvc trust` shows and accepts it" in done.stderr
+    assert f"{file} is not in effect: `ctxvc trust` shows and accepts it" in done.stderr
 
     shown = run("trust", folder=project)
     assert shown.exit_code == 1

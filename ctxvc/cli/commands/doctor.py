@@ -126,7 +126,7 @@ def _settings(app: App) -> Iterator[DoctorItem]:
     yield _ok("config", str(app.person.path or (f"none: there is no {path}" if path else "none")))
     data = settings.project_content(app.project_file.parent)
     if data is not None and not project_trust.is_accepted(app.project_file, data):
-        found = f"{app.project_file} is not obeyed"
+        found = f"{app.project_file} is not in effect"
         yield DoctorItem(check="config", level="note", found=found, mend="`ctxvc trust` shows and accepts it")
     for name in settings.NAMES:
         if setting := app.setting(name):

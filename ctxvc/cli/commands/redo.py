@@ -18,3 +18,5 @@ def redo(ctx: click.Context, count: int, actor: Actor) -> None:
     with app.acting(actor) as session:
         rehearsal, redone = session.redo(count)
         answer_of(ctx, app, session, "redo", rehearsal, redone)
+        if len(redone) < count:
+            app.output.note(f"{len(redone)} of {count} redone: there were no more")
