@@ -1,0 +1,15 @@
+"""Tests against real clients and frameworks: run by hand with `-m hosts`, and by `.ci/run` where CTXVC_CI_HOSTS=1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.hosts)
