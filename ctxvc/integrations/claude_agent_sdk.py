@@ -36,7 +36,7 @@ class CtxvcSessionStore:
     """`ClaudeAgentOptions(session_store=CtxvcSessionStore(".ctxvc"))`. Use it in a `with` block, or `close` it.
 
     What `append` took is on the disk when it returns. Entries come back as they were given, but for secrets, which are
-    marks by then. Each transcript is imported as it grows, for `ctxvc log` and all that reads sessions; `failure` is why
+    marks by then. Transcripts are imported as they grow, for `ctxvc log` and all that reads sessions; `failure` is why
     the newest import was not possible, if it was not. `delete` takes a transcript out of what the SDK sees; history
     keeps it, until a person purges it.
     """

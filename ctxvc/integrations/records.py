@@ -1,4 +1,4 @@
-"""What only a framework can read, as blocks of a session that is in no prompt: JSON values, in order, each once written.
+"""What only a framework can read, as blocks of a session that are in no prompt: JSON values, in their order.
 
 As blocks they are as durable as a conversation, and `verify`, `push` and `purge` know them.
 """
@@ -52,6 +52,10 @@ class Records:
             self._pending += bool(parts)
             if self._pending >= FLUSH_STEPS or clock.monotonic() - self._committed > FLUSH_SECONDS:
                 self.commit()
+
+    def redacted(self, text: str) -> str:
+        """The text without its secrets: for what stands in a value in another encoding, where nobody would find it."""
+        return self._stored.redacted({"": text})[""]
 
     def new(self) -> list[Any]:
         """The values that were added since the last call, by anybody, oldest first. Raises: Damaged."""
