@@ -123,17 +123,16 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         place = config["configurable"] if config else {}
         space, point = place.get("checkpoint_ns"), get_checkpoint_id(config) if config else None
         end = get_checkpoint_id(before) if before else None
-        threads = [self._there(place["thread_id"])] if config else self._all()
+        wanted = (filter or {}).items()
         count = 0
-        for thread in threads:
-            spaces = {name: sorted(points, reverse=True) for name, points in thread.read().items()} if thread else {}
-            for name, points in spaces.items():
-                for at in points if space in (None, name) else ():
+        for thread in (self._there(place["thread_id"]),) if config else self._all():
+            for name, points in [*thread.read().items()] if thread else ():
+                for at in sorted(points, reverse=True) if space in (None, name) else ():
                     if limit is not None and count >= limit:
                         return
-                    if point in (None, at) and (end is None or at < end) and thread:
+                    if thread and point in (None, at) and (end is None or at < end):
                         saved = self._tuple(thread, name, at)
-                        if saved and all(saved.metadata.get(key) == value for key, value in (filter or {}).items()):
+                        if saved and all(saved.metadata.get(key) == value for key, value in wanted):
                             count += 1
                             yield saved
 
@@ -207,7 +206,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         name = session_name(f"{_PREFIX}{thread_id}")
         return self._opened(name, thread_id) if name in self._threads or self._store.has(name) else None
 
-    def _all(self) -> list[_Thread]:
+    def _all(self) -> Sequence[_Thread]:
         return [self._opened(name) for name in self._store.sessions() if name.startswith(_PREFIX)]
 
     def _opened(self, session: str, thread_id: str = "") -> _Thread:
@@ -218,7 +217,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
 
     # --- values
 
-    def _plain(self, thread: _Thread, value: Any) -> list[str]:
+    def _plain(self, thread: _Thread, value: Any) -> Sequence[str]:
         return _text(self._clean(thread, value))
 
     def _clean(self, thread: _Thread, value: Any) -> Typed:
@@ -373,7 +372,7 @@ def _config(thread: str, space: str, point: str) -> Any:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": space, "checkpoint_id": point}}
 
 
-def _text(typed: Typed) -> list[str]:
+def _text(typed: Typed) -> Sequence[str]:
     return [typed[0], base64.b64encode(typed[1]).decode("ascii")]
 
 
