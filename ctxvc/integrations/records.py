@@ -29,7 +29,8 @@ class Records:
     def __init__(self, store: Store, name: str) -> None:
         """Opens the session, which is made where it is not. Raises: CtxvcError."""
         if not store.has(name):
-            store.create_session(name, make_current=not store.sessions())
+            store.create_session(name, make_current=False)
+        self._store = store
         self._stored = StoredSession.open(store, name, "main")
         self._lock = threading.RLock()
         self._newest = 0  # number of the newest block that `new` gave
@@ -76,6 +77,8 @@ class Records:
         with self._lock:
             if self._stored.in_step:
                 self._stored.finish()
+            if self._store.sessions() == [self._stored.name]:  # else a conversation is what people look at
+                self._store.set_current_scope(self._stored.name, "main")
             self._committed, self._pending = clock.monotonic(), 0
 
     def close(self) -> None:
