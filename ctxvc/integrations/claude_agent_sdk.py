@@ -144,7 +144,7 @@ class CtxvcSessionStore:
 
     def _import(self, transcript: _Transcript, *, final: bool = False) -> None:
         """The transcript as a session, as far as it goes. A failure is only noted: the entries are safe."""
-        began = clock.monotonic()
+        start = clock.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="ctxvc-") as folder:
                 main, *subagents = transcript.write(Path(folder))
@@ -156,7 +156,7 @@ class CtxvcSessionStore:
             self.failure = error
         transcript.unread = False
         now = clock.monotonic()
-        transcript.import_due = now + max(_SECONDS, _TIMES * (now - began))
+        transcript.import_due = now + max(_SECONDS, _TIMES * (now - start))
 
     def _ingest(self, path: Path, *, into: str = "", final: bool = False) -> str:
         ((_, events),) = importers.conversations(Recording(path), FORMAT)
@@ -242,9 +242,9 @@ class _Transcript:
     def _apply(self, value: dict[str, Any]) -> None:
         if "deleted" in value:
             subpath = value["deleted"]
-            for gone in [*self._entries] if subpath is None else [subpath]:
-                self._entries.pop(gone, None)
-                self._uuids.pop(gone, None)
+            for name in [*self._entries] if subpath is None else [subpath]:
+                self._entries.pop(name, None)
+                self._uuids.pop(name, None)
             if subpath is None:
                 self._summary = None
             return

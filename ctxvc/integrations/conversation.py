@@ -327,21 +327,21 @@ def _parted(
     if role == "assistant":
         yield content
         return
-    rest: list[dict[str, Any]] = []
+    loose: list[dict[str, Any]] = []
     at = 0
     while at < len(content):
         is_result = content[at].get("type") == "tool_result"
         length = 1 if is_result else next((n for n in lengths if _key(role, content[at : at + n]) in exact), 0)
-        if length and rest:
-            yield rest
-            rest = []
+        if length and loose:
+            yield loose
+            loose = []
         if length:
             yield content[at : at + length]
         else:
-            rest.append(content[at])
+            loose.append(content[at])
         at += length or 1
-    if rest:
-        yield rest
+    if loose:
+        yield loose
 
 
 def _key(role: str, content: Sequence[Mapping[str, Any]]) -> bytes:

@@ -113,7 +113,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         if thread is None:
             return None
         with thread.lock:
-            points = thread.read().get(space, {})
+            points = thread.current().get(space, {})
             return self._tuple(thread, space, get_checkpoint_id(config) or max(points, default=""))
 
     def list(
@@ -123,16 +123,16 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         place = config["configurable"] if config else {}
         space, point = place.get("checkpoint_ns"), get_checkpoint_id(config) if config else None
         end = get_checkpoint_id(before) if before else None
-        wanted = (filter or {}).items()
+        criteria = (filter or {}).items()
         count = 0
         for thread in (self._there(place["thread_id"]),) if config else self._all():
-            for name, points in [*thread.read().items()] if thread else ():
+            for name, points in [*thread.current().items()] if thread else ():
                 for at in sorted(points, reverse=True) if space in (None, name) else ():
                     if limit is not None and count >= limit:
                         return
                     if thread and point in (None, at) and (end is None or at < end):
                         saved = self._tuple(thread, name, at)
-                        if saved and all(saved.metadata.get(key) == value for key, value in wanted):
+                        if saved and all(saved.metadata.get(key) == value for key, value in criteria):
                             count += 1
                             yield saved
 
@@ -158,8 +158,8 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         """As in `BaseCheckpointSaver`; ancestors of which a kept checkpoint's values are rebuilt stay."""
         for thread in filter(None, map(self._there, thread_ids)):
             with thread.lock:
-                kept = self._kept(thread) if strategy == "keep_latest" else set()
-                thread.drop(lambda place, _: place not in kept)  # noqa: B023
+                needed = self._needed(thread) if strategy == "keep_latest" else set()
+                thread.drop(lambda place, _: place not in needed)  # noqa: B023
 
     # --- the same for asyncio, in a thread
 
@@ -175,8 +175,8 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
     async def alist(
         self, config: Any, *, filter: dict[str, Any] | None = None, before: Any = None, limit: int | None = None
     ) -> AsyncIterator[CheckpointTuple]:
-        listed = self.list(config, filter=filter, before=before, limit=limit)
-        while (saved := await asyncio.to_thread(next, listed, None)) is not None:
+        tuples = self.list(config, filter=filter, before=before, limit=limit)
+        while (saved := await asyncio.to_thread(next, tuples, None)) is not None:
             yield saved
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -241,7 +241,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
 
     def _tuple(self, thread: _Thread, space: str, name: str) -> CheckpointTuple | None:
         with thread.lock:
-            point = thread.read().get(space, {}).get(name)
+            point = thread.current().get(space, {}).get(name)
             if point is None:
                 return None
             checkpoint = self._loaded(point.checkpoint)
@@ -259,21 +259,21 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
             pending_writes=[(task, write.channel, self._loaded(write.value)) for (task, _), write in writes],
         )
 
-    def _kept(self, thread: _Thread) -> set[tuple[str, str]]:
+    def _needed(self, thread: _Thread) -> set[tuple[str, str]]:
         """The newest checkpoint of each namespace, and the ancestors that hold what it is rebuilt from."""
-        kept = set()
-        for space, points in thread.read().items():
+        needed = set()
+        for space, points in thread.current().items():
             name: str | None = max(points, default=None)
-            # Channels that are kept as changes since a snapshot: the walk ends where each has a value.
+            # Channels that are needed as changes since a snapshot: the walk ends where each has a value.
             open_channels = (
                 set(self._loaded(points[name].metadata).get("counters_since_delta_snapshot", ())) if name else set()
             )
             while name in points:
-                kept.add((space, name))
+                needed.add((space, name))
                 versions = self._loaded(points[name].checkpoint)["channel_versions"]
                 open_channels -= {c for c in open_channels if (space, c, versions.get(c)) in thread.values}
                 name = points[name].parent if open_channels else None
-        return kept
+        return needed
 
 
 class _Point(NamedTuple):
@@ -307,22 +307,24 @@ class _Thread:
         """Records what `make` gives, on the disk when this returns."""
 
         def values() -> list[Mapping[str, Any]]:
-            self.read()
+            self.current()
             return [{**make(self), "thread": self.name}]
 
         with self.lock:
             self.records.append(values)
-            self.read()
+            self.current()
 
-    def drop(self, gone: Callable[[tuple[str, str], _Point], bool]) -> None:
-        """Takes out the checkpoints for which `gone` says so, by namespace and id."""
+    def drop(self, selects: Callable[[tuple[str, str], _Point], bool]) -> None:
+        """Takes out the checkpoints that `selects` names, by namespace and id."""
         with self.lock:
-            places = [(space, name, point) for space, points in self.read().items() for name, point in points.items()]
-            dropped = [[space, name] for space, name, point in places if gone((space, name), point)]
+            places = [
+                (space, name, point) for space, points in self.current().items() for name, point in points.items()
+            ]
+            dropped = [[space, name] for space, name, point in places if selects((space, name), point)]
             if dropped:
                 self.add(lambda _: {"drop": dropped})
 
-    def read(self) -> dict[str, dict[str, _Point]]:
+    def current(self) -> dict[str, dict[str, _Point]]:
         """The checkpoints by namespace and id, with what others have added."""
         with self.lock:
             for value in self.records.new():
