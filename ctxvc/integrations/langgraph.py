@@ -264,7 +264,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         needed = set()
         for space, points in thread.current().items():
             name: str | None = max(points, default=None)
-            # Channels that are needed as changes since a snapshot: the walk ends where each has a value.
+            # Channels that are stored as changes since a snapshot: the walk ends where each has a value.
             open_channels = (
                 set(self._loaded(points[name].metadata).get("counters_since_delta_snapshot", ())) if name else set()
             )

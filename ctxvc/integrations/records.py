@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.errors import Damaged
+from ctxvc.errors import Damaged, Refused
 from ctxvc.store.log.stored_session import FLUSH_SECONDS, FLUSH_STEPS, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store
@@ -29,7 +30,8 @@ class Records:
     def __init__(self, store: Store, name: str) -> None:
         """Opens the session, which is made where it is not. Raises: CtxvcError."""
         if not store.has(name):
-            store.create_session(name, make_current=False)
+            with suppress(Refused):  # another process was first
+                store.create_session(name, make_current=False)
         self._store = store
         self._stored = StoredSession.open(store, name, "main")
         self._lock = threading.RLock()
