@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 #: The model's name in a session whose framework does not tell it.
 UNKNOWN = "unknown"
+_LONGEST_ID = 200
 #: A request with it gets no breakpoints: frameworks set their own.
 _UNMARKED = {"type": "ephemeral"}
 _BACK = "what ran this conversation went back to here; what came after is in {scope}"
@@ -51,6 +52,13 @@ class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     source: T
     origin: Origin = "human"
     record: Mapping[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The id, or what stands for one that is too long to be kept with each message."""
+        if len(self.id) <= _LONGEST_ID:
+            return self.id
+        return hashlib.sha256(self.id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Sent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -122,12 +130,12 @@ class Conversation:
         with self._lock:
             self.session.stored.refresh()
             blocks = self._recorded()
-            new = [message for message in messages if message.id not in blocks]
-            common = max((blocks[message.id] for message in messages if message.id in blocks), default=0)
-            if common and self._is_ahead(common, {message.id for message in messages}):
+            new = [message for message in messages if message.name not in blocks]
+            common = max((blocks[message.name] for message in messages if message.name in blocks), default=0)
+            if common and self._is_ahead(common, {message.name for message in messages}):
                 self._rewind(common)
                 here = set(_ids(self.session.ledger().rows()))
-                last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
+                last = max((at for at, message in enumerate(messages) if message.name in here), default=-1)
                 new = list(messages[last + 1 :])
             for are_results, run in groupby(new, lambda message: bool(_result(message))):
                 if are_results:
@@ -140,7 +148,7 @@ class Conversation:
         """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
         stop = "tool_use" if _calls(message.message) else "end_turn"
         with self._lock:
-            if message.message.get("content") and message.id not in self._recorded():
+            if message.message.get("content") and message.name not in self._recorded():
                 self.adapter.record({**message.message, "stop_reason": stop}, noted=_note(message))
 
     def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
@@ -265,7 +273,7 @@ def _block(row: Row, bodies: Bodies) -> dict[str, Any]:
 
 
 def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
-    return {"record": {**message.record, "id": message.id}}
+    return {"record": {**message.record, "id": message.name}}
 
 
 def _noted(message: FrameworkMessage[Any]) -> Message:
