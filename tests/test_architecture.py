@@ -22,7 +22,7 @@ from ctxvc.cli.registry import COMMANDS
 PACKAGE = Path(ctxvc.__file__).parent
 
 #: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
-#: `report`, `integrations` and `sharing` are to come: their place is settled before their first module.
+#: `report` and `sharing` are to come: their place is settled before their first module.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "core": frozenset({"errors"}),
@@ -124,6 +124,10 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
     "distributed": frozenset({"replay"}),
+    "langchain": frozenset({"integrations"}),
+    "langchain_core": frozenset({"integrations"}),
+    "langgraph": frozenset({"integrations"}),
+    "claude_agent_sdk": frozenset({"integrations"}),
     "socket": frozenset({"agent"}),  # pairs of sockets, to hand descriptors on
     "urllib": frozenset(),
     "http": frozenset(),

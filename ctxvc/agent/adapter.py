@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
 
-__all__ = ["Adapter", "Reply", "Stop"]
+__all__ = ["Adapter", "Reply", "Stop", "annotated"]
 
 #: Steps whose calls overflow mode refuses before one that is the last straw.
 DEFIANCE = 2
@@ -84,12 +84,18 @@ class Adapter:
                 request, more, reserve=calls.room(self.session.budget), final=self._final, unbound=self._has_unbound()
             )
 
-    def record(self, response: object) -> Reply:
+    @property
+    def context_tools(self) -> Collection[str]:
+        """The names under which the model has the context tools."""
+        return self._tools.names.keys()
+
+    def record(self, response: object, *, noted: Mapping[str, Any] = {}) -> Reply:
         """Takes in a reply of the client, a whole message or a dictionary. On the disk when this returns.
 
         A stream's reply is what it made in the end; one that broke off before is not recorded (`stop` is `cut`): ask
         again. Calls of a reply that ended before its time are not to be run: they are answered here. The same message
-        once more adds nothing. Raises: BadInput for what is no reply.
+        once more adds nothing. `noted` is what we note of it ourselves, which nobody is sent.
+        Raises: BadInput for what is no reply.
         """
         message = calls.plain(response)
         reply = calls.reply(message)
@@ -105,7 +111,8 @@ class Adapter:
                 goes_on=reply.goes_on and short <= CUT_SHORT,
             )
             if reply.stop != "cut":
-                self.session.append(message, *([{"role": "user", "content": broken}] if broken else []))
+                recorded = annotated(incoming.message(message, "human"), noted) if noted else message
+                self.session.append(recorded, *([{"role": "user", "content": broken}] if broken else []))
                 self._tools.begin()
                 self._refused, self._refusal = self.session.ledger().meta.refused, ""
                 self._defied, self._final, self._switch = False, False, None
@@ -229,6 +236,12 @@ class Adapter:
             for item in results
         ]
         return with_reason if with_reason != list(results) else [*with_reason, {"type": "text", "text": why}]
+
+
+def annotated(message: Message, fields: Mapping[str, Any]) -> Message:
+    """The message with what we note of it ourselves, at its first part; nobody is sent that."""
+    parts = (*(_noted(part, fields) for part in message.parts[:1]), *message.parts[1:])
+    return msgspec.structs.replace(message, parts=parts)
 
 
 def _noted(part: Part, fields: Mapping[str, Any]) -> Part:

@@ -114,6 +114,7 @@ def provider_window(provider: Model, model: str) -> int:
 
     Raises: ModelFailed if the provider cannot be asked; nothing has begun by then.
     """
-    from ctxvc.agent.provider import Anthropic
+    from ctxvc.agent.server import Server
 
-    return (provider.window(model) or 0) if isinstance(provider, Anthropic) else 0
+    window = provider.window(model) if isinstance(provider, Server) else None
+    return window.tokens if window else 0

@@ -1,0 +1,346 @@
+"""A framework's conversation as a session: its messages are recorded once, and the prompt goes back in its form."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, groupby, takewhile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ctxvc.agent import managed
+from ctxvc.agent.adapter import Adapter, annotated
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Origin
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.formats import normalise_anthropic
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.prompt.request import canonical
+from ctxvc.core.view.budget import Budget
+from ctxvc.session import append as incoming
+from ctxvc.session.session import Session
+from ctxvc.store import revision
+from ctxvc.store.log.stored_session import StoredSession
+
+T = TypeVar("T")
+
+#: The model's name in a session whose framework does not tell it.
+UNKNOWN = "unknown"
+#: A request with it gets no breakpoints: frameworks set their own.
+_UNMARKED = {"type": "ephemeral"}
+_BACK = "what ran this conversation went back to here; what came after is in {scope}"
+_LATE = "[a result of the call {call}, which is not open]\n"
+
+
+class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A message of a framework. `id` is its name there, under which it is recorded once.
+
+    `message` is it in the Messages API's form, the result of a call as a message of its own, and `source` the
+    framework's own object. `record` is what that form has no place for: JSON that is kept with the message, for
+    `Conversation.records`.
+    """
+
+    id: str
+    message: Mapping[str, Any]
+    source: T
+    origin: Origin = "human"
+    record: Mapping[str, Any] = {}
+
+
+class Sent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A message of the prompt in the Messages API's form, the result of a call as a message of its own.
+
+    `source` is the framework's object that says exactly this, if there is one; else `basis` is the one with the same
+    call or calls, if there is one.
+    """
+
+    message: dict[str, Any]
+    source: T | None = None
+    basis: T | None = None
+
+
+class Conversation:
+    """A session behind a framework that keeps its own list of messages. Safe to call from several threads.
+
+    For each call of the model: `take` that list, send `prompt`, and give `reply` what came back. `handle` answers calls
+    of the context tools. Each raises CtxvcError where the session cannot go on.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.adapter = Adapter(session)
+        self._lock = threading.RLock()
+        self._blocks: dict[str, int] = {}  # id of a message → the number of its newest block, in any scope
+        self._scanned: dict[str, int] = {}  # scope → the newest block number that `_blocks` knows of
+
+    @staticmethod
+    def open(
+        path: str | Path,
+        name: str,
+        *,
+        model: str = "",
+        budget: int | Budget = 0,
+        system: Any = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        policy: str | Policy = "",
+    ) -> Conversation:
+        """The conversation `name` of the store at `path`, new or as it was left, also by a process that was killed.
+
+        `tools` are the agent's own, in the Messages API's form; a new session adds those of its policy, `default`
+        unless another is named. The rest is as for `Session.open`. Raises: CtxvcError.
+        """
+        session = managed.open_session(path, name, model=model, budget=budget, system=system, own=tools, policy=policy)
+        return Conversation(session)
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Commits what is complete, and closes the files."""
+        self.session.close()
+
+    # --- what comes in
+
+    def take(self, messages: Sequence[FrameworkMessage[Any]]) -> None:
+        """Records those of the framework's messages that are new, in their order.
+
+        Where the newest recorded ones are missing among `messages`, the framework went back, as after a crash or to try
+        something else: the session goes on in a new scope from there. Messages that are missing before that stay: what
+        leaves the prompt is the policy's to say. So does the whole conversation where `messages` begin a new list.
+        """
+        with self._lock:
+            self.session.stored.refresh()
+            blocks = self._recorded()
+            new = [message for message in messages if message.id not in blocks]
+            common = max((blocks[message.id] for message in messages if message.id in blocks), default=0)
+            if common and self._is_ahead(common, {message.id for message in messages}):
+                self._rewind(common)
+                here = set(_ids(self.session.ledger().rows()))
+                last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
+                new = list(messages[last + 1 :])
+            for are_results, run in groupby(new, lambda message: bool(_result(message))):
+                if are_results:
+                    self._take_results(list(run))
+                    continue
+                for message in run:
+                    self.adapter.append(_noted(message))
+
+    def reply(self, message: FrameworkMessage[Any]) -> None:
+        """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
+        stop = "tool_use" if _calls(message.message) else "end_turn"
+        with self._lock:
+            if message.message.get("content") and message.id not in self._recorded():
+                self.adapter.record({**message.message, "stop_reason": stop}, noted=_note(message))
+
+    def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
+        """The framework's messages in this scope, oldest first and whole: the Messages API's form, and the `record`.
+
+        The record has the message's `id`, too.
+        """
+        bodies = revision.now(self.session.stored).bodies
+        for _, run in groupby(self.session.ledger().rows(), lambda row: row.msg):
+            rows = list(run)
+            if (record := _record(rows[0])) is not None:
+                yield {"role": rows[0].role, "content": [_block(row, bodies) for row in rows]}, record
+
+    # --- what goes out
+
+    def prompt(self, messages: Sequence[FrameworkMessage[T]], *, model: str = "") -> list[Sent[T]]:
+        """The next prompt, within the budget, in the framework's own objects as far as these say the same.
+
+        `model` is the session's from now on. Raises: OverBudget; BadInput while a call waits for its result.
+        """
+        with self._lock:
+            name = model or self.session.ledger().meta.model or UNKNOWN
+            call = self.adapter.request(model=name, cache_control=_UNMARKED)
+        return list(_sent(call["messages"], messages))
+
+    @property
+    def final(self) -> bool:
+        """Whether the reply to this prompt may call nothing: the context was too full for too long."""
+        return self.adapter.final
+
+    # --- tools
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The definitions of the context tools that this session's model has."""
+        definitions = revision.now(self.session.stored).tools
+        tools = definitions if isinstance(definitions, list) else []
+        return [tool for tool in tools if tool.get("name") in self.adapter.context_tools]
+
+    def handle(self, call: str, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool] | None:
+        """What the call with this id is answered, and whether that is an error; None for a tool of the agent's own.
+
+        While the context is full and nothing may leave, calls of the agent's own tools are answered as well: they are
+        not to be run. Raises: BadInput for a call of a context tool whose reply is not recorded.
+        """
+        answer = self.adapter.handle({"type": "tool_use", "id": call, "name": name, "input": dict(arguments)})
+        return None if answer is None else (str(answer["content"]), bool(answer.get("is_error")))
+
+    # --- inside
+
+    def _take_results(self, messages: Sequence[FrameworkMessage[Any]]) -> None:
+        """Takes in results, those of open calls all together. Any other becomes text: a prompt has no place for it."""
+        open_calls = set(self.session.stored.open_calls)
+        answers: dict[str, FrameworkMessage[Any]] = {}
+        late: list[FrameworkMessage[Any]] = []
+        for message in messages:
+            call = str(_result(message).get("tool_use_id"))
+            if call in open_calls and call not in answers:
+                answers[call] = message
+            else:
+                late.append(msgspec.structs.replace(message, message=_as_text(_result(message)), origin="client"))
+        noted = {call: _note(message) for call, message in answers.items()}
+        self.adapter.results([_result(message) for message in answers.values()], noted=noted)
+        for message in late:
+            self.adapter.append(_noted(message))
+
+    def _recorded(self) -> Mapping[str, int]:
+        """Id of each message that was recorded → the number of its newest block, in any scope."""
+        for scope in self.session.scopes():
+            scanned = self._scanned.get(scope, 0)
+            for row in takewhile(lambda row: row.number > scanned, self.session.ledger(scope).backwards()):  # noqa: B023
+                self._scanned[scope] = max(row.number, self._scanned.get(scope, 0))
+                if (record := _record(row)) is not None:
+                    name = str(record.get("id"))
+                    self._blocks[name] = max(row.number, self._blocks.get(name, 0))
+        return self._blocks
+
+    def _is_ahead(self, common: int, ids: set[str]) -> bool:
+        """Whether this scope has a message behind the block `common` that is not among `ids`."""
+        later = takewhile(lambda row: row.number > common, self.session.ledger().backwards())
+        return any(name not in ids for name in _ids(later))
+
+    def _rewind(self, common: int) -> None:
+        """Goes on in a new scope from the end of the last step that has no message behind the block `common`."""
+        session = self.session
+        if session.stored.open_calls:
+            session.stored.finish()
+        session.stored.flush()
+        block = f"B{common}"
+        scopes = (session.scope, *session.scopes())
+        scope = next(scope for scope in scopes if session.ledger(scope).get(block))
+        step = session.ledger(scope)[block].step
+        later = takewhile(lambda row: row.number > common, session.ledger(scope).backwards())
+        if any(row.step == step and _record(row) is not None for row in later):
+            step -= 1
+        reader = StoredSession.open(session.store, session.name, scope)
+        reader.leave()
+        commit = revision.resolve(session.store, reader, f"step:{step}").commit
+        scope_names = session.scopes()
+        name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
+        session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+
+
+def session_name(text: str) -> str:
+    """The name of a session for a framework's name of a conversation: the same each time, and of no other."""
+    if not names.problem(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{names.slug(text)[:80].rstrip('-._')}-{digest}"
+
+
+def _block(row: Row, bodies: Bodies) -> dict[str, Any]:
+    return wire.block(
+        kind=row.kind,
+        body=bodies.body(row),
+        ext=row.ext,
+        call=row.call,
+        tool=row.tool,
+        error=row.error,
+        extra=row.extra,
+        files={suffix: bodies.file(row, suffix) for suffix in row.files},
+    )
+
+
+def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
+    return {"record": {**message.record, "id": message.id}}
+
+
+def _noted(message: FrameworkMessage[Any]) -> Message:
+    return annotated(incoming.message(message.message, message.origin), _note(message))
+
+
+def _record(row: Row) -> Mapping[str, Any] | None:
+    record = wire.own_metadata(row.extra).get("record")
+    return record if isinstance(record, dict) else None
+
+
+def _ids(rows: Iterable[Row]) -> Iterator[str]:
+    """The ids of the messages that begin with these rows."""
+    return (str(record.get("id")) for record in map(_record, rows) if record is not None)
+
+
+def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
+    """The result that a message is; empty for any other message."""
+    match message.message.get("content"):
+        case [{"type": "tool_result"} as result]:
+            return dict(result)
+    return {}
+
+
+def _as_text(result: Mapping[str, Any]) -> dict[str, Any]:
+    content = result.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    heading = {"type": "text", "text": _LATE.format(call=result.get("tool_use_id"))}
+    return {"role": "user", "content": [heading, *blocks]}
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    return [block for block in blocks if block.get("type") == "tool_use"]
+
+
+def _names(message: Mapping[str, Any]) -> list[str]:
+    """The ids of the calls that a message makes, or answers."""
+    blocks = message["content"]
+    return [str(block["id" if block["type"] == "tool_use" else "tool_use_id"]) for block in blocks if _is_call(block)]
+
+
+def _is_call(block: Mapping[str, Any]) -> bool:
+    return block.get("type") in ("tool_use", "tool_result")
+
+
+def _sent(prompt: Sequence[Mapping[str, Any]], messages: Sequence[FrameworkMessage[T]]) -> Iterator[Sent[T]]:
+    """The messages of a prompt, parted as a framework's are, each with the object that it is or comes from."""
+    exact: dict[bytes, T] = {}
+    bases: dict[tuple[str, str], T] = {}
+    for item in messages:
+        for normal in normalise_anthropic([dict(item.message)]):
+            exact[canonical(normal)] = item.source
+            bases.update(((normal["role"], name), item.source) for name in _names(normal))
+    for message in prompt:
+        for part in _parted(message, exact):
+            found_basis = next((bases[key] for name in _names(part) if (key := (part["role"], name)) in bases), None)
+            yield Sent(message=part, source=exact.get(canonical(part)), basis=found_basis)
+
+
+def _parted(message: Mapping[str, Any], exact: Mapping[bytes, object]) -> Iterator[dict[str, Any]]:
+    """A message as a framework has it: results and what is in `exact` on their own, all else together."""
+    role = message["role"]
+    if role == "assistant":
+        yield dict(message)
+        return
+    together: list[dict[str, Any]] = []
+    for block in message["content"]:
+        alone = {"role": role, "content": [block]}
+        if block.get("type") != "tool_result" and canonical(alone) not in exact:
+            together.append(block)
+            continue
+        if together:
+            yield {"role": role, "content": together}
+            together = []
+        yield alone
+    if together:
+        yield {"role": role, "content": together}
