@@ -120,6 +120,9 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),
     "anthropic": frozenset({"agent"}),
+    "openai": frozenset({"agent"}),
+    "agents": frozenset({"integrations"}),
+    "pydantic_ai": frozenset({"integrations"}),
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
@@ -167,7 +170,7 @@ MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.id
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
-    | {"pyarrow", "distributed"}
+    | {"pyarrow", "distributed", "openai", "agents", "pydantic_ai"}
 )
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the

@@ -10,6 +10,7 @@ from ctxvc.agent import stream
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal
 from ctxvc.agent.server import WAITS, Server, behind
+from ctxvc.core.conversion.fields import without_foreign
 
 if TYPE_CHECKING:
     import anthropic
@@ -43,7 +44,8 @@ class Anthropic(Server):
         import httpx2
 
         try:
-            with self._client.messages.with_streaming_response.create(**{**call, "stream": True}) as response:
+            own = {**call, "messages": without_foreign(call["messages"]), "stream": True}
+            with self._client.messages.with_streaming_response.create(**own) as response:
                 return stream.message_of(response.iter_bytes(), say)
         except httpx2.RequestError as error:
             return Fault("cut", plain(str(error)) or type(error).__name__, again=True, hint="check the network")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from ctxvc.agent import message as messages
 from ctxvc.agent.message import sound, unreadable
@@ -19,33 +19,56 @@ class _TooLarge(Exception):
     """A reply that does not end."""
 
 
-def message_of(chunks: Iterable[bytes], say: Callable[[str], None]) -> dict[str, Any] | Overflow | Fault:
+class Events(Protocol):
+    """Puts a message together from the events of a stream."""
+
+    def add(self, name: str, data: str) -> Overflow | Fault | None:
+        """Takes in an event; gives what the server reported instead of going on, if it did."""
+
+    def message(self) -> dict[str, Any] | Overflow | Fault:
+        """The whole message; a fault if it is not complete."""
+
+
+def message_of(
+    chunks: Iterable[bytes],
+    say: Callable[[str], None],
+    *,
+    assembly: Events | None = None,
+    from_json: Callable[[object], dict[str, Any] | Overflow | Fault] = sound,
+) -> dict[str, Any] | Overflow | Fault:
     """The message in the body of an answer with status 200: a stream of events, or a JSON text. Its text goes to `say`.
 
-    Raises what the chunks raise.
+    Another API than the Messages API has an `assembly` of its own for its events, which has `say` already, and reads
+    what came as JSON in its own way: `from_json`. Raises what the chunks raise.
     """
     try:
-        return _message(_bounded(chunks), say)
+        return _message(_bounded(chunks), say, assembly or Assembly(say), from_json)
     except _TooLarge:
         return unreadable(f"more than {LARGEST >> 20} MiB", hint=messages.ADDRESS)
 
 
-def _message(chunks: Iterator[bytes], say: Callable[[str], None]) -> dict[str, Any] | Overflow | Fault:
+def _message(
+    chunks: Iterator[bytes],
+    say: Callable[[str], None],
+    assembly: Events,
+    from_json: Callable[[object], dict[str, Any] | Overflow | Fault],
+) -> dict[str, Any] | Overflow | Fault:
     head = b""
     for chunk in chunks:
         head += chunk
         if head.strip():
             break
     if head.lstrip().startswith((b"{", b"[", b"<")):
-        return _unstreamed(b"".join((head, *chunks)), say)
-    assembly = Assembly(say)
+        return _unstreamed(b"".join((head, *chunks)), say, from_json)
     for name, data in events(chain((head,), chunks)):
         if refused := assembly.add(name, data):
             return refused
     return assembly.message()
 
 
-def _unstreamed(body: bytes, say: Callable[[str], None]) -> dict[str, Any] | Overflow | Fault:
+def _unstreamed(
+    body: bytes, say: Callable[[str], None], from_json: Callable[[object], dict[str, Any] | Overflow | Fault]
+) -> dict[str, Any] | Overflow | Fault:
     """The message that is the whole body; it came without a stream, though one was asked for."""
     text = body.decode("utf-8", "replace")
     if is_page(text):
@@ -54,7 +77,7 @@ def _unstreamed(body: bytes, say: Callable[[str], None]) -> dict[str, Any] | Ove
         value = wire.parse(text)
     except ValueError:
         return Fault("cut", "it ended before it was complete", again=True, hint="check the network")
-    answer = sound(value)
+    answer = from_json(value)
     if isinstance(answer, dict):
         for block in answer["content"]:
             if block.get("type") == "text":

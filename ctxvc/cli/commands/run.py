@@ -17,6 +17,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.policy_option import model_of
+from ctxvc.cli.provider_option import default_model, provider_option
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
@@ -57,6 +58,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.option("--resume", metavar="SESSION", default="", help="Continue a run exactly where it stopped.")
 @click.option("--name", metavar="SESSION", default="", help="Name for the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
+@provider_option
 @click.option(
     "--planner", metavar="MODEL", default="", help="Model that the policy asks for plans and summaries (the run's)."
 )
@@ -132,9 +134,10 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @json_option
 @click.pass_obj
 def run(
-    app: App, task: str, resume: str, name: str, model: str, planner: str, spec: str, files: tuple[str, ...],
-    budget: int | None, window: int | None, max_steps: int, max_tokens_total: int, max_cost: float, yes: bool,
-    script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...], network: bool,
+    app: App, task: str, resume: str, name: str, model: str, provider: str, planner: str, spec: str,
+    files: tuple[str, ...], budget: int | None, window: int | None, max_steps: int, max_tokens_total: int,
+    max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...],
+    network: bool,
 ) -> None:  # fmt: skip
     """The agent has a shell, files and helpers, and everything is recorded in the store as it happens. ^C stops the run
     at the end of the step, a second ^C at once; --resume continues from there, and no command is run twice. You are
@@ -155,10 +158,11 @@ def run(
     if planner and script:
         raise click.UsageError("--planner cannot be combined with --script, which asks no model")
     hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
-    chosen = model_of(app, script)
+    previous = _previous(app, resume)
+    chosen = model_of(app, script, model or previous[1].model, provider)
     limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
     with (
-        _opened(app, resume, name, model, spec, files, budget or 0, window or 0, chosen, limits) as session,
+        _opened(app, previous, resume, name, model, spec, files, budget or 0, window or 0, chosen, limits) as session,
         stopping() as event,
         _isolated(app.output, hands),
     ):
@@ -226,6 +230,7 @@ def _usual_budget(app: App, limit: int) -> int:
 @contextmanager
 def _opened(
     app: App,
+    origin: tuple[Path, _Previous],
     resume: str,
     name: str,
     model: str,
@@ -247,8 +252,8 @@ def _opened(
     from ctxvc.session.session import Session
     from ctxvc.tokens import models
 
-    path, previous = _previous(app, resume)
-    model = model or previous.model or DEFAULT_MODEL
+    path, previous = origin
+    model = model or previous.model or default_model(chosen)
     if not chosen.scripted:
         limits.check(model)
     provider_limit = provider_window(chosen, model)

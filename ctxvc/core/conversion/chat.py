@@ -120,8 +120,11 @@ def from_chat(request: Mapping[str, Any]) -> Converted:
     return Converted(value, tuple(losses))
 
 
-def chat_reply(completion: Mapping[str, Any]) -> Converted:
-    """The message of the Messages API for a chat completion; `stop_reason` is None where it has no first choice."""
+def chat_reply(completion: Mapping[str, Any], arguments: fields.ReadArguments = fields.read_arguments) -> Converted:
+    """The message of the Messages API for a chat completion; `stop_reason` is None where it has no first choice.
+
+    `arguments` reads those of a call, which are text there.
+    """
     losses: list[Loss] = []
     top = Place(losses)
     match completion.get("choices"):
@@ -132,7 +135,7 @@ def chat_reply(completion: Mapping[str, Any]) -> Converted:
         case _:
             message, choice, place = {}, {}, top
     content = formats.normalise_anthropic(
-        [{"role": "assistant", "content": list(_assistant(message, place.at("message"), _Calls()))}]
+        [{"role": "assistant", "content": list(_assistant(message, place.at("message"), _Calls(arguments)))}]
     )
     blocks = content[0]["content"] if content else []
     called = any(block["type"] == "tool_use" for block in blocks)
@@ -291,9 +294,10 @@ def _shortest(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 
 
 class _Calls:
-    """Ids for the calls of a conversation that have none, as those of the oldest form, and for their results."""
+    """How calls are read: their arguments, and ids for those that have none, as in the oldest form."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: fields.ReadArguments = fields.read_arguments) -> None:
+        self.arguments = arguments
         self._made = 0
 
     def new_id(self) -> str:
@@ -390,7 +394,8 @@ def _assistant(message: dict[str, Any], place: Place, calls: _Calls) -> Iterator
     match message.get("function_call"):
         case {"name": str(name), **inner}:
             place.at("function_call").change("a call with an id")
-            yield fields.call(name, calls.new_id(), inner.get("arguments", ""), place.at("function_call", "arguments"))
+            arguments, at = inner.get("arguments", ""), place.at("function_call", "arguments")
+            yield fields.call(name, calls.new_id(), arguments, at, calls.arguments)
         case None:
             pass
         case _:
@@ -412,4 +417,4 @@ def _call(call: dict[str, Any], place: Place, calls: _Calls) -> Iterator[dict[st
             return
     if not call_id:
         place.at("id").change("an id of ours")
-    yield fields.call(name, call_id or calls.new_id(), arguments, at)
+    yield fields.call(name, call_id or calls.new_id(), arguments, at, calls.arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxvc.core import display
@@ -20,8 +20,19 @@ CHAT_SIGNATURE = "openai.chat:"
 RESPONSES_SIGNATURE = "openai.responses:"
 
 
-def is_foreign(block: Mapping[str, Any]) -> bool:
-    """Whether it is the reasoning of a server of OpenAI's forms, which the Messages API cannot take."""
+def without_foreign(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Messages of the Messages API without the reasoning of servers of OpenAI's forms, which it cannot take."""
+    return [own for message in messages if (own := _without_foreign(message))["content"]]
+
+
+def _without_foreign(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = message["content"]
+    if isinstance(content, str) or not any(map(_is_foreign, content)):
+        return message
+    return {**message, "content": [block for block in content if not _is_foreign(block)]}
+
+
+def _is_foreign(block: Mapping[str, Any]) -> bool:
     signature = block.get("signature")
     return isinstance(signature, str) and signature.startswith((CHAT_SIGNATURE, RESPONSES_SIGNATURE))
 
@@ -69,18 +80,24 @@ def call_arguments(block: Mapping[str, Any]) -> str:
     return wire.compact(block.get("input", {})).decode()
 
 
-def call(name: str, call_id: str, arguments: Any, place: Place) -> dict[str, Any]:
-    """The call of the Messages API; arguments that are no JSON object stand under `arguments`."""
+#: What a call's arguments, as they were written, become in its `input`.
+ReadArguments = Callable[[str], Any]
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """The object in a call's arguments; what is no JSON object stands under `arguments`."""
+    body = display.encode(text)
+    return wire.arguments(body, "txt" if wire.parsed(body, dict) is None else "json")
+
+
+def call(
+    name: str, call_id: str, arguments: Any, place: Place, to_input: ReadArguments = read_arguments
+) -> dict[str, Any]:
+    """The call of the Messages API."""
     text = arguments if isinstance(arguments, str) else wire.compact(arguments).decode()
-    value = wire.parsed(display.encode(text), dict)
-    if value is None and text:
+    if text and wire.parsed(display.encode(text), dict) is None:
         place.change("an object with the text under `arguments`")
-    return {
-        "type": "tool_use",
-        "id": call_id,
-        "name": name,
-        "input": wire.arguments(display.encode(text), "txt" if value is None else "json"),
-    }
+    return {"type": "tool_use", "id": call_id, "name": name, "input": to_input(text)}
 
 
 def text(value: str) -> dict[str, Any]:

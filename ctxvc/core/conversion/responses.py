@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxvc.core import display
@@ -79,7 +79,7 @@ def from_responses(request: Mapping[str, Any]) -> Converted:
     value: dict[str, Any] = {name: request[name] for name in fields.SAME if request.get(name) is not None}
     if system:
         value["system"] = system[0]["text"] if len(system) == 1 else system
-    value["messages"] = messages_of((item, place) for item, place in items[count:])
+    value["messages"] = _messages(items[count:])
     tools = []
     for number, tool in fields.objects(request, "tools", top):
         match tool:
@@ -112,12 +112,15 @@ def from_responses(request: Mapping[str, Any]) -> Converted:
     return Converted(value, tuple(losses))
 
 
-def responses_reply(response: Mapping[str, Any]) -> Converted:
-    """The message of the Messages API for a response; `stop_reason` is None for one that did not come to its end."""
+def responses_reply(response: Mapping[str, Any], arguments: fields.ReadArguments = fields.read_arguments) -> Converted:
+    """The message of the Messages API for a response; `stop_reason` is None for one that did not come to its end.
+
+    `arguments` reads those of a call, which are text there.
+    """
     losses: list[Loss] = []
     top = Place(losses)
     items = ((item, top.at("output", number)) for number, item in fields.objects(response, "output", top))
-    content = messages_of(items, replied=True)
+    content = _messages(items, marks=("id", "status"), arguments=arguments)
     blocks = [block for message in content for block in message["content"]]
     details = response.get("incomplete_details")
     reason = fields.string(details.get("reason")) if isinstance(details, dict) else ""
@@ -285,16 +288,17 @@ def _reasoning_item(text: str, signature: str) -> dict[str, Any] | None:
 _BETWEEN = "\n\n"
 
 
-def messages_of(items: Iterator[tuple[dict[str, Any], Place]], *, replied: bool = False) -> list[dict[str, Any]]:
-    """The messages of the items, in the normal form; `replied` where all of them are the model's.
-
-    Their fields are noted as lost, but for the ids and states of a reply's own.
-    """
-    marks = ("id", "status") if replied else ()
+def _messages(
+    items: Iterable[tuple[dict[str, Any], Place]],
+    *,
+    marks: Sequence[str] = (),
+    arguments: fields.ReadArguments = fields.read_arguments,
+) -> list[dict[str, Any]]:
+    """The messages of the items, in the normal form. `marks` are fields of an item that are not missed."""
     return formats.normalise_anthropic(
         {"role": role, "content": blocks}
         for item, place in items
-        for role, blocks in [_converted(item, place, marks)]
+        for role, blocks in [_converted(item, place, marks, arguments)]
         if role
     )
 
@@ -308,7 +312,9 @@ def _instructions(item: dict[str, Any], place: Place) -> list[dict[str, Any]]:
     return [block for block in _content(item, place) if block["type"] == "text"]
 
 
-def _converted(item: dict[str, Any], place: Place, marks: Sequence[str]) -> tuple[str, list[dict[str, Any]]]:
+def _converted(
+    item: dict[str, Any], place: Place, marks: Sequence[str], arguments: fields.ReadArguments
+) -> tuple[str, list[dict[str, Any]]]:
     """The role and blocks of an item; no role for one that has no place."""
     kind = item.get("type", "message")
     match item:
@@ -324,7 +330,7 @@ def _converted(item: dict[str, Any], place: Place, marks: Sequence[str]) -> tupl
             place.drop_except(item, "type", "call_id", "name", field, *marks)
             if kind != "function_call":
                 place.at("type").change("function_call")
-            return "assistant", [fields.call(name, call, item.get(field, ""), place.at(field))]
+            return "assistant", [fields.call(name, call, item.get(field, ""), place.at(field), arguments)]
         case {"type": "function_call_output" | "custom_tool_call_output", "call_id": str(call)}:
             place.drop_except(item, "type", "call_id", "output", *marks)
             if _OUTPUTS[kind] != "function_call":
