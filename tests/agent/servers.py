@@ -307,8 +307,8 @@ def _block(index: int, block: Any) -> Iterator[Block]:
 class Fault:
     """What goes wrong in a turn: its answers, in order, and what becomes of it.
 
-    `says` is in the one line in which a run ends, empty where it goes on; `ran` the commands that were run; `faults` how
-    many are recorded; `requests` how many the server got.
+    `says` is in the one line in which a run ends, empty where it goes on; `ran` the commands that were run; `faults`
+    how many are recorded; `requests` how many the server got.
     """
 
     name: str
@@ -421,7 +421,7 @@ FAULTS = (
         ran=("a",),
         requests=2,
     ),
-    Fault("one id for all replies", lambda w: _same(w), "read", ran=("poll", "poll"), requests=3),
+    Fault("one id for all replies", _same, "read", ran=("poll", "poll"), requests=3),
     Fault(
         "one id for all, calls too",
         lambda w: _same(w, id="call_0"),
