@@ -67,7 +67,8 @@ def ask(
     with Store(path) as store, stopping() as event:
         sessions = store.sessions()
         name = app.resolved(store, name)
-        window = min(budget, provider_window(chosen, model) or models.window(model) or budget)
+        reported = provider_window(chosen, model)
+        window = min(budget, (reported.tokens if reported else 0) or models.window(model) or budget)
         mine = next(free for number in range(1, len(sessions) + 2) if (free := f"ask-{number}") not in sessions)
         recorded = Session(StoredSession.open(store, name))
         current = store.current_session()

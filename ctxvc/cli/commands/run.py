@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ctxvc.agent.loop import Ended, Limits
     from ctxvc.agent.model import Model
     from ctxvc.agent.sandbox import Sandbox
+    from ctxvc.agent.windows import Window
     from ctxvc.agent.workspace import Workspace
     from ctxvc.session.session import Session
 
@@ -213,12 +214,19 @@ def _check_planner(session: Session, planner: str, chosen: Model, limits: Limits
         name = spec(policy) if policy else "keep"
         raise BadInput(f"{name[:80]} asks no model", hint="planned, layered and summary can use one")
     limits.check(planner)
-    takes = provider_window(chosen, planner) or models.window(planner)
+    reported = provider_window(chosen, planner)
+    takes = (reported.tokens if reported else 0) or models.window(planner)
     if takes and takes < session.budget.window:
         raise BadInput(
             f"{planner[:80]} takes {takes:,} tokens, and prompts of this run may have {session.budget.window:,}",
             hint=f"give --budget {takes} or less, or another planner",
         )
+
+
+def _assumed(model: str, tokens: int, reported: Window | None) -> str:
+    """What a person is told where nobody knows a model's window."""
+    why = f", which is what {reported.source} implies" if reported else ": its server does not say"
+    return f"assuming that {one_line(model, 80)} takes {tokens:,} tokens{why}; --window TOKENS sets it"
 
 
 def _usual_budget(app: App, limit: int) -> int:
@@ -246,6 +254,7 @@ def _opened(
     Its own budget is only set by a person: the model's window can change with the model.
     """
     from ctxvc.agent import start
+    from ctxvc.agent.windows import LOCAL
     from ctxvc.cli.policy_option import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
@@ -256,12 +265,19 @@ def _opened(
     model = model or previous.model or default_model(chosen)
     if not chosen.scripted:
         limits.check(model)
-    provider_limit = provider_window(chosen, model)
+    reported = provider_window(chosen, model)
+    provider_limit = reported.tokens if reported and reported.certain else 0
     limit = provider_limit or models.window(model)
     own_budget = budget or previous.budget or (0 if resume else _usual_budget(app, limit or 0))
     if limit and limit < own_budget:
         raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"set --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
+    if not limit and not takes:
+        takes = reported.tokens if reported else 0
+        if not chosen.scripted:
+            app.output.note(safe(_assumed(model, takes or DEFAULT_WINDOW, reported)))
+    elif reported and reported.source in LOCAL:
+        app.output.note(safe(f"{one_line(model, 80)} takes {takes:,} tokens, as {reported.source} says"))
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec, app.folder) if spec else parsed("default", app.folder) if resume else usual(app)
