@@ -90,5 +90,5 @@ def default_model(chosen: Model) -> str:
     names = [str(entry.get("id")) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     if len(names) == 1:
         return names[0]
-    hint = f"--model, such as {', '.join((name[:60] for name in names[:_LISTED]))}" if names else "--model"
+    hint = f"--model, such as {', '.join(name[:60] for name in names[:_LISTED])}" if names else "--model"
     raise BadInput("no model is named, and the server has several" if names else "no model is named", hint=hint)

@@ -153,6 +153,11 @@ class Conversation:
             if (record := _record(rows[0])) is not None:
                 yield {"role": rows[0].role, "content": [_block(row, bodies) for row in rows]}, record
 
+    def has(self, name: str) -> bool:
+        """Whether a message of that id is recorded."""
+        with self._lock:
+            return name in self._recorded()
+
     # --- what goes out
 
     def prompt(self, messages: Sequence[FrameworkMessage[T]], *, model: str = "") -> list[Sent[T]]:

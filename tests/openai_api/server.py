@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
             api.problems.append(problem)
             self._refuse(Refusal(400, "invalid_request_error", problem))
             return
-        size = count(json.dumps([body.get("messages", body.get("input")), body.get("tools"), body.get("instructions")]))
+        size = _size(body)
         if size > api.window:
             takes = f"This model's maximum context length is {api.window} tokens."
             text = f"{takes} However, your messages resulted in {size} tokens."
@@ -145,6 +145,31 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
         if done:
             self.wfile.write(b"data: [DONE]\n\n")
+
+
+def _size(body: dict[str, Any]) -> int:
+    """The tokens of a prompt: what it says, and some for each item around it, as chat templates take."""
+    items = body.get("messages", body.get("input"))
+    items = [items] if isinstance(items, str) else items
+    spoken = [
+        body.get("instructions") or "",
+        json.dumps(body.get("tools", [])),
+        *(text for item in items for text in _texts(item)),
+    ]
+    return sum(map(count, spoken)) + 8 * len(items)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _texts(item)
+        case dict():
+            for name, field in value.items():
+                if name not in ("id", "call_id", "tool_call_id", "type", "role", "status", "encrypted_content"):
+                    yield from _texts(field)
 
 
 def _judged(body: dict[str, Any]) -> dict[str, Any]:
