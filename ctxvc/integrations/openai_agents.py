@@ -376,19 +376,26 @@ def _record(items: Sequence[Item], message: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _different(item: Item, rebuilt: Item) -> Item:
-    """The fields of an item that say something else than the rebuilt one's; None for those that it does not have."""
+    """The fields of an item that are not the rebuilt one's: None where it has none, and "" for content that is a string
+    with the text of the one part."""
     absent = dict.fromkeys(rebuilt.keys() - item.keys())
-    return absent | {name: value for name, value in item.items() if not _same(value, rebuilt.get(name))}
+    fields = {name: value for name, value in item.items() if not _same(value, rebuilt.get(name))}
+    if "content" in fields and fields["content"] == _only_text(rebuilt):
+        fields["content"] = ""
+    return absent | fields
 
 
 def _same(value: Any, rebuilt: Any) -> bool:
-    if _stable(value) == _stable(rebuilt):
-        return True
-    if isinstance(value, str) and isinstance(rebuilt, list):  # a message's content
-        return [part.get("text") for part in rebuilt] == [value]
     if isinstance(value, str) and isinstance(rebuilt, str) and rebuilt.startswith("{"):  # the arguments of a call
         return bool(wire.parsed(value.encode("utf-8", "surrogatepass"), dict) == wire.parse(rebuilt))
-    return False
+    return bool(_stable(value) == _stable(rebuilt))
+
+
+def _only_text(item: Item) -> str | None:
+    match item.get("content"):
+        case [{"text": str(text)}]:
+            return text
+    return None
 
 
 def _items(conversation: Conversation) -> Iterator[Item]:
@@ -402,7 +409,8 @@ def _items(conversation: Conversation) -> Iterator[Item]:
             yield from rebuilt
             continue
         for item, own in zip(rebuilt, fields, strict=True):
-            yield {name: value for name, value in {**item, **own}.items() if value is not None}
+            text = {"content": _only_text(item)} if own.get("content") == "" else {}
+            yield {name: value for name, value in {**item, **own, **text}.items() if value is not None}
 
 
 def _usage(usage: Any) -> dict[str, int]:
