@@ -99,4 +99,3 @@ def _turn(message: BaseMessage) -> tuple[str, list[dict[str, Any]]]:
         ]
         return "assistant", [*blocks, *calls]
     return "user", blocks
-

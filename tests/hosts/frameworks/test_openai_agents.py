@@ -265,7 +265,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         )
         assert process.stdout and process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
         with memory_in(tmp_path) as memory:
             result = run(agent(OpenAIResponsesModel, api, memory), memory, "Go on.")
 
