@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ctxvc.core.conversion import convert
     from ctxvc.core.plan.plan import Action, Plan
     from ctxvc.core.view.budget import Budget
     from ctxvc.session.session import Session
     from ctxvc.store.store import Store
 
 __version__ = "0.1.0"
-__all__ = ["Action", "Budget", "Plan", "Session", "Store"]
+__all__ = ["Action", "Budget", "Plan", "Session", "Store", "convert"]
 
 _HOMES = {
     "Action": "ctxvc.core.plan.plan",
@@ -23,6 +24,7 @@ _HOMES = {
     "Plan": "ctxvc.core.plan.plan",
     "Session": "ctxvc.session.session",
     "Store": "ctxvc.store.store",
+    "convert": "ctxvc.core.conversion",
 }
 
 

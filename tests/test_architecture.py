@@ -53,7 +53,19 @@ LAYERS: dict[str, frozenset[str]] = {
 
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
-    *("display", "patterns", "variables", "suggestion", "ledger", "prompt", "recording", "view", "secrets", "plan"),
+    *(
+        "display",
+        "patterns",
+        "variables",
+        "suggestion",
+        "ledger",
+        "prompt",
+        "conversion",
+        "recording",
+        "view",
+        "secrets",
+        "plan",
+    ),
     *("scope", "policy", "engine"),
 )
 
@@ -108,6 +120,9 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),
     "anthropic": frozenset({"agent"}),
+    "openai": frozenset({"agent"}),
+    "agents": frozenset({"integrations"}),
+    "pydantic_ai": frozenset({"integrations"}),
     "mcp": frozenset({"mcp"}),
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
@@ -156,7 +171,7 @@ MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.id
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
-    | {"pyarrow", "distributed"}
+    | {"pyarrow", "distributed", "openai", "agents", "pydantic_ai"}
 )
 
 #: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from ctxvc.agent import call as calls
+from ctxvc.agent import message as messages
 from ctxvc.agent.call import BROKEN, CUT_SHORT, Reply, Stop, result
+from ctxvc.agent.refusal import Fault
 from ctxvc.agent.tools.tools import FREEING, Tools, failed
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
@@ -77,6 +79,7 @@ class Adapter:
             if self._defied:
                 self._defied, self._final = False, self.session.overflow and not self._relieved()
             request = self.session.request()
+            self._newest = None  # what comes now is another reply, also under the same id
             if request.written[: len(self._sent)] != self._sent:
                 self._unbound = self.session.ledger().meta.counters.block
             self._sent = request.written
@@ -93,20 +96,28 @@ class Adapter:
         """Takes in a reply of the client, a whole message or a dictionary. On the disk when this returns.
 
         A stream's reply is what it made in the end; one that broke off before is not recorded (`stop` is `cut`): ask
-        again. Calls of a reply that ended before its time are not to be run: they are answered here. The same message
-        once more adds nothing. `noted` is what we note of it ourselves, which nobody is sent.
+        again; an empty one neither. Calls of a reply that ended before its time are not to be run, nor those whose
+        arguments are no JSON object: they are answered here. A call without an id of its own gets one: answer the calls
+        of the `Reply`. The same message once more, before the next request, adds nothing.
+        `noted` is what we note of it ourselves, which nobody is sent.
         Raises: BadInput for what is no reply.
         """
-        message = calls.plain(response)
-        reply = calls.reply(message)
-        broken = [result(call, _BROKEN, error=True) for call in reply.calls] if reply.stop in BROKEN else []
+        received = calls.plain(response)
         with self._lock:
-            if self._newest and message.get("id") and message == self._newest[0]:
+            if self._newest and received.get("id") and received == self._newest[0]:
                 return self._newest[1]  # it is in already
+            message = self._sound(received)
+            reply = calls.reply(message)
+            broken = [
+                result(call, why, error=True)
+                for call in reply.calls
+                if (why := _BROKEN if reply.stop in BROKEN else calls.malformed(call))
+            ]
+            answered = {answer["tool_use_id"] for answer in broken}
             short = self._short + 1 if reply.stop in ("cut", "length", "window") else 0
             taken = Reply(
                 stop=reply.stop,
-                calls=() if broken or reply.stop == "cut" else reply.calls,
+                calls=() if reply.stop == "cut" else tuple(c for c in reply.calls if c["id"] not in answered),
                 text="" if reply.stop == "cut" else reply.text,
                 goes_on=reply.goes_on and short <= CUT_SHORT,
             )
@@ -117,9 +128,21 @@ class Adapter:
                 self._refused, self._refusal = self.session.ledger().meta.refused, ""
                 self._defied, self._final, self._switch = False, False, None
                 self._answered.clear()
-                self._newest = message, taken
+                self._newest = received, taken
             self._short = short
         return taken
+
+    def _sound(self, received: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The message as it can be recorded; an empty one, and one that broke off, as a reply that is `cut`."""
+        if received.get("stop_reason", "") is None:
+            return received
+        calls.reply(received)  # raises for a message of somebody else
+        message = messages.sound({"stop_reason": None, **received})
+        if isinstance(message, Fault) and message.kind == "empty":
+            return {**received, "content": [], "stop_reason": None}
+        if not isinstance(message, dict):
+            raise BadInput(message.text, hint="ask again, or another server")
+        return calls.with_ids(message, set(chain.from_iterable(self.session.ledger().by_segment(_call_ids))))
 
     def handle(self, call: object) -> dict[str, Any] | None:
         """The result of a call of a context tool; None for a tool of the agent's own, which is to be run.
@@ -246,6 +269,10 @@ def annotated(message: Message, fields: Mapping[str, Any]) -> Message:
 
 def _noted(part: Part, fields: Mapping[str, Any]) -> Part:
     return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), **fields}})
+
+
+def _call_ids(rows: tuple[Row, ...]) -> list[str]:
+    return [row.call for row in rows if row.kind == "tool_use"]
 
 
 def _thinking(rows: tuple[Row, ...]) -> list[Row]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain, count
 from typing import Any, Literal
 
 import msgspec
 
+from ctxvc.core.display import one_line
+from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
@@ -128,7 +131,8 @@ def reply(message: Mapping[str, Any]) -> Reply:
     content = message.get("content")
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     calls = tuple(block for block in blocks if block.get("type") == "tool_use")
-    stop = ending(message.get("stop_reason"), bool(calls))
+    reason = message.get("stop_reason")
+    stop = ending(reason if isinstance(reason, str | None) else "", bool(calls))
     return Reply(
         stop=stop,
         calls=calls,
@@ -140,6 +144,39 @@ def reply(message: Mapping[str, Any]) -> Reply:
 def ending(stop_reason: object, calls: bool = False) -> Stop:
     """Why a reply ended whose last word is `stop_reason`, and that has `calls` or not."""
     return _STOPS.get(stop_reason, "tools" if calls else "done")
+
+
+def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]:
+    """The message whose calls have ids, each its own: what a call lacks it gets, and what is among `ids` gets a number.
+
+    Some servers begin to count anew with each reply, and some have one id for all.
+    """
+    used = set(ids)
+    blocks: list[Any] = []
+    for block in message.get("content") or ():
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            stem = block["id"] if isinstance(block.get("id"), str) and block["id"] else "call"
+            numbered = (f"{stem}_{number}" for number in count(2))
+            identifier = next(name for name in chain((stem,), numbered) if name not in used)
+            used.add(identifier)
+            blocks.append(block if block.get("id") == identifier else {**block, "id": identifier})
+        else:
+            blocks.append(block)
+    return {**message, "content": blocks}
+
+
+def malformed(call: Mapping[str, Any]) -> str:
+    """What is wrong with a call's arguments, to tell the model; empty if they are an object."""
+    text = call.get("input")
+    if isinstance(text, dict):
+        return ""
+    try:
+        wire.parse(str(text))
+    except ValueError as error:
+        reason = str(error)
+    else:
+        reason = "they are no object"
+    return f"[not run: its arguments are not a JSON object: {one_line(reason, 120)}. Repeat the call with valid JSON]"
 
 
 def result(call: Mapping[str, Any], text: str, *, error: bool = False) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.call import CUT_SHORT, ending, result
 from ctxvc.agent.limits import Limits, Spending
 from ctxvc.agent.model import Model, TooLong
+from ctxvc.agent.server import Server
 from ctxvc.agent.tools.tools import NOTE
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core.display import decode, encode
@@ -236,6 +237,8 @@ def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[st
             call = adapter.request(**_bounded(options, adapter))
             if fallback := _fallback(adapter):
                 watcher.said(f"\n[fixed rules replaced the planner: {fallback}]\n")
+            if isinstance(model, Server):
+                return model.reply(call, watcher.said, lambda fault: adapter.session.faulted(fault.kind, fault.text))
             return model.reply(call, watcher.said)
         except TooLong as error:
             if attempt == _SHRINKS or not adapter.too_long(error.tokens, error.window):

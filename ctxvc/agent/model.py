@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
+from ctxvc.agent import refusal
 from ctxvc.errors import BadInput, CtxvcError, Phrase
 
 
@@ -17,34 +17,18 @@ class ModelFailed(CtxvcError):
     code = "model_failed"
 
 
-#: The size of the prompt and what the model takes, in the words of the Messages API, OpenAI's, vLLM and llama.cpp.
-_SIZE = re.compile(
-    r"(\d{1,9}) tokens > |(\d{1,9}) \+ \d{1,9} > |(\d{1,9}) in the messages|resulted in (\d{1,9}) tokens"
-    r"|request \((\d{1,9}) tokens\)"
-)
-_WINDOW = re.compile(
-    r"> (\d{1,9})|maximum context length is (\d{1,9})|configured limit of (\d{1,9})|context size \((\d{1,9}) tokens"
-)
-#: No model takes fewer tokens.
-_LEAST_WINDOW = 1_000
-
-
 class TooLong(ModelFailed):
     """The provider refused the prompt as longer than the model's window.
 
-    `tokens` is its size and `window` what the model takes, as the provider counts; 0 if it does not say.
+    `tokens` is its size and `window` what the model takes, as the provider counts: by default as far as the message
+    says so, else 0.
     """
 
-    def __init__(self, message: str | Phrase, *, hint: str | Phrase = "") -> None:
+    def __init__(self, message: str | Phrase, *, hint: str | Phrase = "", tokens: int = 0, window: int = 0) -> None:
         super().__init__(message, hint=hint)
-        self.tokens = _number(_SIZE, str(message))
-        window = _number(_WINDOW, str(message))
-        self.window = window if window >= _LEAST_WINDOW else 0
-
-
-def _number(pattern: re.Pattern[str], message: str) -> int:
-    match = pattern.search(message.replace(",", ""))
-    return int(next(filter(None, match.groups()))) if match else 0
+        sizes = refusal.sizes(str(message))
+        self.tokens = tokens or sizes[0]
+        self.window = window or sizes[1]
 
 
 class Model(Protocol):

@@ -16,7 +16,7 @@ from ctxvc.agent.call import MAX_TOKENS, arguments, room
 from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Hands, Limits, Report, Watcher
 from ctxvc.agent.model import Model, ModelFailed
-from ctxvc.agent.provider import Anthropic
+from ctxvc.agent.server import Server
 from ctxvc.agent.start import has_task, report
 from ctxvc.agent.tools.tools import NOTE, SHOWN
 from ctxvc.core import display
@@ -81,7 +81,7 @@ def _tidy(session: Session) -> None:
 def _planning(session: Session, policy: Policy | None, setup: Setup, spending: Spending) -> Iterator[None]:
     """Inside, the session's policy asks the planner, else the run's model: it sees the prompt, and a block more."""
     before, model = session.policy, setup.model
-    if policy and isinstance(model, Anthropic):
+    if policy and isinstance(model, Server):
         ask = _beside(session, model, run_module.actor_name(policy), setup, spending)
         session.policy = policies.asking(policy, ask)
     try:
@@ -90,7 +90,7 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
         session.policy = before
 
 
-def _beside(session: Session, model: Anthropic, actor: str, setup: Setup, spending: Spending) -> Ask:
+def _beside(session: Session, model: Server, actor: str, setup: Setup, spending: Spending) -> Ask:
     """The model for the session's policy; where it fails, or there is no room for the question, it says nothing.
 
     Then the policy has no plan, and the guard keeps the prompt below the budget.

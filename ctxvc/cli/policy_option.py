@@ -6,7 +6,6 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,13 @@ import msgspec
 from ctxvc.cli import standard_input
 from ctxvc.cli.app import App
 from ctxvc.cli.output import safe
+from ctxvc.cli.provider_option import endpoint, server
 from ctxvc.cli.settings import Setting
 from ctxvc.errors import BadInput, BadSettings
 
 if TYPE_CHECKING:
     from ctxvc.agent.model import Model, Scripted
-    from ctxvc.agent.provider import Anthropic
+    from ctxvc.agent.server import Server
     from ctxvc.core.policy import Ask, Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
@@ -71,7 +71,8 @@ def _ask(app: App, session: Session, actor: str, name: str, script: Path | None)
         def live(_: View) -> dict[str, Any]:
             return arguments(session.prompt(), {"model": name}, reserve=room(session.budget), final=True)
 
-        return _provider(app).ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
+        model = _server(app, name)
+        return model.ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
 
     replies = _scripted(app, script)
 
@@ -82,24 +83,17 @@ def _ask(app: App, session: Session, actor: str, name: str, script: Path | None)
     return played
 
 
-def model_of(app: App, script: Path | None) -> Model:
-    """The model until the command ends: the provider's, or the script in a file.
+def model_of(app: App, script: Path | None, name: str = "", provider: str = "") -> Model:
+    """The model until the command ends: the server's that has a model of that name, or the script in a file.
 
     Raises: ModelFailed, BadInput.
     """
-    return _provider(app) if script is None else _scripted(app, script)
+    return _server(app, name, provider) if script is None else _scripted(app, script)
 
 
-def _provider(app: App) -> Anthropic:
-    """The provider's model; its connections are closed when the command ends. Raises: ModelFailed."""
-    return click.get_current_context().with_resource(provider(app.env.get("ANTHROPIC_BASE_URL")))
-
-
-def provider(url: str | None) -> AbstractContextManager[Anthropic]:
-    """The provider's model, for a `with` block, also in another process. Raises: ModelFailed."""
-    from ctxvc.agent.provider import Anthropic
-
-    return closing(Anthropic(base_url=url) if url else Anthropic())
+def _server(app: App, name: str, provider: str = "") -> Server:
+    """The server of a model; its connections are closed when the command ends. Raises: ModelFailed, BadSettings."""
+    return click.get_current_context().with_resource(server(endpoint(app, name, provider)))
 
 
 def _scripted(app: App, script: Path) -> Scripted:

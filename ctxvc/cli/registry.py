@@ -89,6 +89,7 @@ TOPICS = {
     "exit-codes": "what each exit code means",
     "json": "the answers of --json",
     "secrets": "what is looked for, and what becomes of it",
+    "providers": "whose API a model is behind: addresses and keys",
     "run-safely": "what an agent's commands may see and do",
     "connect-over-mcp": "the configuration of an MCP client",
     "glossary": "the words, each in one meaning",

@@ -20,6 +20,7 @@ from ctxvc.errors import OverBudget
 if TYPE_CHECKING:
     from ctxvc.agent.adapter import Adapter
     from ctxvc.agent.model import Model
+    from ctxvc.agent.windows import Window
     from ctxvc.agent.workspace import Outcome
 
 #: The model if none is named.
@@ -109,11 +110,11 @@ def after_failure(way: str) -> Iterator[None]:
         raise
 
 
-def provider_window(provider: Model, model: str) -> int:
-    """The model's window in tokens, as its provider reports it; 0 if it reports none.
+def provider_window(provider: Model, model: str) -> Window | None:
+    """The model's window, as its provider reports it; None if it reports none.
 
     Raises: ModelFailed if the provider cannot be asked; nothing has begun by then.
     """
-    from ctxvc.agent.provider import Anthropic
+    from ctxvc.agent.server import Server
 
-    return (provider.window(model) or 0) if isinstance(provider, Anthropic) else 0
+    return provider.window(model) if isinstance(provider, Server) else None

@@ -33,9 +33,11 @@ _COLORS = ("auto", "always", "never")
 
 #: The settings that a project's file may have: nothing that runs a program, nothing that hides one.
 OF_PROJECTS = ("policy", "budget", "protect")
-NAMES = (*OF_PROJECTS, "color", "pager")
+NAMES = (*OF_PROJECTS, "provider", "color", "pager")
+#: The APIs that a model may be behind.
+PROVIDERS = ("anthropic", "openai", "openai-chat", "openai-responses")
 #: The variables that set one; colours and the pager have those that all programs know.
-VARIABLES = {"policy": "CTXVC_POLICY", "budget": "CTXVC_BUDGET"}
+VARIABLES = {"policy": "CTXVC_POLICY", "budget": "CTXVC_BUDGET", "provider": "CTXVC_PROVIDER"}
 
 
 class Setting(NamedTuple):
@@ -110,7 +112,7 @@ def written(value: Any) -> str:
 def from_variable(name: str, variable: str, text: str) -> Any:
     """The value of a setting that a variable has. Raises: BadSettings."""
     try:
-        return _budget(text) if name == "budget" else _text(text)
+        return {"budget": _budget, "provider": _provider}.get(name, _text)(text)
     except ValueError as error:
         raise BadSettings(f"{variable}: {error}", hint="`ctxvc help config`") from error
 
@@ -286,6 +288,12 @@ def _patterns(value: Any) -> tuple[str, ...]:
     return tuple(map(_text, value))
 
 
+def _provider(value: Any) -> str:
+    if value not in PROVIDERS:
+        raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(PROVIDERS)}")
+    return str(value)
+
+
 def _color(value: Any) -> str:
     if value not in _COLORS:
         raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(_COLORS)}")
@@ -300,4 +308,10 @@ def _pager(value: Any) -> str:
 
 
 _PROJECTS: Mapping[str, Callable[[Any], Any]] = dict(zip(OF_PROJECTS, (_policy, _budget, _patterns), strict=True))
-_PERSONS: Mapping[str, Callable[[Any], Any]] = {**_PROJECTS, "policy": _own_policy, "color": _color, "pager": _pager}
+_PERSONS: Mapping[str, Callable[[Any], Any]] = {
+    **_PROJECTS,
+    "policy": _own_policy,
+    "provider": _provider,
+    "color": _color,
+    "pager": _pager,
+}

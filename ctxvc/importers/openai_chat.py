@@ -12,7 +12,6 @@ Fields that only this form of a message has go to `extra["openai"]`, so that the
 from __future__ import annotations
 
 import datetime
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -21,8 +20,10 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.conversion.chat import usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
+from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.events import Event, Warned
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import (
@@ -40,7 +41,6 @@ from ctxvc.importers.request_log import (
     Record,
     Turn,
     annotated,
-    counts,
     digest,
     has_role,
     objects,
@@ -67,7 +67,6 @@ _SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_ca
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 _PLAIN_CALL = {"type": "function", "function": {}}
 _YEAR_10000 = 253402300800
-_DATA_URL = re.compile("data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 def sniff(head: bytes) -> bool:
@@ -182,7 +181,7 @@ class _Reader:
                     messages=[message],
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
-                    usage=_usage(response.get("usage")),
+                    usage=usage(response.get("usage")),
                     time=_time(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
@@ -341,7 +340,7 @@ def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, .
         is_request=True,
         model=text_of(_option(request, "model")),
         system=system,
-        tools=[_tool(tool) for tool in _tools(request)],
+        tools=[elements.tool(tool) for tool in _tools(request)],
         missing=missing,
         window=window if isinstance(window := _option(request, "context_window"), int) else 0,
     )
@@ -387,16 +386,6 @@ def _is_text(part: Any) -> bool:
     return False
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """A function as a tool of the Messages API; any other kind of tool as it is."""
-    match tool:
-        case {"type": "function", "function": {"name": str()} as function}:
-            schema = function.get("parameters") or {"type": "object", "properties": {}}
-            fields = {key: value for key, value in function.items() if key != "parameters" and value is not None}
-            return {**fields, "input_schema": schema}
-    return tool
-
-
 def _field(fields: dict[str, Any], field: str, kind: Kind) -> list[Part]:
     """The part in one field of an assistant message; removes the field from `fields`."""
     match fields.get(field):
@@ -433,18 +422,12 @@ def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
             return {"type": "text", "text": value}, _less(item, "type", "text")
         case {"type": "image_url", "image_url": {"url": str(url)} as picture}:
             form, inner = _less(item, "type", "image_url"), _less(picture, "url")
-            return _image(url), {**form, "image_url": inner} if inner else form
+            return elements.image(url), {**form, "image_url": inner} if inner else form
     return None, {}
 
 
 def _less(value: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: item for name, item in value.items() if name not in names}
-
-
-def _image(url: str) -> dict[str, Any]:
-    if match := _DATA_URL.fullmatch(url):
-        return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
-    return {"type": "image", "source": {"type": "url", "url": url}}
 
 
 def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
@@ -475,21 +458,6 @@ def _fingerprint(message: Any) -> bytes:
 
 def _call_fields(call: Any) -> Any:
     return {name: call.get(name) for name in ("id", "function", "custom")} if isinstance(call, dict) else call
-
-
-def _usage(usage: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API, whose `input_tokens` exclude cached input."""
-    tokens = counts(usage)
-    if not tokens.keys() >= {"prompt_tokens", "completion_tokens"}:
-        return {}
-    cached = counts(usage.get("prompt_tokens_details")).get("cached_tokens", 0)
-    written = tokens.get("cache_creation_input_tokens", 0)
-    return {
-        "input_tokens": tokens["prompt_tokens"] - cached - written,
-        "cache_creation_input_tokens": written,
-        "cache_read_input_tokens": cached,
-        "output_tokens": tokens["completion_tokens"],
-    }
 
 
 def _time(created: Any) -> str:

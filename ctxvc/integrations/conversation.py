@@ -159,8 +159,15 @@ class Conversation:
         bodies = revision.now(self.session.stored).bodies
         for _, run in groupby(self.session.ledger().rows(), lambda row: row.msg):
             rows = list(run)
-            if (record := _record(rows[0])) is not None:
-                yield {"role": rows[0].role, "content": [_block(row, bodies) for row in rows]}, record
+            starts = [at for at, row in enumerate(rows) if _record(row) is not None]  # results come several in one
+            for start, end in zip(starts, [*starts[1:], len(rows)], strict=False):
+                content = [_block(row, bodies) for row in rows[start:end]]
+                yield {"role": rows[start].role, "content": content}, _record(rows[start]) or {}
+
+    def has(self, name: str) -> bool:
+        """Whether a message of that id is recorded."""
+        with self._lock:
+            return name in self._recorded()
 
     # --- what goes out
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.ledger import Ledger, Row
@@ -83,6 +84,8 @@ def _part(block: Any, role: Role, maker: Origin) -> Part:
             return msgspec.structs.replace(empty, body=output, ext=wire.text_ext(output))
         case {"type": "tool_result"}:
             return wire.part(block, role, "tool")
+        case {"type": "tool_use", "input": str(text)}:  # what the model wrote is no object; it stays as it was written
+            return wire.part(block, role, maker, input_bytes=display.encode(text))
         case _:
             return wire.part(block, role, maker)
 

@@ -17,6 +17,7 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core import display as text
 from ctxvc.core import scope as scoping
+from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
 from ctxvc.core.ledger.block import Message, Origin, Verb
 from ctxvc.core.ledger.ledger import Ledger, Row
@@ -48,6 +49,10 @@ from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
 __all__ = ["Note", "Noted", "Session"]
+
+
+#: Characters of a provider's fault that are recorded.
+_FAULT = 300
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -379,6 +384,14 @@ class Session:
         if usage:
             trailers = {"Ctxvc-Model": str(reply.get("model") or model), **usage_trailers(usage)}
             self._context.record_ask(actor, trailers)
+
+    def faulted(self, kind: str, text: str) -> None:
+        """Records that the provider failed, or answered with something else than a reply.
+
+        It is a commit of its own, which leaves the prompt as it is: `log` shows it.
+        """
+        fault = one_line(text, _FAULT)
+        self.stored.change(subject=f"fault: {fault}", op="fault", actor="host", trailers={"Ctxvc-Fault": kind})
 
     def add(self, words: str) -> list[str]:
         """Appends a text that a program put in, not a human; gives the new blocks' ids."""

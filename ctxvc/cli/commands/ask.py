@@ -12,6 +12,7 @@ from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
 from ctxvc.cli.policy_option import model_of
+from ctxvc.cli.provider_option import default_model, provider_option
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
@@ -23,7 +24,8 @@ STEPS = 30
 @command("ask", "ctxvc ask claude-7744721d 'why was the retry removed?'")
 @click.argument("name", metavar="SESSION")
 @click.argument("question", metavar="QUESTION", callback=or_text)
-@click.option("--model", metavar="MODEL", default=DEFAULT_MODEL, help=f"Model to ask ({DEFAULT_MODEL}).")
+@click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
+@provider_option
 @click.option(
     "--budget", metavar="TOKENS", type=TokenAmount(4_000), default="60k", show_default=True,
     help="Tokens that a call may use.",
@@ -35,7 +37,14 @@ STEPS = 30
 @json_option
 @click.pass_context
 def ask(
-    ctx: click.Context, name: str, question: str, model: str, budget: int, max_steps: int, script: Path | None
+    ctx: click.Context,
+    name: str,
+    question: str,
+    model: str,
+    provider: str,
+    budget: int,
+    max_steps: int,
+    script: Path | None,
 ) -> None:
     """
     The model gets a map of the session and reads what it needs. A citation is valid if the block exists with that
@@ -52,12 +61,14 @@ def ask(
     from ctxvc.store.store import Store
     from ctxvc.tokens import models
 
-    chosen = model_of(app, script)
+    chosen = model_of(app, script, model, provider)
+    model = model or default_model(chosen)
     path = app.store_path()
     with Store(path) as store, stopping() as event:
         sessions = store.sessions()
         name = app.resolved(store, name)
-        window = min(budget, provider_window(chosen, model) or models.window(model) or budget)
+        reported = provider_window(chosen, model)
+        window = min(budget, (reported.tokens if reported else 0) or models.window(model) or budget)
         mine = next(free for number in range(1, len(sessions) + 2) if (free := f"ask-{number}") not in sessions)
         recorded = Session(StoredSession.open(store, name))
         current = store.current_session()

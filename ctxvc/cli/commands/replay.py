@@ -18,8 +18,9 @@ from ctxvc.cli import phrases
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.judge_model import judge_options, model_answers
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.policy_option import parsed, provider
+from ctxvc.cli.policy_option import parsed
 from ctxvc.cli.progress import Progress
+from ctxvc.cli.provider_option import endpoint, server
 from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
 from ctxvc.cli.replay_experiment import EXPERIMENT, experiment
 from ctxvc.cli.replay_screen import show
@@ -340,7 +341,7 @@ def _replayed(
     function = partial(
         of_conversation,
         parse=partial(parsed, folder=app.folder),
-        provider=partial(provider, app.env.get("ANTHROPIC_BASE_URL")),
+        provider=partial(server, endpoint(app)),
     )
     try:
         with Progress("replaying", total, _percent(total), speed=False) as progress:

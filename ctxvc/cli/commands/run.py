@@ -17,6 +17,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.policy_option import model_of
+from ctxvc.cli.provider_option import default_model, provider_option
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.token_amount import TokenAmount
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ctxvc.agent.loop import Ended, Limits
     from ctxvc.agent.model import Model
     from ctxvc.agent.sandbox import Sandbox
+    from ctxvc.agent.windows import Window
     from ctxvc.agent.workspace import Workspace
     from ctxvc.session.session import Session
 
@@ -57,6 +59,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @click.option("--resume", metavar="SESSION", default="", help="Continue a run exactly where it stopped.")
 @click.option("--name", metavar="SESSION", default="", help="Name for the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
+@provider_option
 @click.option(
     "--planner", metavar="MODEL", default="", help="Model that the policy asks for plans and summaries (the run's)."
 )
@@ -132,9 +135,10 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 @json_option
 @click.pass_obj
 def run(
-    app: App, task: str, resume: str, name: str, model: str, planner: str, spec: str, files: tuple[str, ...],
-    budget: int | None, window: int | None, max_steps: int, max_tokens_total: int, max_cost: float, yes: bool,
-    script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...], network: bool,
+    app: App, task: str, resume: str, name: str, model: str, provider: str, planner: str, spec: str,
+    files: tuple[str, ...], budget: int | None, window: int | None, max_steps: int, max_tokens_total: int,
+    max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...],
+    network: bool,
 ) -> None:  # fmt: skip
     """The agent has a shell, files and helpers, and everything is recorded in the store as it happens. ^C stops the run
     at the end of the step, a second ^C at once; --resume continues from there, and no command is run twice. You are
@@ -155,10 +159,11 @@ def run(
     if planner and script:
         raise click.UsageError("--planner cannot be combined with --script, which asks no model")
     hands = _workspace(app, yes=yes, names=names, sandbox=_sandbox(app, bound, network=network) if boxed else None)
-    chosen = model_of(app, script)
+    previous = _previous(app, resume)
+    chosen = model_of(app, script, model or previous[1].model, provider)
     limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
     with (
-        _opened(app, resume, name, model, spec, files, budget or 0, window or 0, chosen, limits) as session,
+        _opened(app, previous, resume, name, model, spec, files, budget or 0, window or 0, chosen, limits) as session,
         stopping() as event,
         _isolated(app.output, hands),
     ):
@@ -209,12 +214,19 @@ def _check_planner(session: Session, planner: str, chosen: Model, limits: Limits
         name = spec(policy) if policy else "keep"
         raise BadInput(f"{name[:80]} asks no model", hint="planned, layered and summary can use one")
     limits.check(planner)
-    takes = provider_window(chosen, planner) or models.window(planner)
+    reported = provider_window(chosen, planner)
+    takes = (reported.tokens if reported else 0) or models.window(planner)
     if takes and takes < session.budget.window:
         raise BadInput(
             f"{planner[:80]} takes {takes:,} tokens, and prompts of this run may have {session.budget.window:,}",
             hint=f"give --budget {takes} or less, or another planner",
         )
+
+
+def _assumed(model: str, tokens: int, reported: Window | None) -> str:
+    """What a person is told where nobody knows a model's window."""
+    why = f", which is what {reported.source} implies" if reported else ": its server does not say"
+    return f"assuming that {one_line(model, 80)} takes {tokens:,} tokens{why}; --window TOKENS sets it"
 
 
 def _usual_budget(app: App, limit: int) -> int:
@@ -226,6 +238,7 @@ def _usual_budget(app: App, limit: int) -> int:
 @contextmanager
 def _opened(
     app: App,
+    origin: tuple[Path, _Previous],
     resume: str,
     name: str,
     model: str,
@@ -241,22 +254,30 @@ def _opened(
     Its own budget is only set by a person: the model's window can change with the model.
     """
     from ctxvc.agent import start
+    from ctxvc.agent.windows import LOCAL
     from ctxvc.cli.policy_option import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
     from ctxvc.session.session import Session
     from ctxvc.tokens import models
 
-    path, previous = _previous(app, resume)
-    model = model or previous.model or DEFAULT_MODEL
+    path, previous = origin
+    model = model or previous.model or default_model(chosen)
     if not chosen.scripted:
         limits.check(model)
-    provider_limit = provider_window(chosen, model)
+    reported = provider_window(chosen, model)
+    provider_limit = reported.tokens if reported and reported.certain else 0
     limit = provider_limit or models.window(model)
     own_budget = budget or previous.budget or (0 if resume else _usual_budget(app, limit or 0))
     if limit and limit < own_budget:
         raise BadInput(f"{model} takes {limit:,} tokens, not {own_budget:,}", hint=f"set --budget {limit} or less")
     takes = provider_limit or (window if not models.window(model) else 0) or previous.window_of(model)
+    if not limit and not takes:
+        takes = reported.tokens if reported else 0
+        if not chosen.scripted:
+            app.output.note(safe(_assumed(model, takes or DEFAULT_WINDOW, reported)))
+    elif reported and reported.source in LOCAL:
+        app.output.note(safe(f"{one_line(model, 80)} takes {takes:,} tokens, as {reported.source} says"))
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec, app.folder) if spec else parsed("default", app.folder) if resume else usual(app)

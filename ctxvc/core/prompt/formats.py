@@ -16,6 +16,7 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
+from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.outline import Piece
 
 T = TypeVar("T")
@@ -182,7 +183,7 @@ def openai_chat(prompt: Prompt) -> dict[str, Any]:
     request = {
         "model": prompt.model,
         "messages": normalise_openai(messages),
-        "tools": [tool for tool in map(_function, prompt.tools or []) if tool],
+        "tools": [tool for tool in map(elements.function, prompt.tools or []) if tool],
     }
     return {name: value for name, value in request.items() if value or name == "messages"}
 
@@ -269,8 +270,8 @@ def _tool_message(piece: Piece, call: Piece) -> dict[str, Any]:
 
 def _result_item(item: Any, form: dict[str, Any]) -> Any:
     match item:
-        case {"type": "image", "source": dict(source)} if (url := _url(source)) is not None:
-            return _image_url(url, form)
+        case {"type": "image", "source": dict(source)} if (url := elements.image_url(source)) is not None:
+            return _image_part(url, form)
         case {"type": "text"}:
             return {**item, **form}
     return item
@@ -280,7 +281,7 @@ def _has_place(item: Any) -> bool:
     """Whether an item of a result of the Messages API can be written here."""
     match item:
         case {"type": "image", "source": dict(source)}:
-            return _url(source) is not None
+            return elements.image_url(source) is not None
         case {"type": "text", "text": str()}:
             return True
     return False
@@ -324,24 +325,15 @@ def _content_part(piece: Piece) -> Iterator[dict[str, Any]]:
         yield {**_text(display.decode(piece.body)), **form}
         return
     match _block(piece):
-        case {"type": "image", "source": dict(source)} if (url := _url(source)) is not None:
-            yield _image_url(url, form)
+        case {"type": "image", "source": dict(source)} if (url := elements.image_url(source)) is not None:
+            yield _image_part(url, form)
         case {"type": "document", "source": {"type": "base64"} as source, **rest}:
-            yield {"type": "file", "file": {"filename": rest.get("title") or "document.pdf", "file_data": _url(source)}}
+            file_data = elements.image_url(source)
+            yield {"type": "file", "file": {"filename": rest.get("title") or "document.pdf", "file_data": file_data}}
 
 
-def _image_url(url: str, form: dict[str, Any]) -> dict[str, Any]:
+def _image_part(url: str, form: dict[str, Any]) -> dict[str, Any]:
     return {"type": "image_url", **form, "image_url": {"url": url, **form.get("image_url", {})}}
-
-
-def _url(source: dict[str, Any]) -> str | None:
-    """The URL of an image's source; None if it is a file at the provider's."""
-    match source:
-        case {"type": "base64", "media_type": str(media), "data": str(data)}:
-            return f"data:{media};base64,{data}"
-        case {"type": "url", "url": str(url)}:
-            return url
-    return None
 
 
 def _call(piece: Piece) -> dict[str, Any]:
@@ -350,14 +342,6 @@ def _call(piece: Piece) -> dict[str, Any]:
     kind, field = ("function", "arguments") if isinstance(form.get("function"), dict) else ("custom", "input")
     arguments = wire.parse(piece.body) if notes.get("parsed") else display.decode(piece.body)
     return {"id": notes.get("id", piece.call), **form, kind: {"name": piece.tool, field: arguments, **form[kind]}}
-
-
-def _function(tool: dict[str, Any]) -> dict[str, Any] | None:
-    """A tool as OpenAI has it; None for one that the provider itself runs."""
-    if "input_schema" not in tool:
-        return tool if "function" in tool or "custom" in tool else None
-    function = {name: tool[name] for name in ("name", "description", "strict") if name in tool}
-    return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
 
 
 def _text(value: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
+from ctxvc.core.prompt import openai_elements as elements
 
 #: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
 _CLIENT_MARKS: tuple[tuple[str, str], ...] = (
@@ -155,7 +156,7 @@ def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]
             openai = {**openai, "content": fields} if fields else openai
             return wire.text_part(text, role, origin, **_extra(openai))
         case {"type": "input_image", "image_url": str(url)}:
-            part = wire.part(_image(url), role, origin)
+            part = wire.part(elements.image(url), role, origin)
             fields = _without(value, "type", "image_url")
             openai = {**openai, "content": fields} if fields else openai
             return msgspec.structs.replace(part, extra={**part.extra, "openai": openai}) if openai else part
@@ -168,14 +169,6 @@ def _extra(openai: dict[str, Any]) -> dict[str, Any]:
 
 def _text_type(role: Role) -> str:
     return "output_text" if role == "assistant" else "input_text"
-
-
-def _image(url: str) -> dict[str, Any]:
-    """An image block of the Messages API for an image's address, which may hold the image itself."""
-    head, separator, data = url.partition(";base64,")
-    if separator and head.startswith("data:"):
-        return {"type": "image", "source": {"type": "base64", "media_type": head[5:], "data": data}}
-    return {"type": "image", "source": {"type": "url", "url": url}}
 
 
 def _reasoning(item: dict[str, Any]) -> Part:
@@ -232,7 +225,7 @@ def _blocks(output: list[Any]) -> list[dict[str, Any]] | None:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 blocks.append({"type": "text", "text": text})
             case {"type": "input_image", "image_url": str(url)}:
-                blocks.append(_image(url))
+                blocks.append(elements.image(url))
             case _:
                 return None
     return blocks

@@ -1,0 +1,142 @@
+"""A model behind a server: what each provider's client has to offer, and what is the same for all of them."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ctxvc.agent import windows
+from ctxvc.agent.model import ModelFailed, TooLong
+from ctxvc.agent.refusal import Fault, Overflow
+from ctxvc.agent.windows import Window
+from ctxvc.core.policy import Answer, Ask
+from ctxvc.core.view.view import View
+
+#: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
+WAITS = (1.0, 2.0, 4.0, 8.0)
+
+#: What of a call's usage its planning cost: what was read from the cache costs next to nothing.
+_SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
+
+
+class Server(ABC):
+    """A provider's model. A subclass makes one attempt at a call, and fetches what the server says of itself.
+
+    Calls and replies are those of the Messages API, whatever the server speaks.
+    """
+
+    scripted = False
+
+    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._sleep = sleep
+
+    @abstractmethod
+    def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
+        """One request, and its whole reply as a message (`message.sound`), or what came instead.
+
+        The client retries by itself what has not begun (429, 5xx, no connection). The reply's text goes to `say` as it
+        comes.
+        """
+
+    @abstractmethod
+    def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object:
+        """The JSON at a path of the server (`/props`), by POST where there is a body; None where it has none there.
+
+        Raises: ModelFailed if it cannot be asked anything: without a key, or a network.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of the connections to the server."""
+
+    def reply(
+        self,
+        call: Mapping[str, Any],
+        say: Callable[[str], None],
+        faulted: Callable[[Fault], object] = lambda _: None,
+    ) -> Mapping[str, Any]:
+        """The message that answers a call. What may be answered if asked again is asked for again, after `WAITS`.
+
+        Each fault goes to `faulted`. Raises: TooLong, ModelFailed.
+        """
+        pieces: list[str] = []
+
+        def heard(text: str) -> None:
+            pieces.append(text)
+            say(text)
+
+        for wait in (*WAITS, 0.0):
+            pieces.clear()
+            answer = self.attempt(call, heard)
+            if isinstance(answer, Overflow):
+                raise TooLong(answer.text, tokens=answer.tokens, window=answer.window)
+            if not isinstance(answer, Fault):
+                return answer
+            faulted(answer)
+            if not answer.again:
+                raise ModelFailed(answer.text, hint=answer.hint)
+            fault = answer
+            if wait:
+                if text := "".join(pieces):
+                    say(("" if text.endswith("\n") else "\n") + f"[{_RETRY.get(fault.kind, fault.text)}, retrying]\n")
+                self._sleep(wait)
+        times = f"{len(WAITS) + 1} times"
+        raise ModelFailed(
+            f"the reply was interrupted {times}: {fault.text}" if fault.kind == "cut" else f"{fault.text}, {times}",
+            hint=fault.hint,
+        )
+
+    def window(self, model: str) -> Window | None:
+        """The window of a model, as the server tells within `windows.SECONDS`; None if it does not.
+
+        Raises: ModelFailed if it cannot be asked anything.
+        """
+        return windows.discovered(self.fetch, model)
+
+    def ask(
+        self,
+        model: str,
+        prompt: Callable[[View], Mapping[str, Any]],
+        most: int = 8_192,
+        *,
+        heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> Ask:
+        """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
+
+        `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
+        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, too.
+        """
+
+        def ask_beside(view: View, question: str) -> Answer:
+            call = behind({**prompt(view), "model": model, "max_tokens": most}, question)
+            message = self.reply(call, lambda _: None)
+            heard(message)
+            usage = message.get("usage") or {}
+            spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
+            texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
+            return Answer("".join(texts), spent)
+
+        return ask_beside
+
+
+#: What a person is told where the text of a reply was shown that has to be asked for again.
+_RETRY = {"cut": "connection lost"}
+
+
+def behind(call: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The call with one more block of text at the end of its prompt, which stays what it is, byte for byte.
+
+    The tools stay too, and none may be called.
+    """
+    block = {"type": "text", "text": text}
+    messages = list(call["messages"])
+    if messages and messages[-1]["role"] == "user":
+        content = messages[-1]["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        messages[-1] = {**messages[-1], "content": [*blocks, block]}
+    else:
+        messages.append({"role": "user", "content": [block]})
+    choice = {"tool_choice": {"type": "none"}} if call.get("tools") else {}
+    return {**call, **choice, "messages": messages}

@@ -1,0 +1,155 @@
+"""How many tokens a model takes, as its server tells: each kind of server has another place for it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from ctxvc.agent.model import ModelFailed
+from ctxvc.agent.refusal import LEAST_WINDOW
+
+#: Places that servers of local models have.
+LOCAL = frozenset({"/props", "/api/ps", "/api/show", "/api/v0/models"})
+
+#: Seconds that a server may take to answer all of it.
+SECONDS = 5.0
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The tokens that a model takes for prompt and reply, and where its server says so, as in `/props`.
+
+    What is not `certain` is what such a server takes where nobody sets it.
+    """
+
+    tokens: int
+    source: str
+    certain: bool = True
+
+
+class Fetch(Protocol):
+    """The JSON at a path of a server, by POST where there is a body; None where it has none there."""
+
+    def __call__(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object: ...
+
+
+def discovered(fetch: Fetch, model: str, seconds: float = SECONDS) -> Window | None:
+    """The window of a model; None if its server does not say, or not within so many seconds in all.
+
+    Raises: ModelFailed if the server cannot be asked anything.
+    """
+    results: list[Window | ModelFailed | None] = []
+
+    def look() -> None:
+        try:
+            results.append(_discovered(fetch, model, time.monotonic() + seconds))
+        except ModelFailed as error:
+            results.append(error)
+
+    # A client's time-out is for each read: a server that sends a byte a second is not bounded by it.
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    match results:
+        case [ModelFailed() as error]:
+            raise error
+        case [Window() as window]:
+            return window
+    return None
+
+
+def _discovered(fetch: Fetch, model: str, end: float) -> Window | None:
+    # What one loaded for less than the model could take is only in the servers' own places: those come before the list.
+    places: tuple[tuple[str, Mapping[str, Any] | None, Callable[[object], int]], ...] = (
+        (f"/v1/models/{_quoted(model)}", None, _of_model),
+        ("/props", None, _of_props),
+        ("/api/ps", None, lambda answer: _of_running(answer, model)),
+        ("/api/show", {"model": model}, _of_show),
+        ("/api/v0/models", None, lambda answer: _of_list(answer, model)),
+        ("/model/info", None, lambda answer: _of_list(answer, model)),
+        ("/v1/models", None, lambda answer: _of_list(answer, model)),
+    )
+    for number, (path, body, tokens_of) in enumerate(places):
+        seconds = end - time.monotonic()
+        if seconds <= 0:
+            break
+        try:
+            answer = fetch(path, body, timeout=seconds)
+        except ModelFailed:
+            if not number:
+                raise
+            continue  # some refuse the key at a path that they do not have
+        if tokens := tokens_of(answer):
+            return Window(tokens, path)
+        if path == "/api/show" and isinstance(answer, dict) and "model_info" in answer:
+            return Window(_OLLAMA, path, certain=False)
+    return None
+
+
+#: What Ollama gives a model on a small machine where neither the model nor a person sets `num_ctx` (its
+#: docs/context-length.mdx). It cuts what is longer in silence, so the least is assumed.
+_OLLAMA = 4_096
+
+
+#: The tokens in a model's entry, most telling first: what is loaded comes before what would be possible. The names are
+#: of LM Studio, the Messages API, vLLM, OpenRouter, LM Studio again; llama.cpp has `n_ctx` in `meta`, OpenRouter the
+#: window of the provider that it would choose in `top_provider`.
+_NAMES = ("loaded_context_length", "max_input_tokens", "max_model_len", "context_length", "max_context_length", "n_ctx")
+
+
+def _of_model(answer: object) -> int:
+    if not isinstance(answer, dict):
+        return 0
+    for entry in (answer, answer.get("meta"), answer.get("top_provider"), answer.get("model_info")):
+        if isinstance(entry, dict) and (tokens := next(filter(None, (_size(entry.get(name)) for name in _NAMES)), 0)):
+            return tokens
+    return 0
+
+
+def _of_list(answer: object, model: str) -> int:
+    """From a list of models. Where it has one model only, a server serves that under any name."""
+    entries = _entries(answer)
+    matches = [entry for entry in entries if model in (entry.get("id"), entry.get("name"), entry.get("model_name"))]
+    return _of_model(matches[0] if matches else entries[0] if len(entries) == 1 else None)
+
+
+def _of_props(answer: object) -> int:
+    """llama.cpp: the window of one slot, which is what a request may have."""
+    settings = answer.get("default_generation_settings") if isinstance(answer, dict) else None
+    return _size(settings.get("n_ctx")) if isinstance(settings, dict) else 0
+
+
+def _of_running(answer: object, model: str) -> int:
+    """Ollama: the window that a running model was loaded with."""
+    running = (entry for entry in _entries(answer) if entry.get("name") in (model, f"{model}:latest"))
+    return next((_size(entry.get("context_length")) for entry in running), 0)
+
+
+def _of_show(answer: object) -> int:
+    """Ollama: `num_ctx` where the model sets it. What the model was trained for is not what it gets (`_OLLAMA`)."""
+    parameters = answer.get("parameters") if isinstance(answer, dict) else None
+    match = re.search(r"^num_ctx\s+(\d{1,9})\s*$", parameters, re.MULTILINE) if isinstance(parameters, str) else None
+    return _size(int(match[1])) if match else 0
+
+
+def _entries(answer: object) -> list[dict[str, Any]]:
+    models = answer.get("data") or answer.get("models") if isinstance(answer, dict) else None
+    return [entry for entry in models if isinstance(entry, dict)] if isinstance(models, list) else []
+
+
+def _quoted(model: str) -> str:
+    """A model's name as a part of a path; a slash in it stays one."""
+    return re.sub(
+        r"[^\w.~/:@-]",
+        lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")),
+        model,
+        flags=re.A,
+    )
+
+
+def _size(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= LEAST_WINDOW else 0

@@ -1,0 +1,628 @@
+"""Servers that speak the Messages API in ways of their own, and what goes wrong with each, on this machine's loopback.
+
+A `Dialect` is how a server writes what is right: ids, usage, comments, the body of an error, the words of an overflow.
+A fault is a list of answers that one turn of an agent gets, and what is to become of it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from tests.making.provider import MODEL
+from tests.messages_api import text
+from tests.messages_api.wire import Block
+
+#: The window that overflows name, and the size of the prompt that they find too long.
+WINDOW, SIZE = 16_384, 20_123
+PAGE = (
+    b"<!DOCTYPE html>\n<html><head><title>Sign in &amp; go on</title></head><body>" + b"<p>x</p>" * 2_000 + b"</body>"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes over the wire; with `cut`, less than it promises."""
+
+    status: int
+    kind: str
+    body: bytes
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a server writes. `overflows` are its words for a prompt that is too long, with the status of each."""
+
+    name: str
+    message_id: str = "msg_01{}"
+    call_id: str = "toolu_01{}"
+    usage: Mapping[str, Any] = field(
+        default_factory=lambda: {"input_tokens": 900, "cache_read_input_tokens": 0, "output_tokens": 20}
+    )
+    comment: str = ""
+    #: Whether `usage` is at the beginning too, and the stream ends with more than `message_stop`.
+    starts_with_usage: bool = True
+    done: bool = False
+    error: Callable[[int, str], object] = lambda _, message: {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": message},
+    }
+    overflows: Sequence[tuple[int, object]] = ()
+
+
+def _anthropic(message: str, kind: str = "invalid_request_error") -> Block:
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+
+def _openai(status: int, message: str) -> Block:
+    return {"error": {"message": message, "type": None, "param": None, "code": str(status)}}
+
+
+#: The words of the overflows are those of `refusal._TOO_LONG`, with its sources.
+DIALECTS = (
+    Dialect(
+        "Messages API",
+        overflows=(
+            (400, _anthropic(f"prompt is too long: {SIZE} tokens > {WINDOW} maximum")),
+            (
+                400,
+                _anthropic(f"input length and `max_tokens` exceed context limit: {SIZE} + 4000 > {WINDOW}, decrease"),
+            ),
+            (413, _anthropic("Request exceeds the maximum size", "request_too_large")),
+        ),
+    ),
+    Dialect(
+        "llama.cpp",
+        message_id="chatcmpl-x{}",
+        call_id="kq9DG6sT0zXf{}",
+        error=lambda status, message: {"error": {"code": status, "message": message, "type": "server_error"}},
+        overflows=(
+            (
+                400,
+                {
+                    "error": {
+                        "code": 400,
+                        "message": f"request ({SIZE} tokens) exceeds the available context size ({WINDOW} tokens), try "
+                        "increasing it",
+                        "type": "exceed_context_size_error",
+                        "n_prompt_tokens": SIZE,
+                        "n_ctx": WINDOW,
+                    }
+                },
+            ),
+            (500, {"error": {"code": 500, "message": "context size exceeded", "type": "server_error"}}),
+        ),
+    ),
+    Dialect(
+        "vLLM",
+        message_id="chatcmpl-{}",
+        call_id="chatcmpl-tool-{}",
+        usage={"input_tokens": 900, "output_tokens": 20, "cache_read_input_tokens": None},
+        error=lambda status, message: {
+            "object": "error",
+            "message": message,
+            "type": "BadRequestError",
+            "code": status,
+        },
+        overflows=(
+            (
+                400,
+                {
+                    "object": "error",
+                    "message": f"This model's maximum context length is {WINDOW} tokens. However, you requested 24123 "
+                    f"tokens ({SIZE} in the messages, 4000 in the completion).",
+                    "type": "BadRequestError",
+                    "code": 400,
+                },
+            ),
+            (
+                400,
+                {
+                    "error": {
+                        "message": f"You passed {SIZE} input tokens and requested 4000 output tokens. However, the "
+                        f"model's context length is only {WINDOW} tokens, resulting in a maximum input length of 12384 "
+                        "tokens. Please reduce the length of the input prompt.",
+                        "type": "BadRequestError",
+                    }
+                },
+            ),
+            (
+                400,
+                {
+                    "error": {
+                        "message": f"The decoder prompt (length {SIZE}) is longer than the maximum model length "
+                        f"of {WINDOW}."
+                    }
+                },
+            ),
+        ),
+    ),
+    Dialect(
+        "Ollama",
+        message_id="msg_{}",
+        call_id="call_{}",
+        usage={"input_tokens": 900, "output_tokens": 20},
+        error=lambda _, message: {"type": "error", "error": {"type": "api_error", "message": message}},
+        overflows=(
+            (400, _anthropic("the input length exceeds the context length")),
+            (400, {"error": f"request ({SIZE} tokens) exceeds the available context size ({WINDOW} tokens)"}),
+        ),
+    ),
+    Dialect(
+        "LM Studio",
+        error=lambda _, message: {"error": message},
+        overflows=(
+            (
+                200,
+                {
+                    "error": f"Trying to keep the first {SIZE} tokens when context the overflows. However, the model "
+                    f"is loaded with context length of only {WINDOW} tokens, which is not enough."
+                },
+            ),
+            (400, {"error": f"Cannot truncate prompt with n_keep ({SIZE}) >= n_ctx ({WINDOW})"}),
+        ),
+    ),
+    Dialect(
+        "LiteLLM",
+        usage={"input_tokens": 900, "output_tokens": 20, "cache_creation_input_tokens": 0},
+        starts_with_usage=False,
+        done=True,
+        error=_openai,
+        overflows=(
+            (
+                400,
+                _openai(
+                    400,
+                    "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - "
+                    + json.dumps(
+                        {
+                            "error": {
+                                "code": 400,
+                                "message": f"request ({SIZE} tokens) exceeds the available context size "
+                                f"({WINDOW} tokens)",
+                                "type": "exceed_context_size_error",
+                                "n_prompt_tokens": SIZE,
+                                "n_ctx": WINDOW,
+                            }
+                        }
+                    )
+                    + ". Received Model Group=local\nAvailable Model Group Fallbacks=None",
+                ),
+            ),
+        ),
+    ),
+    Dialect(
+        "OpenRouter",
+        message_id="gen-17{}",
+        usage={"input_tokens": 900, "output_tokens": 20, "cost": 0.0012, "is_byok": False},
+        comment=": OPENROUTER PROCESSING\n\n",
+        error=lambda status, message: {"error": {"message": message, "code": status}, "user_id": "u"},
+        overflows=(
+            (
+                400,
+                {
+                    "error": {
+                        "message": f"This endpoint's maximum context length is {WINDOW} tokens. However, you requested "
+                        f"about 24123 tokens ({SIZE} of text input, 4000 in the output). Please reduce the length of "
+                        "either one.",
+                        "code": 400,
+                    }
+                },
+            ),
+        ),
+    ),
+    Dialect(
+        "Bedrock",
+        message_id="msg_bdrk_{}",
+        call_id="toolu_bdrk_{}",
+        error=lambda _, message: {"message": message},
+        overflows=(
+            (400, {"message": "Input is too long for requested model."}),
+            (
+                400,
+                {
+                    "message": "The model returned the following errors: prompt is too long: "
+                    f"{SIZE} tokens > {WINDOW} maximum"
+                },
+            ),
+        ),
+    ),
+)
+
+
+class Writer:
+    """What a server of a dialect answers. Ids are counted, unless a fault wants them otherwise."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._count = 0
+
+    def message(self, *content: Block, **fields: Any) -> Block:
+        self._count += 1
+        calls = any(block.get("type") == "tool_use" for block in content)
+        return {
+            "id": self.dialect.message_id.format(self._count),
+            "type": "message",
+            "role": "assistant",
+            "model": MODEL,
+            "content": list(content),
+            "stop_reason": "tool_use" if calls else "end_turn",
+            "stop_sequence": None,
+            "usage": dict(self.dialect.usage),
+            **fields,
+        }
+
+    def call(self, command: str, **fields: Any) -> Block:
+        self._count += 1
+        identifier = self.dialect.call_id.format(self._count)
+        return {"type": "tool_use", "id": identifier, "name": "bash", "input": {"command": command}, **fields}
+
+    def stream(self, message: Block, *, names: bool = True, tail: Sequence[Block] | None = None) -> Answer:
+        """The message as a stream. A call whose input is a text is sent as that, whatever it is. `tail` replaces the
+        last two events."""
+        opening = {**message, "content": [], "stop_reason": None}
+        if not self.dialect.starts_with_usage or "usage" not in message:
+            opening.pop("usage", None)
+        sent: list[Any] = [{"type": "message_start", "message": opening}, {"type": "ping"}]
+        for index, block in enumerate(message["content"]):
+            sent += _block(index, block)
+        ending = {"delta": {"stop_reason": message["stop_reason"], "stop_sequence": None}}
+        counted = {"usage": message["usage"]} if "usage" in message else {}
+        sent += [{"type": "message_delta", **ending, **counted}, {"type": "message_stop"}] if tail is None else tail
+        lines = [self.dialect.comment]
+        lines += [(f"event: {event['type']}\n" if names else "") + f"data: {json.dumps(event)}\n\n" for event in sent]
+        lines += ["data: [DONE]\n\n"] if self.dialect.done and tail is None else []
+        return Answer(200, "text/event-stream", "".join(lines).encode())
+
+    def whole(self, message: object) -> Answer:
+        return Answer(200, "application/json", json.dumps(message).encode())
+
+    def error(self, status: int, message: str) -> Answer:
+        return Answer(status, "application/json", json.dumps(self.dialect.error(status, message)).encode())
+
+
+def _block(index: int, block: Any) -> Iterator[Block]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind == "text":
+        yield {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+        yield {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": block["text"]}}
+    elif kind == "tool_use":
+        yield {"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}}
+        written = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
+        for at in range(0, len(written), 9):
+            delta = {"type": "input_json_delta", "partial_json": written[at : at + 9]}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+    else:
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+    yield {"type": "content_block_stop", "index": index}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong in a turn: its answers, in order, and what becomes of it.
+
+    `says` is in the one line in which a run ends, empty where it goes on; `ran` the commands that were run; `faults`
+    how many are recorded; `requests` how many the server got.
+    """
+
+    name: str
+    answers: Callable[[Writer], Sequence[Answer]]
+    becomes: str
+    says: str = ""
+    ran: Sequence[str] = ()
+    faults: int = 0
+    requests: int = 0
+
+
+def _twice(w: Writer, first: Answer) -> list[Answer]:
+    return [first, w.stream(w.message(text("Done.")))]
+
+
+def _same(w: Writer, **fields: Any) -> list[Answer]:
+    """Two replies that are the same but for what `fields` says, and the last."""
+    again = [w.stream({**w.message(w.call("poll", **fields)), "id": "msg_1"}) for _ in range(2)]
+    return [*again, w.stream({**w.message(text("Done.")), "id": "msg_1"})]
+
+
+def _one_id(w: Writer) -> list[Answer]:
+    calls = [w.call(command, id="call_0") for command in ("a", "b", "c")]
+    return [*_twice(w, w.stream(w.message(*calls)))[:1], w.stream(w.message(w.call("d", id="call_0"))), _done(w)]
+
+
+def _done(w: Writer) -> Answer:
+    return w.stream(w.message(text("Done.")))
+
+
+def _without(message: Block, name: str) -> Block:
+    return {key: value for key, value in message.items() if key != name}
+
+
+_CALL = '{"command": "a", '
+_BAD_USAGE = {"input_tokens": "many", "output_tokens": -4, "cache_read_input_tokens": 1e300, "x": [1], "y": True}
+
+FAULTS = (
+    Fault(
+        "arguments that are no JSON",
+        lambda w: [
+            w.stream(w.message(w.call("", input=_CALL), w.call("b"))),
+            w.stream(w.message(w.call("a"))),
+            _done(w),
+        ],
+        "back to the model as an error result",
+        ran=("b", "a"),
+        requests=3,
+    ),
+    Fault(
+        "arguments that are a list",
+        lambda w: [w.whole(w.message(w.call("", input=["a"]))), w.stream(w.message(w.call("a"))), _done(w)],
+        "back to the model as an error result",
+        ran=("a",),
+        requests=3,
+    ),
+    Fault(
+        "arguments as a text of JSON",
+        lambda w: [w.whole(w.message(w.call("", input='{"command": "a"}'))), _done(w)],
+        "read",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "no usage",
+        lambda w: _twice(w, w.stream(_without(w.message(w.call("a")), "usage"))),
+        "our own count",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "usage that is no numbers",
+        lambda w: _twice(w, w.stream(w.message(w.call("a"), usage=_BAD_USAGE))),
+        "our own count",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "a JSON text, not a stream",
+        lambda w: _twice(w, w.whole(w.message(w.call("a")))),
+        "read",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "events without names",
+        lambda w: _twice(w, w.stream(w.message(w.call("a")), names=False)),
+        "read",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "no reason for the end",
+        lambda w: _twice(w, w.stream(w.message(w.call("a"), stop_reason=None))),
+        "read",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "the words of Chat Completions for it",
+        lambda w: _twice(w, w.stream(w.message(w.call("a"), stop_reason="tool_calls"))),
+        "read",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault(
+        "a reply without an id",
+        lambda w: _twice(w, w.stream(_without(w.message(w.call("a")), "id"))),
+        "read",
+        ran=("a",),
+        requests=2,
+    ),
+    Fault("one id for all replies", _same, "read", ran=("poll", "poll"), requests=3),
+    Fault(
+        "one id for all, calls too",
+        lambda w: _same(w, id="call_0"),
+        "calls are numbered",
+        ran=("poll", "poll"),
+        requests=3,
+    ),
+    Fault("one id for all calls of a reply", _one_id, "calls are numbered", ran=("a", "b", "c", "d"), requests=3),
+    Fault(
+        "a call without an id",
+        lambda w: _twice(w, w.stream(w.message(w.call("a", id=None), w.call("b", id="")))),
+        "calls are numbered",
+        ran=("a", "b"),
+        requests=2,
+    ),
+    Fault(
+        "a call without a name",
+        lambda w: _twice(w, w.stream(w.message(w.call("a", name=None)))),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault("an empty reply", lambda w: _twice(w, w.stream(w.message())), "asked again", faults=1, requests=2),
+    Fault(
+        "empty replies only",
+        lambda w: [w.stream(w.message(text("")))] * 5,
+        "one line",
+        says="the model replied with nothing, 5 times",
+        faults=5,
+        requests=5,
+    ),
+    Fault(
+        "a stream that ends early",
+        lambda w: _twice(w, w.stream(w.message(text("Do"), w.call("a")), tail=())),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault(
+        "a connection that breaks",
+        lambda w: _twice(w, Answer(200, "text/event-stream", w.stream(w.message(text("Do"))).body[:-80], cut=True)),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault(
+        "a JSON text that ends early",
+        lambda w: _twice(w, Answer(200, "application/json", b'{"id": "msg_1", "content": [{"ty')),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault(
+        "an error in the stream",
+        lambda w: _twice(
+            w,
+            w.stream(
+                w.message(text("Do")),
+                tail=[{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}],
+            ),
+        ),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault(
+        "an event that is no JSON",
+        lambda w: _twice(w, Answer(200, "text/event-stream", b"event: message_start\ndata: {'a': 1}\n\n")),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault(
+        "a text that is a number",
+        lambda w: _twice(w, w.stream(w.message({"type": "text", "text": 7}))),
+        "asked again",
+        faults=1,
+        requests=2,
+    ),
+    Fault(
+        "content that is a number",
+        lambda w: [w.whole({**w.message(), "content": 7})],
+        "one line",
+        says="no message: no content",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "a reply of Chat Completions",
+        lambda w: [w.whole({"choices": [{"message": {"content": "x"}}]})],
+        "one line",
+        says="no message: a reply of Chat Completions",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "a web page with status 200",
+        lambda _: [Answer(200, "text/html", PAGE)],
+        "one line",
+        says="no message: the web page 'Sign in & go on'",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "a web page with status 502",
+        lambda _: [Answer(502, "text/html", PAGE)],
+        "one line",
+        says="the provider failed: Sign in & go on",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "an error in words of its own",
+        lambda w: [w.error(500, "the model\ncrashed")],
+        "one line",
+        says="the provider failed: the model crashed",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "an error of a validator",
+        lambda _: [Answer(422, "application/json", b'{"detail": [{"loc": ["body", "x"], "msg": "field required"}]}')],
+        "one line",
+        says="the provider failed: field required",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "an error without words",
+        lambda _: [Answer(500, "application/json", b"{}")],
+        "one line",
+        says="the provider failed: status 500",
+        faults=1,
+        requests=1,
+    ),
+    Fault(
+        "a key that is refused",
+        lambda w: [w.error(401, "no such key")],
+        "one line",
+        says="rejected the key: no such key",
+        faults=1,
+        requests=1,
+    ),
+)
+
+
+@dataclass
+class Loopback:
+    """A server that gives the answers that it is set, and keeps the bodies that it was sent.
+
+    `places` are what it answers elsewhere, by path; each request there is in `asked`, with its body.
+    """
+
+    url: str
+    answers: list[Answer] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+    betas: frozenset[str] = frozenset()
+    places: dict[str, Answer] = field(default_factory=dict)
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+
+
+@contextmanager
+def serving() -> Iterator[Loopback]:
+    server = HTTPServer(("127.0.0.1", 0), _Handler)
+    server.loopback = loopback = Loopback(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield loopback
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: bodies are kept."""
+
+    def do_GET(self) -> None:
+        self._place(None)
+
+    def do_POST(self) -> None:
+        loopback: Loopback = self.server.loopback  # type: ignore[attr-defined]
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path != "/v1/messages":
+            self._place(body)
+            return
+        loopback.bodies.append(body)
+        loopback.betas = frozenset(filter(None, self.headers.get("anthropic-beta", "").split(",")))
+        self._send(loopback.answers.pop(0))
+
+    def _place(self, body: object) -> None:
+        loopback: Loopback = self.server.loopback  # type: ignore[attr-defined]
+        loopback.asked.append((self.path, body))
+        self._send(loopback.places.get(self.path) or Answer(404, "application/json", b'{"error": "not found"}'))
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        self.send_header("content-type", answer.kind)
+        self.send_header("content-length", str(len(answer.body) + 100 * answer.cut))
+        self.end_headers()
+        self.wfile.write(answer.body)
+        self.close_connection = True
