@@ -18,9 +18,9 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human
+from ctxvc.core.ledger.pairs import results_of
 from ctxvc.core.plan import protected as protection
 from ctxvc.core.prompt.cut import is_cut, latest_step
-from ctxvc.core.prompt.outline import results_of
 from ctxvc.core.view import view
 from ctxvc.core.view.view import Price
 from ctxvc.policies.episodes.delimiter import TOOL, Declared, Type, judge
