@@ -138,6 +138,7 @@ PYTHON: dict[str, str] = {
     "init-root": "run `ctxvc init` in the project's root, or give the store's path",
     "init-anew": "if it has never been one, run `ctxvc init`",
     "init-elsewhere": "create the store elsewhere",
+    "init-clone": "if it is a clone of a store, run `ctxvc init` there to complete it",
     "place-taken": "open it if it is a store; otherwise choose another place",
     # sessions, scopes, revisions, blocks
     "import-sessions": "`ctxvc import` imports recorded ones",

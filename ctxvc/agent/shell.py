@@ -129,6 +129,7 @@ class _Supervisor:
     def __init__(self, program: Sequence[str], env: Mapping[str, str]) -> None:
         self._socket, there = socket.socketpair()
         self._lock = threading.Lock()
+        self._lost = False
         nothing = subprocess.DEVNULL
         try:
             with there:
@@ -141,7 +142,11 @@ class _Supervisor:
         self._finalizer = weakref.finalize(self, _let_go, self._socket, self._process)
 
     def works(self) -> bool:
-        return self._process.poll() is None
+        return not self._lost and self._process.poll() is None
+
+    def lose(self) -> None:
+        """It let go of its sockets: it is dying, though the system may not say so for a while yet."""
+        self._lost = True
 
     def check(self) -> None:
         """Raises: CtxvcError if it does not answer."""
@@ -189,6 +194,7 @@ class _Supervisor:
                 socket.send_fds(self._socket, [letter], [there.fileno(), *more])
         except OSError as error:
             here.close()
+            self.lose()
             raise CtxvcError("the supervisor of the commands was stopped", hint="find out what stopped it") from error
         return _Call(here, self)
 
@@ -221,6 +227,7 @@ class _Call:
             except ConnectionError:  # it was ended before it had read all that was asked
                 data = b""
             if not data:
+                self._parent.lose()
                 raise CtxvcError("the supervisor of the commands was stopped, and the command with it")
             self._heard += data
         return msgspec.json.decode(self._heard)

@@ -42,6 +42,7 @@ COMMAND_LINE: dict[str, str] = {
     "init-root": "run `ctxvc init` in the project's root",
     "init-anew": "if it has never been one, run `ctxvc init`",
     "init-elsewhere": "run `ctxvc init` elsewhere",
+    "init-clone": "if it is a clone of a store, `ctxvc init` completes it",
     "place-taken": "run `ctxvc status` if it is a store; otherwise choose another place",
     # sessions, scopes, revisions, blocks
     "import-sessions": "`ctxvc import` imports recorded ones",

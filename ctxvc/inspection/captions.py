@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 
-from ctxvc.core.ledger import caption
+from ctxvc import __version__
+from ctxvc.core import display
+from ctxvc.core.ledger import caption, facts, wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.view.dashboard import Line
 from ctxvc.errors import Damaged
@@ -16,6 +22,15 @@ from ctxvc.store.store import Store
 
 #: The file of the cache that has the labels of blocks by commit, and of how many commits.
 _CAPTIONS, _COMMITS = "captions.json", 8
+#: The code that decides on a label.
+_CODE = (caption, display, facts, wire)
+
+
+class _Cache(msgspec.Struct, frozen=True):
+    """`by` is the code that made the labels: what other code made is not read."""
+
+    by: str
+    labels: dict[str, dict[str, str]]
 
 
 def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = None) -> tuple[Line, ...]:
@@ -24,14 +39,26 @@ def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = N
     With a store, its cache keeps them, since a label takes a call's body.
     """
     blocks = [line.id for line in lines if line.type not in ("group", "range")]
-    cached = (local_cache.load(store, _CAPTIONS, dict[str, dict[str, str]]) or {}) if store else {}
+    code = _code()
+    cache = local_cache.load(store, _CAPTIONS, _Cache) if store else None
+    cached = cache.labels if cache and cache.by == code else {}
     labels = cached.get(snapshot.commit, {})
     if new := [block for block in blocks if block not in labels]:
         labels = {**labels, **labels_of(snapshot, new)}
         if store and not snapshot.waiting:  # the blocks of an open step are not the commit's
             newest = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
-            local_cache.save(store, _CAPTIONS, dict([*newest, (snapshot.commit, labels)]))
+            local_cache.save(store, _CAPTIONS, _Cache(code, dict([*newest, (snapshot.commit, labels)])))
     return tuple(msgspec.structs.replace(line, label=labels[line.id]) if line.id in labels else line for line in lines)
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """A checksum of the code that decides on a label."""
+    digest = hashlib.sha256(__version__.encode())
+    for module in _CODE:
+        with suppress(OSError):  # without sources the version has to do
+            digest.update(Path(module.__file__ or "").read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def labels_of(snapshot: Snapshot, blocks: Iterable[str]) -> dict[str, str]:

@@ -9,9 +9,9 @@ from operator import attrgetter
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human
+from ctxvc.core.ledger.pairs import calls_and_results, results_of
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt.cut import is_cut, latest_step
-from ctxvc.core.prompt.outline import calls_and_results, results_of
 from ctxvc.core.view.view import View
 
 _STEP, TURN = attrgetter("step"), attrgetter("turn")

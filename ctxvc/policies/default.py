@@ -13,13 +13,14 @@ import msgspec
 from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import turn_answers
+from ctxvc.core.ledger.pairs import calls_and_results, results_of
 from ctxvc.core.plan import rollup
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, runs_of
 from ctxvc.core.policy import REACH, Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
-from ctxvc.core.prompt.outline import calls_and_results, outline, results_of
+from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget, is_narrow
 from ctxvc.core.view.view import View

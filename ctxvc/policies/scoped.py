@@ -11,12 +11,12 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
 from ctxvc.core.ledger.numbering import is_human, speaks
+from ctxvc.core.ledger.pairs import results_of
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import REACH, Characters, Policy, Terms
-from ctxvc.core.prompt.outline import results_of
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
 from ctxvc.core.view.view import View

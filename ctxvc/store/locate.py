@@ -13,7 +13,7 @@ FOLDER = ".ctxvc"
 def find(start: Path) -> Path:
     """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
 
-    Raises: NotFound; Refused if the store is a link.
+    Raises: NotFound, also for a bare clone that is not complete; Refused if the store is a link.
     """
     for folder in (start, *start.parents):
         if is_store(folder / FOLDER):
@@ -21,6 +21,8 @@ def find(start: Path) -> Path:
             return folder / FOLDER
         if folder.name == FOLDER and is_store(folder):
             return folder
+        if (folder / FOLDER / "HEAD").is_file():
+            raise NotFound(f"{folder / FOLDER} is a git repository but not a ctxvc store", hint=Phrase("init-clone"))
     main = contained.main_worktree(start)
     if main and is_store(main / FOLDER):
         contained.refuse_link(main / FOLDER)

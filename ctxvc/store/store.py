@@ -47,6 +47,9 @@ _SETTINGS = {
     "receive.denyNonFastForwards": "true",
     "transfer.fsckObjects": "true",
 }
+#: The setting that makes a repository a store, and what is wrong without it.
+_FORMAT = "ctxvc.format"
+_NO_STORE = "is a git repository but not a ctxvc store"
 
 
 class Store:
@@ -447,20 +450,60 @@ def create(path: Path) -> Store:
         program.run(
             None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
         )
-        with open(path / "config", "a") as config:
-            config.writelines(_settings_lines())
-        for folder in ("ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "info"):
-            (path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (path / ".gitignore").write_text("*\n")
-        (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
-        for name in ("config", ".gitignore", "info/attributes"):
-            (path / name).chmod(0o600)
+        _furnish(path)
         trust.remember_made(path)
         _exclude(path)
         return Store(path)
     except (OSError, CtxvcError):
         shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+def adopt(path: Path) -> Store:
+    """Makes a store of git's bare clone of one, which has the sessions and lacks settings and folders.
+
+    A store that is complete is only opened. Raises: Refused if it is neither.
+    """
+    contained.examine(path)
+    trust.check(path)
+    repository = program.open_repository(path)
+    try:
+        if _FORMAT not in program.config(repository):
+            if not _has_session(repository):
+                raise Refused(f"{path} {_NO_STORE}", hint=Phrase("init-elsewhere"))
+            try:
+                path.chmod(0o700)
+                _furnish(path)
+                _exclude(path)
+            except OSError as error:
+                message = f"cannot complete the clone {path}: {error.strerror}"
+                raise CtxvcError(message, hint="check the folder's permissions") from error
+    finally:
+        repository.free()
+    return Store(path)
+
+
+def _has_session(repository: pygit2.Repository) -> bool:
+    """Whether a branch has the tree of a scope."""
+    try:
+        return any(
+            scope_of(name) and fmt.META in repository.references[name].peel(pygit2.Tree)
+            for name in repository.references
+        )
+    except (pygit2.GitError, KeyError, ValueError):
+        return False
+
+
+def _furnish(path: Path) -> None:
+    """Gives a bare repository the settings, files and folders of a store."""
+    for folder in ("ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "info"):
+        (path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    (path / ".gitignore").write_text("*\n")
+    (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
+    with open(path / "config", "a") as config:  # last: with the format in it the store counts as complete
+        config.writelines(_settings_lines())
+    for name in ("config", ".gitignore", "info/attributes"):
+        (path / name).chmod(0o600)
 
 
 def _settings_lines() -> Iterator[str]:
@@ -488,9 +531,9 @@ def _exclude(path: Path) -> None:
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
-    number = settings.get("ctxvc.format")
+    number = settings.get(_FORMAT)
     if number is None:
-        raise Refused(f"{path} is a git repository but not a ctxvc store", hint=Phrase("init-elsewhere"))
+        raise Refused(f"{path} {_NO_STORE}", hint=Phrase("init-clone"))
     if not re.fullmatch("[0-9]{1,9}", number) or int(number) > fmt.FORMAT:
         raise Refused(
             f"the store {path} has format {display.one_line(number, 40)}; this ctxvc reads up to {fmt.FORMAT}",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.agent import supervisor
-from ctxvc.agent.shell import SUPERVISOR, Job, Shell
+from ctxvc.agent.shell import SUPERVISOR, Job, Shell, supervised
 from ctxvc.errors import CtxvcError
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="subreapers are Linux")
@@ -63,6 +63,24 @@ def test_a_large_command_and_one_that_cannot_start_are_answered(shell: Shell, tm
     broken = Shell(lambda: ["/nowhere/python"])
     with pytest.raises(CtxvcError, match="cannot run commands"):
         ran(broken, tmp_path, "true")
+
+
+def test_a_supervisor_that_is_dying_gets_no_more_commands(tmp_path: Path) -> None:
+    """Killed, it lets go of its sockets a while before the system says that it is gone: longer under load."""
+    dying = (
+        "import socket, time; control = socket.socket(fileno=0); _, handles, _, _ = socket.recv_fds(control, 1, 2); "
+        "question = socket.socket(fileno=handles[0]); question.recv(65536); question.close(); control.close(); "
+        "time.sleep(30)"
+    )
+    programs = [[sys.executable, "-c", dying], supervised(sys.executable)]
+    shell = Shell(lambda: programs.pop(0))
+    with pytest.raises(CtxvcError, match="was stopped"):
+        ran(shell, tmp_path, "echo lost")
+    first = shell._supervisor
+    assert first is not None and first._process.poll() is None
+    assert ran(shell, tmp_path, "echo again") == "again\n"
+    first.kill()
+    shell.close()
 
 
 def test_commands_run_beside_each_other(shell: Shell, tmp_path: Path) -> None:

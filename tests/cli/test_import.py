@@ -69,6 +69,39 @@ def test_init_again_changes_nothing_and_says_so(run: Run, project: Path) -> None
     assert before == sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
 
 
+def test_init_completes_a_bare_clone_of_a_store_and_reading_says_that_it_must(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "elsewhere"
+    path = folder / ".ctxvc"
+    subprocess.run(["git", "clone", "--quiet", "--bare", str(project / ".ctxvc"), str(path)], check=True)
+
+    refused = run("log", folder=folder)
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines() == [
+        f"ctxvc: {path} is a git repository but not a ctxvc store",
+        "hint: if it is a clone of a store, `ctxvc init` completes it",
+    ]
+    done = run("init", folder=folder)
+    assert (done.exit_code, done.stdout) == (0, f"completed the clone of a store at {path}\n")
+    assert path.stat().st_mode & 0o777 == 0o700
+    commits, there = (json.loads(run("log", "--json", folder=place).stdout)["items"] for place in (folder, project))
+    assert commits == there
+    assert run("verify", folder=folder).exit_code == 0
+    assert run("note", "-m", "here, too", folder=folder).exit_code == 0
+
+
+def test_init_makes_no_store_of_another_repository(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / ".ctxvc"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(path)], check=True)
+    before = (path / "config").read_bytes()
+
+    done = run("init", folder=tmp_path)
+
+    assert (done.exit_code, "not a ctxvc store" in done.stderr) == (1, True)
+    assert (path / "config").read_bytes() == before
+
+
 def test_init_takes_a_folder_or_ctxvc_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("init", "deep/er", folder=tmp_path).exit_code == 0
     assert (tmp_path / "deep" / "er" / ".ctxvc" / "HEAD").exists()

@@ -164,13 +164,26 @@ def test_labels_are_kept_and_are_what_they_were(run: Run, folder: Path) -> None:
     first = run("status", "--json", folder=folder).stdout
     labels = folder / FOLDER / "ctxvc" / "cache" / "captions.json"
     kept = json.loads(labels.read_bytes())
-    assert next(iter(kept.values()))["B3"] == "Edit /w/b.py +1 −1"
+    assert next(iter(kept["labels"].values()))["B3"] == "Edit /w/b.py +1 −1"
     assert run("status", "--json", folder=folder).stdout == first
 
     for number in range(10):
         run("note", "-m", f"learned {number}", folder=folder)
         run("status", "--json", folder=folder)
-    assert len(json.loads(labels.read_bytes())) == 8
+    assert len(json.loads(labels.read_bytes())["labels"]) == 8
+
+
+def test_labels_that_other_code_made_are_made_anew(run: Run, folder: Path) -> None:
+    first = run("status", "--json", folder=folder).stdout
+    labels = folder / FOLDER / "ctxvc" / "cache" / "captions.json"
+    kept = json.loads(labels.read_bytes())
+    stale = {commit: dict.fromkeys(texts, "stale") for commit, texts in kept["labels"].items()}
+
+    labels.write_text(json.dumps({**kept, "labels": stale}))
+    assert "stale" in run("status", "--json", folder=folder).stdout
+    for old in ({"by": "older", "labels": stale}, stale):
+        labels.write_text(json.dumps(old))
+        assert run("status", "--json", folder=folder).stdout == first
 
 
 # --- labels for people, wherever blocks are listed

@@ -219,7 +219,9 @@ def _guard_does_what_can_be_done(settled: View, run: Run) -> None:
     if view.used <= view.budget.effective:
         return
     rows = [row for row in view.ledger.rows() if row.state in ("visible", "masked") and row.kind != "dashboard"]
-    latest = max((row.step for row in rows if row.role == "assistant"), default=0)
+    # The newest step is that of the scope, as the guard has it: its replies may have left. Before it, what an
+    # instruction file said stays.
+    latest = max((row.step for row in view.ledger.rows() if row.role == "assistant"), default=0)
     kept = protected(view.ledger) - {row.id for row in rows if row.kind == "tool_result" and row.step == latest}
     each = tuple(Action(verb="archive", targets=(row.id,)) for row in rows if row.kind != "thinking")
     more = rehearse(view, Plan(actions=each, actor="guard", pressure=True), protect=kept)

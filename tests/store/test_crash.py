@@ -117,22 +117,30 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     chance = random.Random(7)
     killed: list[int] = []
 
+    timers: list[threading.Timer] = []
+
     class Mortal(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, command: Any, *rest: Any, **named: Any) -> None:
             super().__init__(command, *rest, **named)
-            if "fast-import" in command:
-                threading.Timer(chance.uniform(0.0, 0.012), self._die).start()
+            self._mortal = "fast-import" in command
+            if self._mortal and len(timers) % 2:
+                # A timer may be late where the machine is busy, and the child done by then: each second one dies here,
+                # before it has got anything.
+                os.kill(self.pid, signal.SIGKILL)
+            if self._mortal:
+                timers.append(threading.Timer(chance.uniform(0.0, 0.012), self.kill))
+                timers[-1].start()
 
-        def _die(self) -> None:
-            if self.poll() is None:
+        def wait(self, timeout: float | None = None) -> int:
+            code = super().wait(timeout)
+            if self._mortal and code == -signal.SIGKILL and self.pid not in killed:
                 killed.append(self.pid)
-            self.kill()
+            return code
 
     monkeypatch.setattr(fast_import.subprocess, "Popen", Mortal)
     yield killed
-    for thread in threading.enumerate():
-        if isinstance(thread, threading.Timer):
-            thread.join()
+    for timer in timers:
+        timer.join()
 
 
 def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,10 +305,12 @@ def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_di
     child = orphan(path, "after")
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         assert session.waiting() == 2
-        threading.Timer(0.1, gone, (child, path)).start()
+        waking = threading.Timer(0.1, os.kill, (child, signal.SIGCONT))
+        waking.start()
 
         session.flush()
 
+        waking.join()
         assert session.waiting() == 0
         session.append(human("more"), reply("and more"))
     assert len(commits(path)) == 2

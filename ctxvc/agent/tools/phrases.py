@@ -50,6 +50,7 @@ MODEL: dict[str, str] = {
     "init-root": "a person has to create one",
     "init-anew": "a person should check the store",
     "init-elsewhere": "",
+    "init-clone": "a person has to complete it",
     "place-taken": "",
     # sessions, scopes, revisions, blocks
     "import-sessions": "a person has to import a recorded session",

@@ -17,21 +17,25 @@ from ctxvc.cli.app import App, command, json_option
 @click.pass_obj
 def init(app: App, folder: Path | None) -> None:
     """The store is the folder `.ctxvc` in DIR, by default the working folder; if CTXVC_STORE is set and DIR is not
-    given, it is that folder. Only you can read it, and git ignores it. An existing store is not changed.
+    given, it is that folder. Only you can read it, and git ignores it. An existing store is not changed; git's bare
+    clone of a store becomes one.
     """
-    from ctxvc.store.locate import FOLDER
-    from ctxvc.store.store import Store, create
+    from ctxvc.store.locate import FOLDER, is_store
+    from ctxvc.store.store import adopt, create
 
     setting = app.env.get("CTXVC_STORE")
     path = Path(setting).absolute() if setting and not folder else app.path(folder or Path()) / FOLDER
     created = not (path / "HEAD").is_file()
-    with create(path) if created else Store(path):
+    complete = is_store(path)
+    with create(path) if created else adopt(path):
         pass
     if app.output.json:
         app.output.value(InitializedStore(store=str(path), created=created))
     else:
-        line = f"created a store at {path}" if created else f"a store already exists at {path}"
-        app.output.say(line)
+        done = (
+            "created a store" if created else "a store already exists" if complete else "completed the clone of a store"
+        )
+        app.output.say(f"{done} at {path}")
 
 
 class InitializedStore(Answer, frozen=True, kw_only=True, tag="ctxvc.init/1"):

@@ -208,12 +208,22 @@ class Ledger:
 
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
         """`rule` of the rows of each segment, in order; cached for segments that an earlier ledger has too."""
-        cache = self.cache_of(rule)
-        for segment, rows in self.segments.items():
-            entry = cache.get(segment)
-            if entry is None or entry[0] is not rows:
-                entry = cache[segment] = rows, rule(rows)
-            yield entry[1]
+        cache: dict[int, tuple[Mapping[int, tuple[Row, ...]], dict[int, T]]] = self.cache_of(rule)
+        results: list[Iterable[T]] = []
+        for number, page in self.segments.pages():
+            earlier, known = cache.get(number, ({}, {}))
+            if earlier is not page:  # then it is compared segment by segment
+                known = {
+                    segment: known[segment] if earlier.get(segment) is rows else rule(rows)
+                    for segment, rows in page.items()
+                }
+                cache[number] = page, known
+            results.append(known.values())
+        return chain.from_iterable(results)
+
+    def by_id(self) -> Mapping[str, Row]:
+        """A block → its row, in order."""
+        return self.derived(_by_id)
 
     def of_step(self, step: int) -> list[Row]:
         """The rows of a step, in order."""
@@ -285,6 +295,17 @@ class Ledger:
 
     def with_meta(self, meta: Meta) -> Ledger:
         return replace(self, meta=meta)
+
+
+def _by_id(ledger: Ledger) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for segment in ledger.by_segment(_ids):
+        rows |= segment
+    return rows
+
+
+def _ids(rows: tuple[Row, ...]) -> dict[str, Row]:
+    return {row.id: row for row in rows}
 
 
 def _steps(rows: tuple[Row, ...]) -> frozenset[int]:

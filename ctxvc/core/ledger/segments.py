@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,10 @@ class Segments:
         """The rows of segment `key`; none if there is no such segment."""
         page = self._pages.get(key // _PAGE)
         return page.get(key, ()) if page else ()
+
+    def pages(self) -> Iterable[tuple[int, Mapping[int, Rows]]]:
+        """The segments in parts, in order, each by its number: a part without changes is the same object as before."""
+        return self._pages.items()
 
     def items(self) -> Iterator[tuple[int, Rows]]:
         return chain.from_iterable(page.items() for page in self._pages.values())

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
+from typing import NamedTuple
 
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.pairs import calls_and_results
 
 #: So many steps after it was loaded or last named a skill counts as unused.
 UNUSED = 20
@@ -73,12 +75,10 @@ def _unused(ledger: Ledger) -> frozenset[str]:
 
 
 def _skills(ledger: Ledger) -> tuple[Skill, ...]:
-    if not any(ledger.by_segment(_loads)):
-        return ()
     calls: dict[str, Row] = {}
     loaded: list[Skill] = []
     called = ""
-    for row in ledger.rows():
+    for row in _telling(ledger):
         if row.kind == "tool_use":
             calls[row.call] = row
             match = _CALLED.search(row.label)
@@ -90,6 +90,16 @@ def _skills(ledger: Ledger) -> tuple[Skill, ...]:
             name = called if path.endswith("…") else path.rstrip("/").rpartition("/")[2]
             loaded.append(Skill(name=_name(name or called), path=path, row=row))
     return tuple(loaded)
+
+
+def _telling(ledger: Ledger) -> list[Row]:
+    """The rows that may tell of a skill, in order: with each call all results by its id, and the reverse."""
+    segments = list(ledger.by_segment(_marks))
+    if not any(marks.loads for marks in segments):
+        return []
+    pairs = calls_and_results(ledger, set().union(*(marks.calls for marks in segments)))
+    rows = {row.id: row for row in (*pairs, *chain.from_iterable(marks.rows for marks in segments))}
+    return sorted(rows.values(), key=lambda row: row.number)
 
 
 def _of_result(result: Row, call: Row | None) -> Skill | None:
@@ -111,14 +121,23 @@ def _name(name: str) -> str:
     return _LETTERS.sub("_", name)[:64].strip("_") or "unnamed"
 
 
-def _loads(rows: tuple[Row, ...]) -> bool:
+class _Marks(NamedTuple):
+    """What of some rows tells of skills: the ids of calls, and the rows that tell without their call or result.
+
+    `loads` is whether one of them may have been loaded here.
+    """
+
+    calls: frozenset[str]
+    rows: tuple[Row, ...]
+    loads: bool
+
+
+def _marks(rows: tuple[Row, ...]) -> _Marks:
     patterns = {"tool_use": _PATH, "tool_result": _HEAD}
-    return any(
-        patterns[row.kind].search(row.label)
-        if row.kind in patterns
-        else row.origin == "client" and row.label.startswith(_BASE)
-        for row in rows
-    )
+    calls = frozenset(row.call for row in rows if row.kind in patterns and patterns[row.kind].search(row.label))
+    texts = [row for row in rows if row.kind not in patterns and row.origin == "client" and row.label.startswith(_BASE)]
+    named = [row for row in rows if row.kind == "tool_use" and _CALLED.search(row.label)]
+    return _Marks(calls, (*texts, *named), loads=bool(calls or texts))
 
 
 def _latest_step(rows: tuple[Row, ...]) -> int | None:

@@ -15,12 +15,13 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.facts import Fact, facts
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, outermost
+from ctxvc.core.ledger.pairs import pairs
 from ctxvc.core.ledger.skills import Skill, path_in, skills
 from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.digest import Digest, Exchange, TextOf
-from ctxvc.core.prompt.outline import in_prompt_order, results_of
+from ctxvc.core.prompt.outline import in_prompt_order
 from ctxvc.core.view.view import Price, View
 
 #: Characters of a group's label where nobody gave it one.
@@ -86,27 +87,27 @@ def _skills(ledger: Ledger) -> dict[str, Skill]:
     return {skill.row.id: skill for skill in skills(ledger)}
 
 
-def _pairs(ledger: Ledger) -> tuple[dict[str, str], dict[str, str]]:
-    """A call's block → its result's, and the reverse."""
-    results = {call: result.id for call, result in results_of(ledger.rows()).items()}
-    return results, {result: call for call, result in results.items()}
-
-
 def _places(ledger: Ledger) -> dict[str, int]:
-    """A block → where it is in the order of the prompt."""
-    return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
+    """A block → where it is in the order of the prompt; empty where that is the order of their numbers."""
+    rows = list(ledger.rows())
+    ordered = in_prompt_order(ledger, rows)
+    return {} if ordered is rows else {row.id: place for place, row in enumerate(ordered)}
 
 
 def _answers(ledger: Ledger) -> frozenset[str]:
     """The texts that end the work on what was asked: the last of each step that called nothing."""
     newest: dict[int, str] = {}
     calling: set[int] = set()
-    for row in ledger.rows():
-        if row.kind == "tool_use":
-            calling.add(row.step)
-        elif row.kind == "assistant":
-            newest[row.step] = row.id
-    return frozenset(block for step, block in newest.items() if step not in calling)
+    for texts, calls in ledger.by_segment(_texts_and_calls):
+        newest |= texts
+        calling |= calls
+    return frozenset(newest[step] for step in newest.keys() - calling)
+
+
+def _texts_and_calls(rows: tuple[Row, ...]) -> tuple[dict[int, str], frozenset[int]]:
+    """A step → its last text; and the steps that called something."""
+    calling = frozenset(row.step for row in rows if row.kind == "tool_use")
+    return {row.step: row.id for row in rows if row.kind == "assistant"}, calling
 
 
 def _room(size: int, before: int, budget: int) -> int:
@@ -149,9 +150,9 @@ class LedgerDraft:
         return cls(view.ledger, view.price, view.next_group, view.handles, text_of, view.budget.soft_limit)
 
     def __post_init__(self) -> None:
-        self.rows = {row.id: row for row in self.ledger.rows()}
+        self.rows = dict(self.ledger.by_id())
         self.groups = dict(self.ledger.groups)
-        self.results, self.calls = self.ledger.derived(_pairs)
+        self.results, self.calls = pairs(self.ledger)
 
     # --- changes
 
@@ -448,7 +449,7 @@ class LedgerDraft:
         absent = [row for row in self.inside(name) if not row.present and not is_cut(row, self.ledger.meta)]
         heads = [row for row in absent if row.state != "pruned"] if group.stub else []
         places = self.ledger.derived(_places) if len(heads) > 1 else {}
-        head = min(heads, key=lambda row: places[row.id]) if places else next(iter(heads), None)
+        head = min(heads, key=lambda row: places.get(row.id, row.number), default=None)
         others = sum(self._answer(row) for row in absent if row is not head)
         return others + (self.price.text(group.stub) if head else 0)
 

@@ -17,12 +17,12 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.pairs import results_of
 from ctxvc.core.plan.admission import is_large
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.protected import latest_step, protected
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
 from ctxvc.core.prompt import cut
-from ctxvc.core.prompt.outline import results_of
 from ctxvc.core.view.view import View, costs_in_prompt
 
 ACTOR = "guard"

@@ -7,9 +7,10 @@ and end a run of steps. A result that is smaller than its stub would be counts a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.ledger.ledger import Group, Row, outermost
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.draft import LedgerDraft, header
 from ctxvc.core.prompt.outline import Slot
@@ -65,6 +66,8 @@ def gather(
         steps.setdefault(row.step, []).append(row)
     for run in _runs(draft, steps, protect):
         rows = [row for step in run for row in step.rows]
+        if not any(row.id in stubs for row in rows) or len(_units(draft, rows)) < 2:
+            continue  # nothing to gather, whatever it would say
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
         freed = 0
@@ -84,7 +87,7 @@ def gather(
 
 def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
     """The rows as a new group; None, and nothing changed, where that saves nothing."""
-    units = dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
+    units = _units(draft, rows)
     if len(units) < 2:
         return None
     reach, mark, number = draft.reach(row.id for row in rows), draft.mark(), draft.next_group
@@ -95,6 +98,11 @@ def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
     draft.back(mark)
     draft.next_group = number
     return None
+
+
+def _units(draft: LedgerDraft, rows: Iterable[Row]) -> dict[str, None]:
+    """The blocks and outermost groups that rows are in, in their order."""
+    return dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
 
 
 def _member(row: Row) -> bool:
@@ -115,27 +123,88 @@ class _Step(NamedTuple):
 def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
-    fit = {step.number: step for number in sorted(steps) if (step := _fit(draft, number, steps[number], stay))}
-    insides = {name: draft.inside(name) for name in {draft.around(row) for row in draft.rows.values()} if name}
+    guarded = {row.step for block in stay if (row := draft.rows.get(block))}
+    fit = {
+        number: step
+        for number in sorted(steps)
+        if (step := _fit(draft, number, steps[number], stay, reuse=number not in guarded))
+    }
+    insides = _insides(draft, fit)
     while True:
         runs: list[list[_Step]] = [[]]
+        places: dict[int, int] = {}
         for number in sorted(steps):
             step = fit.get(number)
             if runs[-1] and (step is None or step.begins or runs[-1][-1].ends):
                 runs.append([])
             if step:
                 runs[-1].append(step)
-        places = {row.id: at for at, run in enumerate(runs) for step in run for row in step.rows}
-        split = {
-            row.step for rows in insides.values() if len({places.get(row.id, -1) for row in rows}) > 1 for row in rows
-        }
+                places[number] = len(runs)
+        split = {number for inside in insides if inside.is_split(places) for number in inside.steps}
         if not split & fit.keys():
             return [run for run in runs if run]
         fit = {number: step for number, step in fit.items() if number not in split}
 
 
-def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
-    """The step, where it is nothing but calls, words and stubs of results; None if something in it stays."""
+class _Inside(NamedTuple):
+    """The steps of a group's blocks; those in which one may leave, and those in which one stands beside what may."""
+
+    steps: set[int]
+    leaving: set[int]
+    beside: set[int]
+
+    def is_split(self, places: Mapping[int, int]) -> bool:
+        """Whether its blocks are in several runs, or some in one and some in none, with the places of steps in runs."""
+        runs = set(map(places.get, self.leaving))
+        return len(runs | {None} if self.beside else runs) > 1
+
+
+def _insides(draft: LedgerDraft, fit: Mapping[int, _Step]) -> list[_Inside]:
+    """What is in each outermost group."""
+    bodies = {step.number: {row.id for row in step.rows} for step in fit.values() if step.begins or step.ends}
+    outer: dict[str, str] = {}
+    insides: dict[str, _Inside] = {}
+    for row in draft.rows.values():
+        if row.group and not row.present:
+            name = outer.get(row.group)
+            if name is None:
+                name = outer[row.group] = outermost(draft.groups, row.group)
+                insides.setdefault(name, _Inside(set(), set(), set()))
+            body = bodies.get(row.step)
+            inside = insides[name]
+            inside.steps.add(row.step)
+            (inside.leaving if body is None or row.id in body else inside.beside).add(row.step)
+    insides.pop("", None)
+    return list(insides.values())
+
+
+def _fit(
+    draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
+) -> _Step | None:
+    """The step, where it is nothing but calls, words and stubs of results; None if something in it stays.
+
+    With `reuse`, where nothing of it is to `stay`, what was worked out for the same rows and groups is used again: of
+    most of a long session nothing changes any more.
+    """
+    if not reuse or any(map(partial(_depends, draft), rows)):
+        return _worked_out(draft, number, rows, stay)
+    around = [
+        draft.groups.get(outermost(draft.groups, name)) for name in {row.group: None for row in rows if row.group}
+    ]
+    cache = draft.ledger.cache_of(_fit)
+    known = cache.get(number)
+    if known is None or known[0] != rows or known[1] != around:
+        known = cache[number] = rows, around, _worked_out(draft, number, rows, stay)
+    step: _Step | None = known[2]
+    return step
+
+
+def _depends(draft: LedgerDraft, row: Row) -> bool:
+    """Whether more than the rows and groups of a step decides on a block: the price of a result, an answer to come."""
+    return row.present if row.kind == "tool_result" else row.kind == "tool_use" and row.id not in draft.results
+
+
+def _worked_out(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
     core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
     stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
     before = [at for at in stays if core and at < core[0]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.prompt import cut
 from ctxvc.core.prompt.outline import Slot, outline
@@ -155,13 +155,16 @@ def cut_pays(view: View, cuts: tuple[int, ...], timing: Timing = USUAL) -> bool:
 
 def calls_a_turn(ledger: Ledger) -> float:
     """The average number of replies in a turn; at least 1."""
-    steps: set[int] = set()
-    turns: set[int] = set()
-    for row in ledger.rows():
-        if row.role == "assistant":
-            steps.add(row.step)
-            turns.add(row.turn)
+    by_segment = list(ledger.by_segment(_steps_and_turns))
+    steps = frozenset[int]().union(*(steps for steps, _ in by_segment))
+    turns = frozenset[int]().union(*(turns for _, turns in by_segment))
     return len(steps) / len(turns) if turns else 1.0
+
+
+def _steps_and_turns(rows: tuple[Row, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """The steps with a reply, and their turns."""
+    replies = [row for row in rows if row.role == "assistant"]
+    return frozenset(row.step for row in replies), frozenset(row.turn for row in replies)
 
 
 def committed(rehearsal: Rehearsal) -> Ledger:

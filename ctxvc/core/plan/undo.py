@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, blocks_of
+from ctxvc.core.ledger.pairs import results_of
 from ctxvc.core.plan.draft import header
 from ctxvc.core.plan.plan import Problem
 from ctxvc.core.prompt.cut import is_cut
-from ctxvc.core.prompt.outline import results_of
 
 Inverse = tuple[tuple[Row, ...], tuple[Group, ...], tuple[Problem, ...]]
 

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.pairs import calls_and_results, results_of
 from ctxvc.core.ledger.words import frequencies, last_uses, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
-from ctxvc.core.prompt.outline import calls_and_results, results_of
 from ctxvc.core.view.view import View
 
 Class = Literal[

@@ -17,6 +17,7 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
+from ctxvc.core.ledger.pairs import PAIRED, calls_and_results, results_of
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import stub, tag
 from ctxvc.core.prompt.cut import CUT, is_cut
@@ -28,11 +29,9 @@ __all__ = [
     "Piece",
     "Show",
     "Slot",
-    "calls_and_results",
     "in_prompt_order",
     "outline",
     "pieces",
-    "results_of",
     "sendable",
     "tag_of",
 ]
@@ -43,7 +42,6 @@ MASK_SHOWN = 400
 Show = Literal["body", "mask", "text"]
 #: Kinds that stand in the prompt whole or not at all: half of one would be something else, or nothing.
 _WHOLE = frozenset({"thinking", "image", "document", "other"})
-_PAIRED = frozenset({"tool_use", "tool_result"})
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -118,7 +116,7 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     segments = {key: rows for key, rows in ledger.segments.items() if key > segment}
     segments[segment] = ledger.segments.get(segment)[len(here) :]
     rest = Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
-    return None if any(row.group or (row.kind in _PAIRED and row.call in head.calls) for row in rest.rows()) else rest
+    return None if any(row.group or (row.kind in PAIRED and row.call in head.calls) for row in rest.rows()) else rest
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
@@ -136,8 +134,8 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
     split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
     if any(slot.row.number < end for slot in slots[split:]):
         return head  # a stub of what comes later stands before some of it
-    calls = {row.call for row in rows[:at] if row.kind in _PAIRED}
-    names = {slot.call for slot in slots[:split] if slot.kind in _PAIRED}
+    calls = {row.call for row in rows[:at] if row.kind in PAIRED}
+    names = {slot.call for slot in slots[:split] if slot.kind in PAIRED}
     return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)
 
 
@@ -285,17 +283,6 @@ def _visible_slots(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
     return visible
 
 
-def calls_and_results(ledger: Ledger, calls: set[str]) -> list[Row]:
-    """All calls and results that go by one of these ids, in order."""
-    segments = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
-    return [row for row in chain.from_iterable(segments) if row.call in calls]
-
-
-def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
-    paired = [row for row in rows if row.kind in _PAIRED]
-    return frozenset(row.call for row in paired), paired
-
-
 def _outermost(ledger: Ledger, name: str) -> Group | None:
     """The group that holds all others around this one; None if there is no such group."""
     group, inside = ledger.groups.get(name), {name}
@@ -303,23 +290,6 @@ def _outermost(ledger: Ledger, name: str) -> Group | None:
         inside.add(group.group)
         group = ledger.groups[group.group]
     return group
-
-
-def results_of(rows: Iterable[Row]) -> dict[str, Row]:
-    """A call's block → the result that stands for it: the newest that was really recorded.
-
-    An id that is used again belongs to the newer call from there on.
-    """
-    calls: dict[str, str] = {}
-    results: dict[str, Row] = {}
-    for row in rows:
-        if row.kind == "tool_use":
-            calls[row.call] = row.id
-        elif (
-            row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in results and _interrupted(row))
-        ):
-            results[call] = row
-    return results
 
 
 def _renamed(rows: Iterable[Row]) -> dict[str, str]:
@@ -333,10 +303,6 @@ def _renamed(rows: Iterable[Row]) -> dict[str, str]:
                 name = renamed[row.id] = f"{name}-{row.id}"
             taken.add(name)
     return renamed
-
-
-def _interrupted(row: Row) -> bool:
-    return wire.own_metadata(row.extra).get("interrupted") is True
 
 
 def _stands(call: str, visible: Mapping[str, Slot]) -> bool:

@@ -10,18 +10,18 @@ episode.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import chain, groupby
-from operator import attrgetter
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Self
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
+from ctxvc.policies.episodes.course import Course, Span, grown
 from ctxvc.policies.episodes.delimiter import Type
-from ctxvc.policies.episodes.graph import IMPLICIT, TOOLS, Graph, Span, Tools, Words, graph, plain
+from ctxvc.policies.episodes.graph import IMPLICIT, TOOLS, Graph, Tools, Words, graph, plain
 
 #: First words of the names of tools that find something out, and of those that change something.
 _EXPLORES = frozenset(
@@ -87,11 +87,13 @@ class _Reading:
         for path in paths:
             if path not in self.looked_at:
                 for end in _ends(path):
-                    alike = self.ending.setdefault(end, {})
-                    alike[path] = None
+                    alike = self.ending[end] = {**self.ending.get(end, {}), path: None}  # forks share the others
                     if len(alike) > _ALIKE:
                         del alike[next(iter(alike))]
             self.looked_at[path] = episode
+
+    def fork(self) -> Self:
+        return replace(self, looked_at={**self.looked_at}, ending={**self.ending})
 
     def of(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The episodes that looked at one of these; a path that is told from another folder is the same one."""
@@ -101,19 +103,80 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Making:
-    """The episode in the making, the step that it began in, and the files that it named."""
+    """The episode in the making: its place, the step that it began in, and the files that it named."""
 
-    span: Span
+    place: int
     began: int
     files: dict[str, None] = field(default_factory=dict)
 
-    def end(self, step: int | None, reading: _Reading) -> None:
-        """It ends in this step; or with None does not, but what it depends on is known so far."""
-        self.span.ended = step
-        if self.span.type == "act":
-            self.span.dependencies = reading.of(self.files)
+
+@dataclass(slots=True)
+class _Derived:
+    """The course that the calls suggest. `number` is that of the newest episode, `looking` are the ended ones that
+    looked at files; `purposes` caches those of calls."""
+
+    course: Course
+    most: int
+    text_of: Words
+    purposes: dict[tuple[str, ...], _Purpose]
+    number: int = 0
+    reading: _Reading = field(default_factory=_Reading)
+    making: _Making | None = None
+    last: int = 0
+    looking: list[str] = field(default_factory=list)
+
+    def fork(self) -> Self:
+        making = self.making and replace(self.making, files={**self.making.files})
+        forked = replace(self, course=self.course.fork(), reading=self.reading.fork(), making=making)
+        forked.looking = [*self.looking]
+        return forked
+
+    def renew(self, fresh: Self, rows: list[Row]) -> bool:  # noqa: ARG002 - nothing that follows changes it
+        self.text_of = fresh.text_of
+        return True
+
+    def take(self, step: list[Row]) -> None:
+        number_of_step = step[0].step
+        kind, files = _what(step, self.text_of, self.purposes)
+        if self.making and (
+            any(speaks(row.kind, row.role, row.origin) for row in step)
+            or (kind and kind != self.course.spans[self.making.place].type)
+            or number_of_step - self.making.began >= self.most
+        ):
+            self.end(self.last)
+        first = 0
+        if self.making is None and kind:
+            self.number += 1
+            if self.number == 1:  # what came in before it is the prologue
+                first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
+                self._put(step[:first])
+            self.making = _Making(self.course.begin(Span(f"{kind} {self.number}", kind, "derived")), number_of_step)
+        self._put(step[first:])
+        if self.making:
+            self.making.files.update(files)
+        self.last = number_of_step
+
+    def _put(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.course.put(row, self.making.place if self.making else None)
+
+    def end(self, step: int | None) -> None:
+        """The episode in the making ends in this step; with None it does not, but its dependencies are known so far."""
+        if self.making is None:
+            return
+        making, span = self.making, self.course.span(self.making.place)
+        span.ended = step
+        if span.type == "act":
+            span.dependencies = self.reading.of(making.files)
         else:
-            reading.add(self.files, self.span.name)
+            self.reading.add(making.files, span.name)
+            if step is not None and making.files:
+                self.looking.append(span.name)
+        self.making = None
+
+    def superseded(self) -> frozenset[str]:
+        """The ended expl episodes of whose files a later one has the newest look."""
+        return frozenset(self.looking) - set(self.reading.looked_at.values())
 
 
 def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tools = TOOLS, since: int = 0) -> Graph:
@@ -123,49 +186,20 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
     which nothing may leave any more, the graph begins with the human text before it: the time that it takes does not
     grow with what left long ago. Its episodes then have other numbers.
     """
-    rows = list(ledger.rows())
-    purposes: dict[tuple[str, ...], _Purpose] = ledger.cache_of(_purpose)
-    human_steps = frozenset(chain.from_iterable(ledger.by_segment(_human_steps)))
-    places: dict[str, Span | None] = {}
+    human_steps = chain.from_iterable(ledger.by_segment(_human_steps))
     start = max((step for step in human_steps if step <= since), default=0)
-    rows = rows[bisect_left(rows, start, key=attrgetter("step")) :]
-    is_part = bool(rows) and rows[0].number > next(ledger.rows()).number
-    reading, making, number, last = _Reading(), None, start if is_part else 0, 0
-    series: list[_Making] = []
-    for number_of_step, group in groupby(rows, key=attrgetter("step")):
-        step = list(group)
-        kind, files = _what(step, text_of, purposes)
-        if making and (
-            number_of_step in human_steps
-            or (kind and kind != making.span.type)
-            or number_of_step - making.began >= most
-        ):
-            making.end(last, reading)
-            making = None
-        first = 0
-        if making is None and kind:
-            number += 1
-            making = _Making(Span(f"{kind} {number}", kind, "derived"), number_of_step)
-            series.append(making)
-            if number == 1:  # what came in before it is the prologue
-                first = next((at for at, row in enumerate(step) if row.role == "assistant"), 0)
-        span = making.span if making else None
-        places.update(dict.fromkeys([row.id for row in step[:first]]))
-        places.update(dict.fromkeys([row.id for row in step[first:]], span))
-        if making:
-            making.files.update(files)
-        last = number_of_step
-    if making:
-        making.end(None, reading)
-    _supersede([one for one in series if one is not making], reading)
-    return graph(ledger, rows, places, implicit=most, tools=tools, prologue=not is_part)
-
-
-def _supersede(ended: Iterable[_Making], reading: _Reading) -> None:
-    """Marks the ended expl episodes of whose files a later one has the newest look."""
-    newest = set(reading.looked_at.values())
-    for one in ended:
-        one.span.superseded = one.span.type == "expl" and bool(one.files) and one.span.name not in newest
+    oldest = next(ledger.rows(), None)
+    is_part = oldest is not None and oldest.step < start
+    purposes: dict[tuple[str, ...], _Purpose] = ledger.cache_of(_purpose)
+    course = Course(most, prologue=not is_part)
+    fresh = _Derived(course, most, text_of, purposes, number=start if is_part else 0)
+    made = grown(ledger, ("derived", most, start), fresh, since=start)
+    made.end(None)
+    if not made.course.spans:  # without an episode there is no prologue
+        made.course = Course(most, prologue=False)
+        for row in ledger.rows():
+            made.course.put(row, None)
+    return graph(ledger, made.course, tools=tools, superseded=made.superseded())
 
 
 def _human_steps(rows: tuple[Row, ...]) -> list[int]:

@@ -8,25 +8,25 @@ the prologue; what stands outside all episodes later on is expl work that nobody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal, Self
 
 import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human
+from ctxvc.core.ledger.pairs import calls_and_results, pairs
 from ctxvc.core.plan import protected as protection
 from ctxvc.core.prompt.cut import is_cut, latest_step
-from ctxvc.core.prompt.outline import results_of
 from ctxvc.core.view import view
 from ctxvc.core.view.view import Price
+from ctxvc.policies.episodes.course import Course, Made, Span, grown
 from ctxvc.policies.episodes.delimiter import TOOL, Declared, Type, judge
 
-#: Who told of an episode: the model with its calls, a rule that looked at what was done, nobody.
-Made = Literal["declared", "derived", "implicit"]
 State = Literal["active", "closed", "evicted in part", "evicted"]
 
 #: How much of an episode has left, as words for its level from 0 to 4.
@@ -84,10 +84,14 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """The episodes in the order in which they began, and the blocks of the prologue, which never leaves."""
+    """The episodes in the order in which they began, and the blocks of the prologue, which never leaves.
+
+    `places` has the place of each block's episode among them.
+    """
 
     prologue: tuple[str, ...]
     episodes: tuple[Episode, ...]
+    places: Mapping[str, int] = {}
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,20 +139,6 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 TOOLS = Tools()
 
 
-@dataclass(slots=True)
-class Span:
-    """The rows of an episode in the making."""
-
-    name: str
-    type: Type
-    made: Made
-    dependencies: tuple[str, ...] = ()
-    description: str = ""
-    ended: int | None = None
-    superseded: bool = False
-    rows: list[Row] = field(default_factory=list)
-
-
 def plain(tool: str) -> str:
     """The name of a tool in lower case, without that of its MCP server."""
     return tool.rpartition("__")[2].lower()
@@ -163,103 +153,140 @@ def is_mark(row: Row) -> bool:
 
 def declared_episodes(ledger: Ledger, text_of: Words) -> dict[str, Declared]:
     """The episodes that the calls of a scope have told so far, by name, as `delimiter.judge` wants them."""
-    return {mark.name: mark for _, mark in _accepted(list(ledger.rows()), text_of)}
+    return {mark.name: mark for _, mark in _accepted(ledger, text_of)}
+
+
+@dataclass(slots=True)
+class _Marked:
+    """The course that the model's marks give. `marks` are those of all blocks, `answered` has a result → its call."""
+
+    course: Course
+    marks: Mapping[str, Declared]
+    answered: Mapping[str, str]
+    current: int | None = None
+
+    def fork(self) -> Self:
+        return replace(self, course=self.course.fork())
+
+    def renew(self, fresh: Self, rows: list[Row]) -> bool:
+        before, now = self.marks, fresh.marks
+        self.marks, self.answered = fresh.marks, fresh.answered
+        places = self.course.places
+        if any(now.get(block) != before.get(block) for block in {*before, *now} if block in places):
+            return False
+        # A later result of an older call changes what stands for that call.
+        return not any(row.kind == "tool_result" and fresh.answered.get(row.id) in places for row in rows)
+
+    def take(self, step: list[Row]) -> None:
+        course = self.course
+        for row in step:
+            mark = self.marks.get(row.id)
+            if mark and not mark.closed:
+                self.current = course.begin(Span(mark.name, mark.type, "declared", mark.dependencies))
+            place = self.current
+            if call := self.answered.get(row.id):  # a result is where its call is
+                place = course.places.get(call)
+                place = None if place is None or course.spans[place].made == "implicit" else place
+            course.put(row, place)
+            if mark and mark.closed and self.current is not None:
+                span = course.span(self.current)
+                span.description, span.ended = mark.description, row.step
+                self.current = None
 
 
 def declared(ledger: Ledger, text_of: Words, *, implicit: int = IMPLICIT, tools: Tools = TOOLS) -> Graph:
     """The graph of a scope as the model's calls told it; one episode after the other of at most `implicit` steps where
     there was no such call."""
-    rows = list(ledger.rows())
-    marks = dict(_accepted(rows, text_of))
-    answered = {result.id: call for call, result in results_of(rows).items()}
-    places: dict[str, Span | None] = {}
-    current: Span | None = None
-    for row in rows:
-        mark = marks.get(row.id)
-        if mark and not mark.closed:
-            current = Span(mark.name, mark.type, "declared", mark.dependencies)
-        call = answered.get(row.id, "")
-        places[row.id] = places.get(call, current)  # a result is where its call is
-        if mark and mark.closed and current:
-            current.description, current.ended = mark.description, row.step
-            current = None
-    return graph(ledger, rows, places, implicit=implicit, tools=tools)
+    marks = dict(_accepted(ledger, text_of))
+    fresh = _Marked(Course(implicit, prologue=bool(marks)), marks, pairs(ledger).calls)
+    return graph(ledger, grown(ledger, ("declared", implicit, bool(marks)), fresh).course, tools=tools)
 
 
-def graph(
-    ledger: Ledger,
-    rows: list[Row],
-    places: Mapping[str, Span | None],
-    *,
-    implicit: int,
-    tools: Tools = TOOLS,
-    prologue: bool = True,
-) -> Graph:
-    """The graph of rows of which each is in the span that `places` has for its block.
+def graph(ledger: Ledger, course: Course, *, tools: Tools = TOOLS, superseded: Collection[str] = ()) -> Graph:
+    """The graph of a course, as its blocks stand in this ledger."""
+    blocks = course.before or (course.spans[0].blocks if course.spans else [])
+    first = ledger[blocks[0]].number if blocks else 0
+    rows, stays, level = ledger.by_id(), staying(ledger, first), leaving(ledger, tools, first)
+    known = _known(ledger, course, tools)
+    episodes: list[Episode] = []
+    for place, span in enumerate(course.spans):
+        episode = known.get(place)
+        if episode is None:
+            of_span = [rows[block] for block in span.blocks]
+            episode = _episode(span, of_span, ledger, stays, level)
+            if course.is_settled(place) and not any(_may_leave(row, ledger.meta) for row in of_span):
+                known[place] = episode
+        if episode.superseded != (span.name in superseded):
+            episode = msgspec.structs.replace(episode, superseded=span.name in superseded)
+        episodes.append(episode)
+    return Graph(prologue=tuple(course.before), episodes=tuple(episodes), places=course.places)
 
-    Those in none are implicit episodes, or before the first span the prologue; without any span there is none, nor
-    without `prologue`.
+
+def _known(ledger: Ledger, course: Course, tools: Tools) -> dict[int, Episode]:
+    """The episodes of which all has left that ever may, and none of whose blocks changed since, by their places.
+
+    They are the same whatever is protected or cut now.
     """
-    before: list[str] = []
-    spans: list[Span] = []
-    outside: Span | None = None
-    begun = not prologue or not any(places.values())
-    for row in rows:
-        span = places[row.id]
-        if span is None and not begun:
-            before.append(row.id)
-            continue
-        begun = True
-        if span is None:
-            if outside is None or row.step - outside.rows[0].step >= implicit:
-                outside = Span("", "expl", "implicit")
-                spans.append(outside)
-            span = outside
-            span.ended = row.step
-        elif not span.rows:
-            spans.append(span)
-            outside = None
-        span.rows.append(row)
-    stays = staying(ledger, rows)
-    level = leaving(rows, tools)
-    return Graph(prologue=tuple(before), episodes=tuple(_episode(span, ledger, stays, level) for span in spans))
+    known, end = course.known, max(ledger.meta.cuts, default=0)
+    if known.terms is None or known.terms[0] != tools or known.terms[1] > end:
+        known.of.clear()
+    else:
+        for segment in ledger.segments.changed_since(known.segments):
+            for row in ledger.segments.get(segment):
+                known.of.pop(course.places.get(row.id, -1), None)
+    known.segments, known.terms = ledger.segments, (tools, end)
+    return known.of
 
 
-def staying(ledger: Ledger, rows: list[Row]) -> frozenset[str]:
-    """The blocks that never leave with an episode, with the other halves of their pairs: what a human or the system
-    said, what is pinned or protected for good, notes and dashboards. The latest step stays only while it is that."""
+def _may_leave(row: Row, meta: Meta) -> bool:
+    """Whether a block is in the prompt and nothing of its own keeps it there."""
+    return row.present and not _remains(row) and not is_cut(row, meta)
+
+
+def _remains(row: Row) -> bool:
+    """Whether a block stays for what it is, whatever stands around it."""
+    return is_human(row.role, row.origin) or row.role == "system" or row.state == "pinned" or row.kind in ASIDE
+
+
+def staying(ledger: Ledger, first: int = 0) -> Callable[[Row], bool]:
+    """Whether a block never leaves with an episode, for itself or for the other half of its pair.
+
+    So does what a human or the system said, what is pinned or protected for good, notes and dashboards. The latest step
+    stays only while it is that. Blocks before number `first` do not count as halves.
+    """
     protected, latest = protection.protected(ledger), latest_step(ledger)
-    stays = {
-        row.id
-        for row in rows
-        if is_human(row.role, row.origin)
-        or row.role == "system"
-        or row.state == "pinned"
-        or row.kind in ASIDE
-        or (row.id in protected and row.step != latest)
-    }
-    for call, result in results_of(rows).items():
-        if call in stays or result.id in stays:
-            stays |= {call, result.id}
-    return frozenset(stays)
+    (results, calls), rows = pairs(ledger), ledger.by_id()
+
+    def alone(row: Row) -> bool:
+        return _remains(row) or (row.id in protected and row.step != latest)
+
+    def stays(row: Row) -> bool:
+        if alone(row):
+            return True
+        half = results.get(row.id) or calls.get(row.id)
+        return half is not None and rows[half].number >= first and alone(rows[half])
+
+    return stays
 
 
-def leaving(rows: Iterable[Row], tools: Tools = TOOLS) -> Leaving:
+def leaving(ledger: Ledger, tools: Tools = TOOLS, first: int = 0) -> Leaving:
     """The level at which a block leaves an episode of a type, from `REASONING` to `WHOLE`. A result leaves with its
-    call, and thinking early only where it explored."""
-    rule = tools.levels()
-    calls: dict[str, int] = {}
-    levels: dict[str, int] = {}
-    for row in rows:
-        if row.kind == "tool_use":
-            calls[row.call] = levels[row.id] = rule(row)
-        elif row.kind == "tool_result":
-            levels[row.id] = calls[row.call] if row.call in calls else rule(row)
+    call, and thinking early only where it explored. Calls before block number `first` do not count."""
+    rule, calls, rows = tools.levels(), pairs(ledger).calls, ledger.by_id()
 
     def level(row: Row, kind: Type) -> int:
         if row.kind == "thinking" and kind == "expl":
             return REASONING
-        return levels.get(row.id, WHOLE)
+        if row.kind == "tool_use":
+            return rule(row)
+        return rule(call_of(row)) if row.kind == "tool_result" else WHOLE
+
+    def call_of(result: Row) -> Row:
+        call = rows.get(calls.get(result.id, ""))
+        if call is None:  # one of several results
+            before = (row for row in calls_and_results(ledger, {result.call}) if row.number < result.number)
+            call = next((row for row in reversed(list(before)) if row.kind == "tool_use"), None)
+        return call if call and call.number >= first else result
 
     return level
 
@@ -283,26 +310,28 @@ def lines(ledger: Ledger, graph: Graph, price: Price) -> list[Line]:
     ]
 
 
-def _accepted(rows: list[Row], text_of: Words) -> Iterator[tuple[str, Declared]]:
+def _accepted(ledger: Ledger, text_of: Words) -> Iterator[tuple[str, Declared]]:
     """The calls that count, as (block, the episode as it is then): answered without an error, and well made."""
     marks: dict[str, Declared] = {}
-    calls = [row for row in rows if is_mark(row)]
-    results = results_of(rows) if calls else {}
+    calls = list(chain.from_iterable(ledger.by_segment(_marks)))
+    results, rows = pairs(ledger).results if calls else {}, ledger.by_id() if calls else {}
     for row in calls:
-        if row.id in results and not results[row.id].error:
+        if row.id in results and not rows[results[row.id]].error:
             mark = judge(wire.arguments(display.encode(text_of(row)), row.ext), marks).episode
             if mark:
                 marks[mark.name] = mark
                 yield row.id, mark
 
 
-def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) -> Episode:
-    rows = span.rows
-    leavable = [row for row in rows if row.present and row.id not in stays and not is_cut(row, ledger.meta)]
+def _marks(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if is_mark(row)]
+
+
+def _episode(span: Span, rows: list[Row], ledger: Ledger, stays: Callable[[Row], bool], level: Leaving) -> Episode:
+    leavable = [row for row in rows if row.present and not is_cut(row, ledger.meta) and not stays(row)]
     absent_levels = {level(row, span.type) for row in rows if not row.present}
     lowest = min((level(row, span.type) for row in leavable), default=WHOLE + 1)
-    first, last = rows[0].step, rows[-1].step
-    name = span.name or (f"step {first}" if first == last else f"steps {first}-{last}")
+    name = span.name or (f"step {span.first}" if span.first == span.last else f"steps {span.first}-{span.last}")
     return Episode(
         name=name,
         type=span.type,
@@ -311,11 +340,10 @@ def _episode(span: Span, ledger: Ledger, stays: frozenset[str], level: Leaving) 
         level=lowest - 1 if any(one < lowest for one in absent_levels) else 0,
         dependencies=span.dependencies,
         description=span.description,
-        began=rows[0].step,
+        began=span.first,
         ended=span.ended,
-        blocks=tuple(row.id for row in rows),
+        blocks=tuple(span.blocks),
         left=tuple(row.id for row in leavable),
-        superseded=span.superseded,
     )
 
 

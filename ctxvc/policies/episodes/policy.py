@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -12,7 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger.ledger import Group, Row, outermost
+from ctxvc.core.ledger.ledger import Group, Row, blocks_of, outermost
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.draft import header
@@ -173,6 +172,10 @@ def _marked(rows: tuple[Row, ...]) -> bool:
     return any(map(is_mark, rows))
 
 
+def _present(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if row.present]
+
+
 def _of_humans(rows: tuple[Row, ...]) -> list[Row]:
     """What humans wrote that is in the prompt."""
     return [row for row in rows if row.present and is_human(row.role, row.origin)]
@@ -226,13 +229,11 @@ class _Bench(NamedTuple):
     rows: Mapping[str, Row]
     level: episodes.Leaving
     latest: int
-    units: Mapping[str, Mapping[str, list[Row]]]
 
     @staticmethod
     def of(view: View, tools: Tools, graph: Graph) -> _Bench:
-        rows = {row.id: row for row in view.ledger.rows()}
-        level = episodes.leaving(rows.values(), tools)
-        return _Bench(view, graph, rows, level, latest_step(view.ledger), _leavable_units(view, graph, rows))
+        level = episodes.leaving(view.ledger, tools)
+        return _Bench(view, graph, view.ledger.by_id(), level, latest_step(view.ledger))
 
     def going(self, episode: Episode) -> list[Row]:
         """The blocks of an episode that may leave now."""
@@ -338,7 +339,7 @@ def _archive(bench: _Bench, rows: list[Row], index: str) -> _Move:
 
 def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
     """Archives, as one group, the blocks that left the episode earlier by themselves; previews go."""
-    units = bench.units.get(episode.blocks[0], {})
+    units = _left_by_themselves(bench, episode)
     absent = {unit: bench.view.ledger.groups.get(unit) or bench.rows[unit] for unit in units}
     if len(units) > 1 or any("\n" in one.stub for one in absent.values()):
         index = f"outputs of {episode.title}"
@@ -362,23 +363,23 @@ def _levels(bench: _Bench, episode: Episode) -> Iterator[_Move]:
             yield move
 
 
-def _leavable_units(view: View, graph: Graph, rows: Mapping[str, Row]) -> dict[str, dict[str, list[Row]]]:
-    """First block of an episode → the blocks that are archived by themselves and the groups of its blocks alone, as far
-    as they are of level 1, each with its blocks."""
-    groups = view.ledger.groups
-    homes = {block: episode.blocks[0] for episode in graph.episodes for block in episode.blocks}
-    by_episode: dict[str, dict[str, list[Row]]] = {}
-    for row in rows.values():
-        home = homes.get(row.id, "")
+def _left_by_themselves(bench: _Bench, episode: Episode) -> dict[str, list[Row]]:
+    """The blocks of an episode that are archived by themselves, and the groups of its blocks alone, as far as they are
+    of level 1, each with its blocks."""
+    groups = bench.view.ledger.groups
+    units: dict[str, list[Row]] = {}
+    for block in episode.blocks:
+        row = bench.rows[block]
         name = outermost(groups, row.group) if row.group and not row.present else ""
-        if not name and row.state == "archived" and row.stub and home:
-            by_episode.setdefault(home, {})[row.id] = [row]
+        if not name and row.state == "archived" and row.stub:
+            units[block] = [row]
         elif name and groups[name].level == 1 and groups[name].stub and not stubs.is_summary(groups[name].stub):
-            by_episode.setdefault(home, {}).setdefault(name, []).append(row)
-    split = Counter(name for units in by_episode.values() for name in units)
+            units.setdefault(name, []).append(row)
+    inside = set(episode.blocks)
     return {
-        home: {name: unit_rows for name, unit_rows in units.items() if split[name] == 1}
-        for home, units in by_episode.items()
+        name: unit_rows
+        for name, unit_rows in units.items()
+        if name not in groups or inside.issuperset(blocks_of(groups, name))
     }
 
 
@@ -399,13 +400,14 @@ def _leaving(bench: _Bench, actions: tuple[Action, ...]) -> str:
 def _staying(bench: _Bench, actions: tuple[Action, ...]) -> str:
     """The tokens that stay in the prompt, by the reason why they stay."""
     leaving = {target for action in actions for target in action.targets}
-    homes = {block: episode for episode in bench.graph.episodes for block in episode.blocks}
+    episodes_of, places = bench.graph.episodes, bench.graph.places
     leavable = {block for episode in bench.graph.episodes for block in episode.left}
     tokens = {"in instructions and tools": bench.view.overhead}
-    for row in bench.rows.values():
-        if row.id in leaving or not row.present or is_cut(row, bench.view.ledger.meta):
+    for row in chain.from_iterable(bench.view.ledger.by_segment(_present)):
+        if row.id in leaving or is_cut(row, bench.view.ledger.meta):
             continue
-        why = _why(row, homes.get(row.id), row.step >= bench.latest, row.id in leavable)
+        home = episodes_of[places[row.id]] if row.id in places else None
+        why = _why(row, home, row.step >= bench.latest, row.id in leavable)
         tokens[why] = tokens.get(why, 0) + bench.cost(row)
     amounts = [f"{amount:,} {why}" for why, amount in tokens.items() if amount]
     return f"remaining: {', '.join(amounts)}" if amounts else "remaining: stubs only"

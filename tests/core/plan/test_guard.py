@@ -137,3 +137,14 @@ def test_the_newest_reply_stays_whole_also_where_something_came_in_behind_its_re
     tried = acted(ledger.with_rows([reminder]).with_meta(meta), 1_500)
     assert gone(tried) == [1, 2]
     assert all(row.present for row in tried.after.rows() if row.step == 2 and row.role == "assistant")
+
+
+def test_what_an_instruction_file_said_stays_where_each_later_reply_has_left() -> None:
+    """The law's checker took the newest reply in the prompt for the newest one, whose results may leave."""
+    ledger = conversation(1_500, 300, 300, words=2_000)
+    call = next(row for row in ledger.rows() if row.kind == "tool_use")
+    ledger = ledger.with_rows([msgspec.structs.replace(call, label="Read: CLAUDE.md")])
+    tried = acted(ledger, 1_700)
+
+    assert not any(row.present for row in tried.after.rows() if row.role == "assistant" and row.step > 1)
+    assert gone(tried) == [2, 3]

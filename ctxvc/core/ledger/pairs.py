@@ -1,0 +1,89 @@
+"""Calls and their results: who answers whom. It depends on no state, so that it is the same before and after a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Ledger, Row
+
+PAIRED = frozenset({"tool_use", "tool_result"})
+
+
+class Pairs(NamedTuple):
+    """`results` has a call's block → its result's, `calls` the reverse."""
+
+    results: Mapping[str, str]
+    calls: Mapping[str, str]
+
+
+def pairs(ledger: Ledger) -> Pairs:
+    """The pairs of a ledger, by the rule of `results_of`."""
+    return ledger.derived(_pairs)
+
+
+def results_of(rows: Iterable[Row]) -> dict[str, Row]:
+    """A call's block → the result that stands for it: the newest that was really recorded.
+
+    An id that is used again belongs to the newer call from there on.
+    """
+    calls: dict[str, str] = {}
+    results: dict[str, Row] = {}
+    for row in rows:
+        if row.kind == "tool_use":
+            calls[row.call] = row.id
+        elif (
+            row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in results and _interrupted(row))
+        ):
+            results[call] = row
+    return results
+
+
+def calls_and_results(ledger: Ledger, calls: set[str]) -> list[Row]:
+    """All calls and results that go by one of these ids, in order."""
+    segments = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
+    return [row for row in chain.from_iterable(segments) if row.call in calls]
+
+
+def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
+    paired = [row for row in rows if row.kind in PAIRED]
+    return frozenset(row.call for row in paired), paired
+
+
+def _interrupted(row: Row) -> bool:
+    return wire.own_metadata(row.extra).get("interrupted") is True
+
+
+def _pairs(ledger: Ledger) -> Pairs:
+    results: dict[str, str] = {}
+    calls: dict[str, str] = {}
+    for segment in ledger.by_segment(_of_segment):
+        for row in segment.later:
+            call = calls.get(row.call)
+            if call and not (call in results and _interrupted(row)):
+                results[call] = row.id
+        results |= segment.results
+        calls |= segment.calls
+    return Pairs(results, {result: call for call, result in results.items()})
+
+
+class _OfSegment(NamedTuple):
+    """The pairs of neighbours in the ledger, their calls by id, and results of calls before them."""
+
+    results: Mapping[str, str]
+    calls: Mapping[str, str]
+    later: tuple[Row, ...]
+
+
+def _of_segment(rows: tuple[Row, ...]) -> _OfSegment:
+    results = {call: result.id for call, result in results_of(rows).items()}
+    calls: dict[str, str] = {}
+    later: list[Row] = []
+    for row in rows:
+        if row.kind == "tool_use":
+            calls[row.call] = row.id
+        elif row.kind == "tool_result" and row.call not in calls:
+            later.append(row)
+    return _OfSegment(results, calls, tuple(later))
