@@ -54,8 +54,8 @@ _TOGETHER = 4
 _LEAVING = 1.0
 
 INTERRUPTED = (
-    "[interrupted: the run ended before this call's result was recorded. It may have run, in part or in full: "
-    "check before you repeat it]"
+    "[interrupted: the run ended before this call's result was recorded. It may have run, in part or in full, and what "
+    "it started may still be running: check before you repeat it]"
 )
 
 _GO_ON = {"role": "user", "content": "[your reply was truncated; continue]"}

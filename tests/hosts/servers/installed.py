@@ -1,4 +1,4 @@
-"""What the tests of real servers need besides the test environment: llama-server, built once, and packages of their own.
+"""What the tests of real servers need besides the test environment: llama-server, built once, and packages.
 
 Both are kept in the cache of `tests.hosts.npm`. The build takes a quarter of an hour on two cores.
 """

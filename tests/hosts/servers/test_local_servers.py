@@ -1,4 +1,4 @@
-"""A real llama-server with a tiny model, and LiteLLM in front of it: long runs in a small window, killed and resumed."""
+"""A real llama-server with a tiny model, and LiteLLM in front of it: runs in a small window, killed and resumed."""
 
 from __future__ import annotations
 
