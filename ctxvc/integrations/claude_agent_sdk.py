@@ -123,28 +123,38 @@ class CtxvcSessionStore:
         return await asyncio.to_thread(self._heads_now, project_key)
 
     def _heads_now(self, project_key: str) -> list[Any]:
-        heads = []
         with self._lock:
-            for name in self._store.sessions():
-                if name.startswith(_prefix(project_key)) and (head := self._opened(name).head()):
-                    heads.append(head)
-        return heads
+            names = (name for name in self._store.sessions() if name.startswith(_prefix(project_key)))
+            return [*filter(None, map(self._head, names))]
+
+    def _head(self, name: str) -> dict[str, Any] | None:
+        """Id, newest time and summary of a session, read from its newest entries alone; None if it was deleted."""
+        transcript = self._transcripts.get(name)
+        records = transcript.records if transcript else Records(self._store, name)
+        try:
+            for value in records.newest_first():
+                if "deleted" in value and value["deleted"] is None:
+                    return None
+                if "summary" in value:
+                    return {"session_id": value["session"], "mtime": value["time"], "data": value["summary"]}
+            return None
+        finally:
+            if not transcript:
+                records.leave()
 
     def _transcript(self, key: Any, *, make: bool = True) -> _Transcript | None:
         """The transcript of a key; without `make` None if there is none."""
         name = session_name(f"{_prefix(key['project_key'])}{key['session_id']}")
         if not (make or name in self._transcripts or self._store.has(name)):
             return None
-        return self._opened(name, str(key["project_key"]), str(key["session_id"]))
-
-    def _opened(self, name: str, project: str = "", session: str = "") -> _Transcript:
         if name not in self._transcripts:
-            self._transcripts[name] = _Transcript(Records(self._store, name), project, session)
+            records = Records(self._store, name)
+            self._transcripts[name] = _Transcript(records, str(key["project_key"]), str(key["session_id"]))
         return self._transcripts[name]
 
     def _import(self, transcript: _Transcript, *, final: bool = False) -> None:
         """The transcript as a session, as far as it goes. A failure is only noted: the entries are safe."""
-        began = clock.monotonic()
+        start = clock.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="ctxvc-") as folder:
                 main, *subagents = transcript.write(Path(folder))
@@ -156,7 +166,7 @@ class CtxvcSessionStore:
             self.failure = error
         transcript.unread = False
         now = clock.monotonic()
-        transcript.import_due = now + max(_SECONDS, _TIMES * (now - began))
+        transcript.import_due = now + max(_SECONDS, _TIMES * (now - start))
 
     def _ingest(self, path: Path, *, into: str = "", final: bool = False) -> str:
         ((_, events),) = importers.conversations(Recording(path), FORMAT)
@@ -213,15 +223,6 @@ class _Transcript:
         self.records.append(lambda: [{"deleted": subpath}])
         self._refresh()
 
-    def head(self) -> dict[str, Any] | None:
-        """Id, newest time and summary of the session, read from its newest entries alone; None if it was deleted."""
-        for value in self.records.newest_first():
-            if "deleted" in value and value["deleted"] is None:
-                return None
-            if "summary" in value:
-                return {"session_id": value["session"], "mtime": value["time"], "data": value["summary"]}
-        return None
-
     def write(self, folder: Path) -> list[Path]:
         """The transcript as files as the host keeps them, its own first, then those of sub-agents."""
         digest = hashlib.sha256(self._session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -242,9 +243,9 @@ class _Transcript:
     def _apply(self, value: dict[str, Any]) -> None:
         if "deleted" in value:
             subpath = value["deleted"]
-            for gone in [*self._entries] if subpath is None else [subpath]:
-                self._entries.pop(gone, None)
-                self._uuids.pop(gone, None)
+            for name in [*self._entries] if subpath is None else [subpath]:
+                self._entries.pop(name, None)
+                self._uuids.pop(name, None)
             if subpath is None:
                 self._summary = None
             return

@@ -259,10 +259,10 @@ def _usage(message: AIMessage) -> dict[str, int]:
     if not usage:
         return {}
     details = usage.get("input_token_details") or {}
-    read, written = details.get("cache_read") or 0, details.get("cache_creation") or 0
-    cached = {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    hits, writes = details.get("cache_read") or 0, details.get("cache_creation") or 0
+    cached = {"cache_read_input_tokens": hits, "cache_creation_input_tokens": writes}
     return {
-        "input_tokens": max(0, usage["input_tokens"] - read - written),
+        "input_tokens": max(0, usage["input_tokens"] - hits - writes),
         "output_tokens": usage["output_tokens"],
         **{name: count for name, count in cached.items() if count},
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.errors import Damaged
+from ctxvc.errors import Damaged, Refused
 from ctxvc.store.log.stored_session import FLUSH_SECONDS, FLUSH_STEPS, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store
@@ -29,7 +30,9 @@ class Records:
     def __init__(self, store: Store, name: str) -> None:
         """Opens the session, which is made where it is not. Raises: CtxvcError."""
         if not store.has(name):
-            store.create_session(name, make_current=not store.sessions())
+            with suppress(Refused):  # another process was first
+                store.create_session(name, make_current=False)
+        self._store = store
         self._stored = StoredSession.open(store, name, "main")
         self._lock = threading.RLock()
         self._newest = 0  # number of the newest block that `new` gave
@@ -43,19 +46,20 @@ class Records:
         """
         with self._lock:
             with self._stored.writing() as transaction:
-                parts = [wire.part({"type": _TYPE, "value": value}, "user", "client") for value in make()]
-                messages = self._stored.redacted_messages([Message(role="user", parts=tuple(parts))])
+                values = make()
+                messages = self._stored.redacted_messages([_message(values)])
                 for scope, entry in self._stored.number(transaction, messages):
                     rows = tuple(msgspec.structs.replace(row, state="pruned", removed_by="host") for row in entry.rows)
                     transaction.append(scope, AdmittedEntry(msgspec.structs.replace(entry, rows=rows)))
                 self._stored.acknowledge(transaction)
-            self._pending += bool(parts)
+            self._pending += bool(values)
             if self._pending >= FLUSH_STEPS or clock.monotonic() - self._committed > FLUSH_SECONDS:
                 self.commit()
 
-    def redacted(self, text: str) -> str:
-        """The text without its secrets: for what stands in a value in another encoding, where nobody would find it."""
-        return self._stored.redacted({"": text})[""]
+    def redacted(self, value: Any) -> Any:
+        """A value as it is once it is recorded: without its secrets."""
+        (message,) = self._stored.redacted_messages([_message([value])])
+        return _value(message.parts[0].body)
 
     def new(self) -> list[Any]:
         """The values that were added since the last call, by anybody, oldest first. Raises: Damaged."""
@@ -76,13 +80,24 @@ class Records:
         with self._lock:
             if self._stored.in_step:
                 self._stored.finish()
+            if self._store.sessions() == [self._stored.name]:  # else a conversation is what people look at
+                self._store.set_current_scope(self._stored.name, "main")
             self._committed, self._pending = clock.monotonic(), 0
+
+    def leave(self) -> None:
+        """Closes the files, as who has only read."""
+        self._stored.leave()
 
     def close(self) -> None:
         """Commits what is not committed yet, and closes the files."""
         with self._lock:
             self.commit()
             self._stored.close()
+
+
+def _message(values: Sequence[Any]) -> Message:
+    parts = (wire.part({"type": _TYPE, "value": value}, "user", "client") for value in values)
+    return Message(role="user", parts=tuple(parts))
 
 
 def _value(body: bytes) -> Any:

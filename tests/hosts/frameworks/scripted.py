@@ -48,12 +48,17 @@ class Scripted(BaseChatModel):
         bound._numbers, bound._judge = self._numbers, self._judge
         return bound
 
-    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        body = as_body(messages, self.tools)
+    def judged(self, body: dict[str, Any]) -> int:
+        """The tokens of a request that the judge takes."""
         ruling = self._judge.rule(body)
         assert not ruling.problems, f"request {len(self._requests)} is not valid: {ruling.problems[:3]}"
+        return ruling.tokens
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        body = as_body(messages, self.tools)
+        size = self.judged(body)
         self._requests.append(body)
-        self._sizes.append(ruling.tokens)
+        self._sizes.append(size)
         number = next(self._numbers)
         said = self.says(number, messages)
         if isinstance(said, str):
@@ -64,7 +69,6 @@ class Scripted(BaseChatModel):
                 for at, (name, arguments) in enumerate(said)
             ]
             reply = AIMessage("", tool_calls=calls)
-        size = ruling.tokens
         reply.usage_metadata = {"input_tokens": size, "output_tokens": 20, "total_tokens": size + 20}
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
