@@ -142,6 +142,7 @@ CLAUDE_CODE = {
     "importers.ctxvc_trajectory": "the format's own header names the program that recorded",
     "core.variables": "a variable with a key in it",
     "agent.footholds": "a folder whose settings run programs",
+    "agent.orientation": "a folder that projects have their skills in",
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",
     "tokens.media": "asks which family a model is of",

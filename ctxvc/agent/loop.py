@@ -54,8 +54,8 @@ _TOGETHER = 4
 _LEAVING = 1.0
 
 INTERRUPTED = (
-    "[interrupted: the run ended before this call's result was recorded. It may have run, in part or in full: "
-    "check before you repeat it]"
+    "[interrupted: the run ended before this call's result was recorded. It may have run, in part or in full, and what "
+    "it started may still be running: check before you repeat it]"
 )
 
 _GO_ON = {"role": "user", "content": "[your reply was truncated; continue]"}
@@ -241,8 +241,11 @@ def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[st
                 return model.reply(call, watcher.said, lambda fault: adapter.session.faulted(fault.kind, fault.text))
             return model.reply(call, watcher.said)
         except TooLong as error:
+            adapter.session.faulted("overflow", str(error))
             if attempt == _SHRINKS or not adapter.too_long(error.tokens, error.window):
                 raise _too_long(error) from error
+            takes = f", which takes {error.window:,} tokens" if error.window else ""
+            watcher.said(f"\n[the prompt is too long for the model{takes}: made room, asking again]\n")
     raise AssertionError("unreachable")
 
 

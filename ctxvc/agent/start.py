@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ctxvc.agent import orientation
 from ctxvc.agent.file_list import top
 from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.tools.definitions import definitions
@@ -127,6 +128,8 @@ def begin(
         session.pin(session.append(*(file.message for file in files)))
         for file in filter(None, (file.truncated for file in files)):
             note(f"the model gets only part of it: {file}")
+    if folder and (indexes := orientation.index(session, folder)):
+        session.pin(session.append(*indexes))
     return session
 
 

@@ -255,8 +255,11 @@ def _part(request: ModelRequest, parts: Sequence[Any], names: _Names, *, begins:
             text = response() if callable(response) else _json(dumped["parts"][-1])
             content = [_text(text)]
             name = names.of(content)
-    if dumped["parts"][-1].get("content") == text:
-        del dumped["parts"][-1]["content"]
+    match dumped["parts"][-1]:
+        case {"content": str(own)} as fields if own == text:
+            del fields["content"]
+        case {"part_kind": "user-prompt", "content": list(items)} as fields:
+            fields["content"] = [_hollow(item, block) for item, block in zip(items, content, strict=False)]
     parts_of_it = dumped.pop("parts")
     return FrameworkMessage(
         id=name,
@@ -405,12 +408,33 @@ def _restored(records: Iterable[tuple[dict[str, Any], Mapping[str, Any]]]) -> li
         recorded = record.get("parts")
         if not isinstance(recorded, list) or not recorded:
             continue
-        parts = [*recorded[:-1], {"content": "\n\n".join(_texts(blocks)), **recorded[-1]}]
+        fields = {"content": "\n\n".join(_texts(blocks)), **recorded[-1]}
+        if isinstance(items := fields["content"], list) and fields["part_kind"] == "user-prompt":
+            fields["content"] = [_filled_item(item, block) for item, block in zip(items, blocks, strict=False)]
+        parts = [*recorded[:-1], fields]
         if record.get("begins") or not messages or messages[-1]["kind"] != "request":
             messages.append({"kind": "request", **record.get("request", {}), "parts": parts})
         else:
             messages[-1]["parts"] += parts
     return messages
+
+
+def _hollow(item: Any, block: Block) -> Any:
+    """An item of what a person said, as it was dumped, without what its block says."""
+    if isinstance(item, str):
+        return ""
+    if block["type"] == "image" and "data" in item:
+        return {name: value for name, value in item.items() if name != "data"}
+    return item
+
+
+def _filled_item(item: Any, block: Mapping[str, Any]) -> Any:
+    match item, block:
+        case "", {"type": "text", "text": str(text)}:
+            return text
+        case dict(), {"type": "image", "source": {"data": str(data)}}:
+            return {**item, "data": data}
+    return item
 
 
 def _texts(blocks: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -155,6 +155,7 @@ def test_what_the_folders_files_instruct_stands_pinned(tmp_path: Path) -> None:
         assert [words.partition("\n")[0] for words in told[1:]] == [
             "AGENTS.md of this project says:",
             "CLAUDE.md of this project says:",
+            "Memory: no run has left a note yet.",
         ]
 
 

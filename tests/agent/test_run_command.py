@@ -115,7 +115,9 @@ def test_a_run_that_is_at_work_is_not_gone_on_with_by_another(folder: Path, at_w
 def test_a_run_that_was_killed_is_gone_on_with_at_once(folder: Path, at_work: subprocess.Popen[str]) -> None:
     at_work.send_signal(signal.SIGKILL)
     at_work.communicate()
-    assert ran(folder, "--resume", "run-1", script=[{"content": "I looked."}])[:2] == (0, "I looked.\n")
+    code, out, err = ran(folder, "--resume", "run-1", script=[{"content": "I looked."}])
+    assert (code, out) == (0, "I looked.\n")
+    assert "killed with 1 call under way; what was started may still be running" in err
     assert [words for kind, words in told(folder) if kind == "tool_result"] == [INTERRUPTED]
 
 

@@ -15,7 +15,7 @@ import click
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
-from ctxvc.cli.output import Output, safe
+from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.policy_option import model_of
 from ctxvc.cli.provider_option import default_model, provider_option
 from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
@@ -146,8 +146,8 @@ def run(
     provider's key; background processes end with the run. With --sandbox, commands see no other processes, no home
     folder and no network.
     """
+    from ctxvc.agent import orientation, start
     from ctxvc.agent import run as run_module
-    from ctxvc.agent import start
     from ctxvc.agent.loop import Limits
 
     if not task.strip() and not resume:
@@ -168,7 +168,14 @@ def run(
         _isolated(app.output, hands),
     ):
         watcher = Screen(app.output, event, scripted=chosen.scripted)
+        if unanswered := len(session.stored.open_calls):
+            app.output.note(
+                f"the run was killed with {counted(unanswered, 'call')} under way; "
+                "what was started may still be running"
+            )
         if task.strip():
+            if changed := orientation.status(session, app.folder):
+                session.append(changed)
             session.append({"role": "user", "content": task})
         elif not start.has_task(session):
             raise BadInput(
