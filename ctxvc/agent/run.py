@@ -113,9 +113,9 @@ def _beside(session: Session, model: Server, actor: str, setup: Setup, spending:
         def faulted(fault: Fault) -> None:
             session.faulted(fault.kind, fault.text)
 
-        most = min(MAX_TOKENS, room(session.budget))
+        longest = min(MAX_TOKENS, room(session.budget))
         try:
-            return model.ask(name, live, most, heard=heard, faulted=faulted)(view, question)
+            return model.ask(name, live, longest, heard=heard, faulted=faulted)(view, question)
         except ModelFailed as error:
             setup.watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")
