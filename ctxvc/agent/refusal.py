@@ -106,8 +106,10 @@ def refusal(status: int, body: object) -> Overflow | Fault:
             return Fault("cut", text, again=True, hint="wait a little")
         case 401 | 403:
             return Fault("key", f"the provider rejected the key: {text}", hint="set ANTHROPIC_API_KEY")
-        case 404:
+        case 404 if "model" in text.lower():
             return Fault("model", f"the provider has no such model: {text}", hint=Phrase("other-model"))
+        case 404:
+            return Fault("failed", f"the provider has nothing at this address: {text}", hint="check the address")
         case _ if code == _SPENT_ALL:
             return Fault("spent", f"the provider refuses more requests: {text}", hint="raise its spend limit")
         case _ if status in _BUSY:
