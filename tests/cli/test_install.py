@@ -219,8 +219,13 @@ def test_the_commands_run(run: Run, settings: Path, project: Path) -> None:
     install(run)
     held = json.loads(settings.read_text())
     for event, groups in held["hooks"].items():
-        words = shlex.split(groups[0]["hooks"][0]["command"])
-        assert words[1:] == ["hook", event]
+        command = groups[0]["hooks"][0]["command"]
+        program, *words = shlex.split(command)[-3:]
+        assert words == ["hook", event]
+        gone = subprocess.run(
+            ["/bin/sh", "-c", command.replace(program, "/gone/ctxvc")], capture_output=True, check=False, input=b"{}"
+        )
+        assert (gone.returncode, gone.stdout, gone.stderr) == (0, b"", b"")
     line = shlex.split(held["statusLine"]["command"])[1:]
     done = subprocess.run(
         [sys.executable, "-m", "ctxvc", *line], input=b"{}", capture_output=True, cwd=project, check=True,

@@ -126,6 +126,18 @@ def test_what_a_conversation_left_is_gone_when_it_ends(place: Path, transcript: 
     assert folder and not folder.exists()
 
 
+def test_what_killed_clients_left_is_forgotten_after_a_month(place: Path, transcript: Path, tmp_path: Path) -> None:
+    old, young = (str(tmp_path / f"{name}.jsonl") for name in ("old", "young"))
+    for path in (old, young):
+        spool.begin(path)
+        spool.report(path, place / FOLDER, "odd")
+    folder = spool.folder(old)
+    assert folder
+    os.utime(folder, (0, 0))
+    spool.begin(str(transcript))
+    assert not folder.exists() and spool.trouble(young)
+
+
 def answered(place: Path, transcript: Path, event: str, **fields: Any) -> str:
     given = {"hook_event_name": event, "transcript_path": str(transcript), "cwd": str(place), **fields}
     return answering.answer(event, json.dumps(given).encode(), environment(place)).decode()
