@@ -39,7 +39,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
-    "mcp": frozenset({"agent", "session", "tokens", "store", "core", "errors"}),
+    "mcp": frozenset({"agent", "session", "inspection", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
         {"mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
@@ -120,7 +120,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),
     "anthropic": frozenset({"agent"}),
-    "mcp": frozenset({"mcp"}),
+    "mcp": frozenset(),  # its own client judges ours in the tests
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
     "distributed": frozenset({"replay"}),
@@ -138,6 +138,7 @@ CLAUDE_CODE = {
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",
     "tokens.media": "asks which family a model is of",
+    "cli.app": "asks which conversation an agent's shell is in",
     "cli.hook_entry": "hands an event to the host's own room",
     "cli.registry": "the summary of `hook`",
     "cli.commands.ask": "an example with a session's name",
