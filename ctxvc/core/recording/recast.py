@@ -1,8 +1,8 @@
 """A prompt that a host's plugin put together anew, as a change of the ledger: most of it are blocks that stood there.
 
-A host gives its plugin messages of text, calls and results, and writes what comes back as new messages. Here they become
-the blocks again that they were: calls and results by their ids, texts by role and content, in order. So a result with
-another text is that block archived, with that text for its stub, and a message that is given back twice is there once.
+A host gives its plugin messages of text, calls and results, and writes what comes back as new messages. Here they
+become the blocks again that they were: calls and results by their ids, texts by role and content, in order. So a result
+with another text is that block archived, with that text for its stub; a message that is given back twice is there once.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The lines say who wrote a text and by what id the host names it; the request say
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.importers.origins import is_by_client
+
+_Identity = tuple[str, str, bytes]
 
 
 class Arrivals(NamedTuple):
@@ -29,7 +31,9 @@ def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], standing:
     """What `sent`, the messages behind the last reply in a request, brings in, where `lines` are those messages as the
     transcript has them; None if the two contradict each other. What is `standing` in the prompt already is left out.
     """
-    left_out = Counter(map(_identity, standing))
+    left_out: dict[_Identity, list[Part]] = defaultdict(list)
+    for part in standing:
+        left_out[_identity(part)].append(part)
     parts = [(message["role"], list(_parts(message, left_out))) for message in sent]
     bodies = [part.body.strip() for _, own in parts for part in own]
     origins: dict[bytes, Origin] = {part.body.strip(): part.origin for line in lines for part in line.parts}
@@ -56,17 +60,25 @@ def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], standing:
     return Arrivals(_with_keys_once(messages), {old: new for old, new in aliases.items() if new and old != new})
 
 
-def _parts(message: dict[str, Any], left_out: Counter[tuple[str, str, bytes]]) -> Iterator[Part]:
+def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) -> Iterator[Part]:
     role: Role = message["role"]
     content = message["content"]
     for block in [content] if isinstance(content, str) else content:
         part = wire.part(block, role, "client")
-        if left_out[_identity(part)]:
-            left_out[_identity(part)] -= 1
+        if left_out.get(_identity(part)):
+            yield from _behind(part, left_out[_identity(part)].pop())
         elif role == "system":
             yield msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {"sent": True}})
         else:
             yield part
+
+
+def _behind(sent: Part, standing: Part) -> Iterator[Part]:
+    """The reminders that the host wrote into a result behind its text, as a text of their own."""
+    if sent.kind == "tool_result" and sent.body.startswith(standing.body):
+        text = display.decode(sent.body.removeprefix(standing.body)).strip()
+        if text:
+            yield wire.text_part(text, "user", "client")
 
 
 def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:
@@ -79,7 +91,7 @@ def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:
     return by_line or ("client" if part.kind == "user" and is_by_client(display.decode(part.body)) else "human")
 
 
-def _identity(part: Part) -> tuple[str, str, bytes]:
+def _identity(part: Part) -> _Identity:
     return part.role, part.call, b"" if part.call else part.body.strip()
 
 
