@@ -67,8 +67,11 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
         part = wire.part(block, role, "client")
         if left_out.get(_identity(part)):
             yield from _behind(part, left_out[_identity(part)].pop())
-        elif role == "system":
-            yield msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {"sent": True}})
+        elif role == "system" or part.kind == "tool_result":
+            # So it is rendered: as a system message, and in the order in which the results were sent.
+            yield msgspec.structs.replace(
+                part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "sent": True}}
+            )
         else:
             yield part
 
