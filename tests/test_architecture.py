@@ -53,7 +53,19 @@ LAYERS: dict[str, frozenset[str]] = {
 
 #: The core's rooms and its single modules: each imports only those before it.
 CORE = (
-    *("display", "patterns", "variables", "suggestion", "ledger", "prompt", "recording", "view", "secrets", "plan"),
+    *(
+        "display",
+        "patterns",
+        "variables",
+        "suggestion",
+        "ledger",
+        "prompt",
+        "hosts",
+        "recording",
+        "view",
+        "secrets",
+        "plan",
+    ),
     *("scope", "policy", "engine"),
 )
 
