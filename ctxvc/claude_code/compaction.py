@@ -14,6 +14,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -69,7 +70,10 @@ class Choice(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A compaction that the host asks for. `agent` is the sub-agent whose conversation it is, if it is one's."""
+    """A compaction that the host asks for. `agent` is the sub-agent whose conversation it is, if it is one's.
+
+    `tokens` is the size of the newest prompt as the provider counted it; 0 if the host does not tell.
+    """
 
     session: str
     folder: str
@@ -77,6 +81,7 @@ class Asked(NamedTuple):
     agent: str
     instructions: str
     messages: tuple[HostMessage, ...]
+    tokens: int = 0
 
 
 class _Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +174,7 @@ def _answer(store: Store, asked: Asked, transcript: Path, choice: Choice, starte
     stored = StoredSession.open(store, name, scope)
     try:
         session = Session(stored, actor=choice.policy.actor, policy=choice.policy)
-        made = _compaction(session, asked, transcript, choice)
+        made = _in_hosts_tokens(_compaction(session, asked, transcript, choice), asked.tokens)
         _put(session, asked, transcript, made)
         session.save_counts()
         return _encoded(made, time.monotonic() - started)
@@ -192,11 +197,17 @@ def _compaction(session: Session, asked: Asked, transcript: Path, choice: Choice
         former=before.stubs,
         absent=absent,
     )
-    if made.before < payoff.LEAST and not (choice.always or choice.target):
-        raise Refused(
-            f"below {payoff.LEAST:,} tokens the host's own summary is cheaper (the prompt has {made.before:,})"
-        )
+    size = max(made.before, asked.tokens)
+    if size < payoff.LEAST and not (choice.always or choice.target):
+        raise Refused(f"below {payoff.LEAST:,} tokens the host's own summary is cheaper (the prompt has {size:,})")
     return made
+
+
+def _in_hosts_tokens(made: Compaction, tokens: int) -> Compaction:
+    """The compaction with the provider's count of the prompt before it, and what that becomes without what leaves."""
+    if not tokens:
+        return made
+    return replace(made, before=tokens, after=max(made.after, tokens - made.before + made.after))
 
 
 def is_own(message: HostMessage) -> bool:
@@ -279,7 +290,8 @@ def parsed(data: bytes) -> Asked | None:
     if not _ID.fullmatch(fields["session"]) or (fields["agent"] and not _ID.fullmatch(fields["agent"])):
         return None
     messages = tuple(message for one in value["messages"][-_MOST:] if (message := host_message(one)))
-    return Asked(messages=messages, **fields)
+    tokens = value.get("tokens")
+    return Asked(messages=messages, tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0, **fields)
 
 
 _FIELDS = ("session", "folder", "trigger", "agent", "instructions")

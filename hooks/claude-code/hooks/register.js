@@ -7,11 +7,12 @@ export const register = (on) => {
     let answer
     try {
       $.ui.status('ctxvc: compacting without loss…')
-      const [session, folder] = await Promise.all([$.session.id(), $.session.root()])
+      const [session, folder, usage] = await Promise.all([$.session.id(), $.session.root(), $.session.usage()])
       const asked = {
         session,
         folder,
         trigger: e.trigger,
+        tokens: e.agentId ? 0 : usage.context.tokens || 0,
         agent: e.agentId || '',
         instructions: e.instructions || '',
         messages: e.messages,
