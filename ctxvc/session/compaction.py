@@ -12,12 +12,12 @@ from fnmatch import fnmatch
 
 import msgspec
 
-from ctxvc.core.hosts.match import match
+from ctxvc.core.hosts.match import Match, match
 from ctxvc.core.hosts.message import HostMessage
 from ctxvc.core.hosts.render import hosted, render
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan import payoff
-from ctxvc.core.plan.plan import Action, Rehearsal
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
@@ -98,10 +98,12 @@ def compaction(
     shows = match(messages, ledger, session.stored.body, redactor.text if redactor else _as_it_is, former)
     restored = [block for block in absent if (row := ledger.get(block)) and row.present]
     view = session.view()
+    first = _there_after_all(ledger, shows)
     view = replace(view, ledger=hosted(ledger, shows, restored))
-    before = view.used
+    full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after)
+    before = full.used
     target = target or payoff.break_even(before)
-    rehearsal = _planned(view, policy, target, _focused(view, focus, target) | _protected(view, protect))
+    rehearsal = _planned(view, policy, target, _focused(full, focus, target) | _protected(full, protect), first)
     after = replace(view, ledger=rehearsal.after).used
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
@@ -113,14 +115,26 @@ def compaction(
     return Compaction(given, rehearsal, before, after, len(shows.unknown))
 
 
+def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
+    """What puts back the blocks that the host has in its prompt, though by what was recorded it had dropped them.
+
+    What a person, an agent or a policy took out since is to leave the host's prompt now.
+    """
+    whole = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
+    absent = tuple(row.id for row in whole if not row.present and row.removed_by.startswith(("host", "plugin:")))
+    return (Action(verb="restore", targets=absent),) if absent else ()
+
+
 def _as_it_is(text: str) -> str:
     return text
 
 
-def _planned(view: View, policy: Policy, target: int, staying: frozenset[str]) -> Rehearsal:
-    """The plan of a policy for that target, tried. What stays is not offered to it."""
-    offered = replace(view, ledger=_pinned(view.ledger, staying))
+def _planned(view: View, policy: Policy, target: int, staying: frozenset[str], first: tuple[Action, ...]) -> Rehearsal:
+    """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
+    full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after
+    offered = replace(view, ledger=_pinned(full, staying))
     plan = msgspec.structs.replace(ask_plan(policy, offered), later=())
+    plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions))
     rehearsal = rehearse(view, plan, roll_up=True)
     aim = target
     for _ in range(_ATTEMPTS):
