@@ -108,11 +108,11 @@ def compaction(
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
     bodies = session.bodies()
-    given = render(rehearsal.after, bodies, messages, shows)
+    given_back = render(rehearsal.after, bodies, messages, shows)
     media = _masked_media(ledger, rehearsal.after)
     rows = {row.id: row for row in (*media, *rehearsal.rows)}
     rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
-    return Compaction(given, rehearsal, before, after, len(shows.unknown))
+    return Compaction(given_back, rehearsal, before, after, len(shows.unknown))
 
 
 def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
@@ -120,8 +120,8 @@ def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
 
     What a person, an agent or a policy took out since is to leave the host's prompt now.
     """
-    whole = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
-    absent = tuple(row.id for row in whole if not row.present and row.removed_by.startswith(("host", "plugin:")))
+    rows = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
+    absent = tuple(row.id for row in rows if not row.present and row.removed_by.startswith(("host", "plugin:")))
     return (Action(verb="restore", targets=absent),) if absent else ()
 
 
@@ -165,10 +165,10 @@ def focus_words(text: str) -> tuple[str, ...]:
 
 def _focused(view: View, text: str, target: int) -> frozenset[str]:
     """The newest blocks in which a word of the text stands, with the other halves of their pairs."""
-    words = focus_words(text)
-    if not words:
+    subjects = focus_words(text)
+    if not subjects:
         return frozenset()
-    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    pattern = re.compile("|".join(map(re.escape, subjects)), re.IGNORECASE)
     rows = [row for row in view.ledger.rows() if row.state == "visible" and row.kind not in ("thinking", "dashboard")]
     calls = {row.call for row in rows if row.call and pattern.search(view.words(row))}
     room = int(target * _FOCUS)

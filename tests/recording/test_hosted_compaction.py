@@ -14,6 +14,7 @@ import pytest
 
 from ctxvc.claude_code import compaction
 from ctxvc.claude_code.compaction import Choice
+from ctxvc.cli.host_compaction import line
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.policies.default import Default
 from ctxvc.recording import log
@@ -81,7 +82,7 @@ class Host:
     def asks(self, **fields: Any) -> dict[str, Any]:
         """The answer to a compaction."""
         event = {"session": SESSION, "folder": str(self.project), "trigger": "manual", "messages": self.messages}
-        choice = Choice(policy=Default(), target=fields.pop("target", 3_000))
+        choice = Choice(policy=Default(), line=line, target=fields.pop("target", 3_000))
         answer = compaction.answer(json.dumps({**event, **fields}).encode(), self.env, lambda _: choice)
         answered: dict[str, Any] = json.loads(answer)
         return answered
@@ -319,7 +320,7 @@ def test_a_small_prompt_is_left_to_the_host(host: Host) -> None:
     [b"", b"[]", b'{"messages": 3}', b'{"session": "../../etc", "messages": []}', b'{"session": "x", "messages": [1]}'],
 )
 def test_an_event_in_another_form_is_declined(host: Host, event: bytes) -> None:
-    answered = json.loads(compaction.answer(event, host.env, lambda _: Choice(policy=Default())))
+    answered = json.loads(compaction.answer(event, host.env, lambda _: Choice(policy=Default(), line=line)))
     assert list(answered) == ["decline"]
 
 
