@@ -52,8 +52,9 @@ _COMMON = frozenset(
 _FOCUS = 0.5
 #: A compaction that leaves more than this share of the prompt would be asked for again at once.
 _MOST = 0.9
-#: Attempts at a target, each with what the one before left too much.
+#: Attempts at a target, each with what the one before left too much, and how near is near enough.
 _ATTEMPTS = 3
+_NEAR = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,11 @@ def compaction(
     view = session.view()
     first = _there_after_all(ledger, shows)
     view = replace(view, ledger=hosted(ledger, shows, restored))
-    full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after)
+    full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after) if first else view
     before = full.used
     target = target or payoff.break_even(before)
-    rehearsal = _planned(view, policy, target, _focused(full, focus, target) | _protected(full, protect), first)
+    staying = _focused(full, focus, target) | _protected(full, protect)
+    rehearsal = _planned(view, full.ledger, policy, target, staying, first)
     after = replace(view, ledger=rehearsal.after).used
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
@@ -129,26 +131,31 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _planned(view: View, policy: Policy, target: int, staying: frozenset[str], first: tuple[Action, ...]) -> Rehearsal:
-    """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
-    full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after
+def _planned(
+    view: View, full: Ledger, policy: Policy, target: int, staying: frozenset[str], first: tuple[Action, ...]
+) -> Rehearsal:
+    """The plan of a policy for that target behind its `first` actions, tried, where `full` is the ledger behind those.
+    What stays is not offered to it."""
     offered = replace(view, ledger=_pinned(full, staying))
-    plan = msgspec.structs.replace(ask_plan(policy, offered), later=())
-    plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions))
-    rehearsal = rehearse(view, plan, roll_up=True)
+    makes_room = type(policy).relief is not Policy.relief
+    # A policy that says what leaves first is asked for as much as is needed; another for its plan, and then for more.
+    plan = Plan(actions=(), actor=actor_name(policy)) if makes_room else ask_plan(policy, offered)
+    plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions), later=())
+    rehearsal = rehearse(view, plan, roll_up=True) if plan.actions else None
     aim = target
     for _ in range(_ATTEMPTS):
-        after = replace(offered, ledger=_pinned(rehearsal.after, staying))
-        if after.used <= target:
+        now = rehearsal.after if rehearsal else full
+        used = replace(view, ledger=now).used
+        if used <= target * _NEAR:
             break
-        more = tuple(ask_relief(policy, after, aim))
-        actions: tuple[Action, ...] = (*plan.actions, *more)
-        fuller = rehearse(view, msgspec.structs.replace(plan, actions=actions, actor=actor_name(policy)), roll_up=True)
-        if fuller.tokens_after >= rehearsal.tokens_after:
+        aim -= max(0, used - target) if aim < used and rehearsal else 0
+        more = tuple(ask_relief(policy, replace(view, ledger=_pinned(now, staying)), max(0, aim)))
+        plan = msgspec.structs.replace(plan, actions=(*plan.actions, *more))
+        fuller = rehearse(view, plan, roll_up=True)
+        if rehearsal and fuller.tokens_after >= rehearsal.tokens_after:
             break
-        plan, rehearsal = fuller.plan, fuller
-        aim -= max(0, replace(view, ledger=rehearsal.after).used - target)
-    return rehearsal
+        rehearsal = fuller
+    return rehearsal or rehearse(view, plan)
 
 
 def _pinned(ledger: Ledger, blocks: Collection[str]) -> Ledger:
