@@ -33,7 +33,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
-    "claude_code": frozenset({"recording", "importers", "store", "core", "errors"}),
+    "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
@@ -61,6 +61,7 @@ CORE = (
         "ledger",
         "prompt",
         "conversion",
+        "hosts",
         "recording",
         "view",
         "secrets",
@@ -84,7 +85,7 @@ STORE = (
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
     *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "operations", "address"),
-    *("links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
+    *("recorded_prompts", "links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
 )
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
@@ -148,6 +149,8 @@ CLAUDE_CODE = {
     "tokens.media": "asks which family a model is of",
     "cli.app": "asks which conversation an agent's shell is in",
     "cli.hook_entry": "hands an event to the host's own room",
+    "cli.host_compaction": "reads what a person has set for it",
+    "cli.settings": "the name of its table",
     "cli.registry": "the summary of `hook`",
     "cli.commands.ask": "an example with a session's name",
     "cli.commands.demo": "shows a session of its",

@@ -45,6 +45,10 @@ NAMED = 3_000
 OFFERED = 2_000
 
 
+#: Seconds after which a host has installed what it was given, or never will.
+_FRESH = 60.0
+
+
 class HookEvent(NamedTuple):
     """An event of the host: its name, the transcript's path, the session's folder, and all fields as they came."""
 
@@ -104,6 +108,15 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
         else:
             places.remove(store, path)
             return text
+
+
+def is_installing(store: Path, transcript: str) -> bool:
+    """Whether the host has just been given a prompt of ours to install."""
+    try:
+        moment = float(places.sealed(store, places.compacted(store, transcript)))
+    except (FileNotFoundError, ValueError):
+        return False
+    return 0 <= time.time() - moment < _FRESH
 
 
 def so_far(store: Path, transcript: str, reason: str = "") -> str:

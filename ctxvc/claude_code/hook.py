@@ -81,7 +81,9 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
         _start([str(store)])
     trouble = spool.trouble(request.transcript)
     message = _trouble(hook_event, trouble.reason) if trouble else ""
-    if request.resumes:
+    if request.resumes and hooks.is_installing(store, request.transcript):
+        text = ""  # the prompt has it all
+    elif request.resumes:
         text = hooks.handed_back(store, request.transcript, PATIENCE)
         text = text or hooks.so_far(store, request.transcript, trouble.reason if trouble else "")
     elif starts and env.get(OFFER):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ctxvc.claude_code import event, handoff, hook, requests, settings, spool
+from ctxvc.claude_code import compaction, event, handoff, hook, requests, settings, spool
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
@@ -168,6 +168,7 @@ class _Recorder:
         if not follower.path.exists():
             return True  # a session without a message yet
         succeeded = True
+        compaction.settle(self.store, transcript)
         last = any(request.last for request in batch)
         for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in batch)):
             if outcome.error:
@@ -177,6 +178,7 @@ class _Recorder:
         stored = StoredSession.open(self.store, follower.session)
         try:
             self._prepare_answers(stored, transcript, batch)
+            compaction.warm(stored)
         finally:
             stored.leave()
         return succeeded

@@ -1,8 +1,9 @@
 """A revision as a session file that Claude Code continues with `--resume`.
 
 As far as the transcript that the revision was recorded from gives the same prompt, its own lines are used, with the
-host's attachments, so that the provider still accepts the thinking in them. Later lines are rewritten, as the model
-would see them, and without thinking, which is bound to the exact text before it.
+host's attachments, so that the provider still accepts the thinking in them: also where a cut took it, since what it is
+bound to, the exact text before it, is there. Later lines are rewritten, as the model would see them, and without
+thinking.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
@@ -36,11 +38,8 @@ from ctxvc.store.store import Store
 _VERSION = "2.1.329"
 _NAMESPACE = uuid.UUID("6f0f2b52-6a0c-5d0c-9f0e-6c1d0a3c8f11")
 #: Types of lines that are about the recorded file itself: titles, the newest prompt and leaf, saved states of edited
-#: files, costs, and copies of requests.
-_LEFT_OUT = frozenset(
-    {"ai-title", "api-request", "api-request-blob", "api-request-shape", "cost-state", "custom-title"}
-    | {"file-history-snapshot", "last-prompt", "summary"}
-)
+#: files, and costs.
+_LEFT_OUT = frozenset({"ai-title", "cost-state", "custom-title", "file-history-snapshot", "last-prompt", "summary"})
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\S*")
 _LONGEST_TITLE = 120
 #: The latest time that is written, in seconds, since a recording may claim any.
@@ -84,8 +83,9 @@ def resumable(
     messages.
     """
     ledger = snapshot.ledger
-    prompt_pieces = pieces(outline(ledger), snapshot.bodies)
+    prompt_pieces = pieces(outline(_uncut(ledger)), snapshot.bodies)
     expected, safe = valid(prompt_pieces), sendable(prompt_pieces, ledger.meta.render)
+    thinking = {slot.row.id for slot in outline(ledger) if slot.kind == "thinking"}
     if not expected:
         raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
     history = list(revision.history(store, snapshot.commit))
@@ -99,7 +99,7 @@ def resumable(
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
         envelope = _envelope(snapshot, session, folder)
         lines = list(_recorded_lines(recorded, end, session, folder, redactor)) if recorded and end else []
-        appended = [piece for piece in safe[count:] if piece.kind != "thinking"]
+        appended = [_as_line(piece) for piece in safe[count:] if piece.kind != "thinking"]
         new_lines = [*_Writer(envelope, ledger, calls, start, lines).lines(appended), _title(snapshot, session)]
         exported = Resumable(
             session=session,
@@ -109,12 +109,24 @@ def resumable(
             ),
             kept=len(lines),
             written=len(new_lines),
-            thinking=sum(piece.kind == "thinking" for piece in safe[count:]),
+            thinking=sum(piece.block in thinking for piece in safe[count:]),
         )
         reason = _difference(exported, [*expected[:count], *appended])
         if not reason:
             return exported
     raise Refused(f"this revision cannot be written for Claude Code: {reason}", hint=Phrase("export-anthropic"))
+
+
+def _uncut(ledger: Ledger) -> Ledger:
+    """The ledger with the thinking that cuts took out of the prompt, but without the dashboards that they took."""
+    dashboards = [row for row in ledger.rows() if row.kind == "dashboard" and is_cut(row, ledger.meta)]
+    pruned = (msgspec.structs.replace(row, state="pruned") for row in dashboards)
+    return ledger.with_rows(pruned).with_meta(msgspec.structs.replace(ledger.meta, cuts=()))
+
+
+def _as_line(piece: Piece) -> Piece:
+    """The piece as a line of ours has it: the host writes system messages itself, from lines that only it can make."""
+    return msgspec.structs.replace(piece, role="user", kind="user") if piece.role == "system" else piece
 
 
 def _name(snapshot: Snapshot, end: int, copy: int) -> str:

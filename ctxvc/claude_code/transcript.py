@@ -16,7 +16,7 @@ from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces
 from ctxvc.core.prompt.sanitise import valid
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Said
+from ctxvc.core.recording.events import Compacted, Event, UnitEvent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.importers.claude_code.read import own_events
 from ctxvc.importers.file import Line, Recording
@@ -111,6 +111,8 @@ def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
 
 
 def _compacted(messages: list[Message], event: Compacted) -> list[Message]:
+    if event.prompt:
+        return list(event.prompt)
     retained = [message for message in messages if message.key and message.key in event.kept]
     at = next((at for at, message in enumerate(retained) if message.key == event.before), len(retained))
     return [*retained[:at], *event.summary, *retained[at:]]
@@ -119,7 +121,7 @@ def _compacted(messages: list[Message], event: Compacted) -> list[Message]:
 def _units(events: Iterable[Event]) -> Iterator[tuple[int, Unit]]:
     gatherer = Gatherer()
     for event in events:
-        if isinstance(event, Said | Closed | Compacted | Forked):
+        if isinstance(event, UnitEvent):
             for unit in gatherer.feed(event):
                 yield gatherer.number, unit
     for unit in gatherer.finish():

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc import importers
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Closed, Event, Opened, UnitEvent, Warned
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Stamp
@@ -307,7 +307,7 @@ def _closed(events: Iterator[Event]) -> Iterator[Event]:
     """The events, then one that closes the reply so far."""
     end = 0
     for event in events:
-        if isinstance(event, (Said, Closed, Compacted, Forked)):
+        if isinstance(event, UnitEvent):
             end = event.end
         yield event
     yield Closed(end=end)

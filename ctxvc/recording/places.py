@@ -69,6 +69,21 @@ def status(store: Path, transcript: str) -> Path:
     return home(store) / "standing" / _key(transcript)
 
 
+def answer(store: Path, transcript: str) -> Path:
+    """The compaction that a host was given for a transcript, until it shows whether it took it."""
+    return home(store) / "answers" / _key(transcript)
+
+
+def installed(store: Path, transcript: str) -> Path:
+    """What the newest compaction that the host took had left out, and the stubs that it was given."""
+    return home(store) / "installed" / _key(transcript)
+
+
+def compacted(store: Path, transcript: str) -> Path:
+    """The time of the newest answer to a compaction: nothing else need be handed back after it."""
+    return home(store) / "compacted" / _key(transcript)
+
+
 def call(store: Path, call_id: str) -> Path:
     """The transcript of the conversation in which a host called a tool of ours; removed once the tool has read it."""
     return home(store) / "calls" / _key(call_id)

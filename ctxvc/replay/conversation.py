@@ -15,7 +15,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part
 from ctxvc.core.ledger.label import label
-from ctxvc.core.recording.events import Closed, Compacted, Forked, Opened, Said
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Opened, Said, Sent
 from ctxvc.core.recording.steps import Fork, Gatherer, Step
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
@@ -146,7 +146,7 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
             case Opened():
                 fields = {field: value for field in Opened.__struct_fields__ if (value := getattr(event, field))}
                 opened = msgspec.structs.replace(opened, **fields)
-            case Said() | Closed() | Compacted() | Forked():
+            case Said() | Sent() | Closed() | Compacted() | Forked():
                 take(gatherer.feed(event))
     take(gatherer.finish())
     threads = {"main": [step for _, step in steps.get(main, [])]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Literal
 
 import msgspec
 
@@ -12,11 +13,11 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt.request import request, up_to
 from ctxvc.errors import CtxvcError
 from ctxvc.store import revision
+from ctxvc.store.recorded_prompts import TRAILER
 from ctxvc.store.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding, Where, damage
 
-TRAILER = "Ctxvc-Prompt"
 _SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]{0,11}|-)(?: ([+-][1-9][0-9]{0,8}))?")
 
 
@@ -78,6 +79,22 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
             break
         newer.append(entry.commit)
     return msgspec.structs.replace(snapshot, ledger=up_to(snapshot.ledger, _before_reply(snapshot.ledger)))
+
+
+def label(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Literal["exact", "reconstructed"]:
+    """Whether a snapshot's prompt, or with `sent` the one that its newest reply saw, is the one that was sent.
+
+    Of a recording that is known where the newest step's was compared with the host's record, and nothing but the host
+    has changed it since.
+    """
+    if snapshot.ledger.meta.source is None:
+        return "exact"
+    for entry in revision.history(store, snapshot.commit):
+        if entry.trailers.get("Ctxvc-Op") == "step":
+            return "exact" if TRAILER in entry.trailers else "reconstructed"
+        if not sent:
+            break
+    return "reconstructed"
 
 
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:

@@ -12,19 +12,22 @@ from typing import Any
 import msgspec
 
 from ctxvc.core.ledger import names
+from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Event, Opened, Sent, Warned
+from ctxvc.core.recording.recast import applied, recast
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import purge_apply
+from ctxvc.store import purge_apply, recorded_prompts
 from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.log.commits import step_message, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.recorded_prompts import RecordedPrompts
 from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
@@ -321,7 +324,9 @@ class _Ingest:
     window: Window | None = None
     blocks: int = 0
     redactor: Redactor | None = None  # None if all bytes are kept exactly
-    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt that came late
+    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt or tools that came late
+    frame: tuple[Any, Any] = (None, None)  # the newest system prompt and tools
+    prompts: RecordedPrompts | None = None  # from the first recorded request on
     base: _Base | None = None
     base_units: int = 0  # those that the base has already
 
@@ -342,18 +347,22 @@ class _Ingest:
         exported = self.base.end if self.base else 0
         finals = [*([exported] if exported else []), *self.source.finals]
         self.model, self.window = opened.model, opened.window
+        self.frame = opened.system, opened.tools
         for event in map(self._beside, events):
             match event:
                 case Opened():
                     # Before anything new, a title is the one that the export was given.
                     opening = msgspec.structs.replace(event, title="") if end <= exported > 0 else event
-                    if opening.system and not opened.system:
-                        self.files = request_files(opening.system, None)
+                    if opening.tools or (opening.system and not opened.system):
+                        self.frame = opening.system, opening.tools
+                        self.files = request_files(*self.frame)
                     opened = _merged(opened, opening)
                     self._knows(opened)
                 case Warned():
                     warnings.append(event)
-                case Said() | Closed() | Compacted() | Forked():
+                case _:
+                    if isinstance(event, Sent) and self.prompts is None:
+                        self.prompts = RecordedPrompts(self._stored_body)
                     while finals and event.end > finals[0]:
                         finals.pop(0)
                         self._commit_all(self.gatherer.finish())
@@ -451,6 +460,9 @@ class _Ingest:
         model = _reply_model(unit)
         self.model = model or self.model
         data = {block: body for block, suffix, body in bodies if not suffix}
+        ledger = scope.ledger.with_rows(rows)
+        if self.prompts:
+            self.prompts.add(bodies)
         described = step_message(
             rows, lambda row: data.get(row.id, b""), self.source.cwd, step=numbering.step, turn=numbering.turn
         )
@@ -460,12 +472,13 @@ class _Ingest:
             **described.trailers,
             "Ctxvc-Model": model,
             **usage_trailers(usage[-1] if usage else {}),
+            recorded_prompts.TRAILER: self._proof(unit, ledger, rows),
         }
         self._commit(
             unit.scope,
             scope,
             number,
-            scope.ledger.with_rows(rows),
+            ledger,
             described.subject,
             trailers,
             text=described.text,
@@ -475,16 +488,33 @@ class _Ingest:
             window=None if unit.parent else self.window,
         )
 
+    def _proof(self, step: Step, ledger: Ledger, rows: Sequence[Row]) -> str:
+        """The trailer of a step whose commit renders the request that the host recorded; else empty."""
+        if step.sent is None or self.prompts is None:
+            return ""
+        sent_ledger = recorded_prompts.before_reply(ledger, rows)
+        return self.prompts.trailer(sent_ledger, step.sent, step.scope, *self.frame)
+
+    def _stored_body(self, row: Row, scope: str) -> bytes:
+        if self.stored is None:
+            raise NotFound(f"{row.handle} is in no commit yet")
+        return self.stored.body(row, scope)
+
     def _compaction(self, unit: Compaction, number: int) -> None:
         """Makes a group of the blocks that left, with the recorded summary as its stub, where the host put it; no text
         of ours."""
         scope, event = self._scope(unit.scope), unit.event
         scope.epochs.append(scope.ledger)
+        if event.prompt:
+            self._recast(unit, scope, number)
+            return
         leaving, before = _leaving(scope.ledger, event.kept, event.before)
         numbering = self._numbered(scope)
         placed = [numbering.aside(message) for message in event.summary]
         summary = [row for rows, _ in placed for row in rows]
         bodies: tuple[Body, ...] = tuple(body for _, placed_bodies in placed for body in placed_bodies)
+        if self.prompts:
+            self.prompts.add(bodies)
         ledger = scope.ledger.with_rows(summary)
         subject = f"compaction by the host: {len(leaving)} blocks left"
         if leaving:
@@ -501,8 +531,7 @@ class _Ingest:
             ]
             ledger = ledger.with_rows(archived).with_groups([group, *nested])
             subject += f" as {group.id}"
-        detail = " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
-        trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": detail}
+        trailers = {"Ctxvc-Op": "compact", "Ctxvc-Actor": "host", "Ctxvc-Host": _detail(event)}
         self._commit(
             unit.scope,
             scope,
@@ -511,6 +540,39 @@ class _Ingest:
             subject,
             trailers,
             bodies=bodies,
+            actor="host",
+            time=event.time,
+            window=None if event.scope else self.window,
+        )
+
+    def _recast(self, unit: Compaction, scope: _Scope, number: int) -> None:
+        """Makes the prompt that a plugin of the host's gave back, of the blocks that stand in the scope."""
+        event, before = unit.event, scope.ledger
+        prompts = self.prompts or RecordedPrompts(self._stored_body)
+        changes = recast(before, event.prompt, lambda row: prompts.shown(row, unit.scope))
+        numbering = self._numbered(scope)
+        added: list[tuple[str, list[Row]]] = []
+        bodies: list[Body] = []
+        for message_added, place in changes.added:
+            rows, placed_bodies = numbering.aside(message_added)
+            added.append((place, rows))
+            bodies += placed_bodies
+        prompts.add(bodies)
+        ledger = before.with_rows(row for _, rows in added for row in rows)
+        ledger = applied(ledger, changes, added, event.actor, self.counters.group + 1)
+        new_groups = [group_number(name) for name in ledger.groups.keys() - before.groups.keys()]
+        self.counters = msgspec.structs.replace(self.counters, group=max(new_groups, default=self.counters.group))
+        left = sum(row.present for row in before.rows()) - sum(
+            row.present for row in ledger.rows() if before.get(row.id)
+        )
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            ledger,
+            f"compaction by {event.actor}: {left} blocks left",
+            {"Ctxvc-Op": "compact", "Ctxvc-Actor": event.actor, "Ctxvc-Host": _detail(event)},
+            bodies=tuple(bodies),
             actor="host",
             time=event.time,
             window=None if event.scope else self.window,
@@ -684,6 +746,10 @@ class _Ingest:
             if source is None or source.units <= unit:
                 return commit, self.store.reader.ledger(commit)
         raise BadInput(f"unit {unit} of scope {scope} is in no commit")
+
+
+def _detail(event: Compacted) -> str:
+    return " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
 
 
 def _as_of(ledger: Ledger, counters: Counters) -> Ledger:

@@ -27,25 +27,25 @@ def prompt(app: App, revision: str, sent: bool) -> None:
     """Formatted for people, with a header for each block. With --json, as a request of the Messages API."""
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
+        label = proof.label(stored.store, snapshot, sent=sent)
         if sent:
             snapshot = proof.as_sent(stored.store, snapshot)
         if app.output.json:
-            app.output.value(_answer(snapshot))
+            app.output.value(_answer(snapshot, label))
         else:
-            app.output.lines(_prompt_lines(app.output, snapshot))
+            app.output.lines(_prompt_lines(app.output, snapshot, label))
 
 
-def _answer(snapshot: Snapshot) -> Prompt:
+def _answer(snapshot: Snapshot, label: str) -> Prompt:
     render = snapshot.ledger.meta.render
     content = sendable(pieces(outline(snapshot.ledger), snapshot.bodies, render), render)
     request: dict[str, Any] = formats.anthropic(request_of(snapshot, content))
-    source = snapshot.ledger.meta.source
     return Prompt(
         session=snapshot.session,
         scope=snapshot.scope,
         commit=snapshot.commit,
-        label=_label(snapshot),
-        missing=list(source.missing) if source else [],
+        label=label,
+        missing=list(_missing(snapshot, label)),
         model=snapshot.ledger.meta.model,
         system=request.get("system"),
         tools=request.get("tools", []),
@@ -53,14 +53,14 @@ def _answer(snapshot: Snapshot) -> Prompt:
     )
 
 
-def _label(snapshot: Snapshot) -> str:
-    return "reconstructed" if snapshot.ledger.meta.source else "exact"
-
-
-def _prompt_lines(output: Output, snapshot: Snapshot) -> Iterator[str]:
+def _missing(snapshot: Snapshot, label: str) -> tuple[str, ...]:
     source = snapshot.ledger.meta.source
-    missing = f"; missing: {', '.join(source.missing)}" if source and source.missing else ""
-    yield from output.facts([("prompt", _label(snapshot) + missing)])
+    return source.missing if source and label != "exact" else ()
+
+
+def _prompt_lines(output: Output, snapshot: Snapshot, label: str) -> Iterator[str]:
+    lacks = ", ".join(_missing(snapshot, label))
+    yield from output.facts([("prompt", f"{label}; missing: {lacks}" if lacks else label)])
     for section in sections(snapshot):
         yield ""
         yield output.style(safe(section.heading), bold=True)
@@ -73,7 +73,7 @@ class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):
     session: SessionName
     scope: ScopeName
     commit: CommitId
-    label: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
+    label: Annotated[str, described("`exact` as it was sent, or `reconstructed` from a recording")]
     missing: Annotated[list[str], described("parts the model saw that the recording lacks")]
     model: str
     system: Any

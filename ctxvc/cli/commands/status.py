@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import click
+import msgspec
 
 from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
@@ -13,6 +14,7 @@ from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.occupancy import Occupancy, occupancy
+from ctxvc.session import proof
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import budget_of
 
@@ -36,6 +38,8 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         costs = meter.costs(snapshot)
         window = occupancy(stored.store, snapshot, meter, costs)
         page = page_of(snapshot, meter, costs, window.calibration)
+        if proof.label(stored.store, snapshot) == "exact":
+            page = page._replace(dashboard=msgspec.structs.replace(page.dashboard, prompt="exact", missing=()))
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
         lines = captioned(blocks or folded(page.dashboard.lines), snapshot, stored.store)
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
@@ -120,7 +124,7 @@ class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
     conversation: Annotated[int, described("by our count of the present prompt: the messages")]
     dashboard: Annotated[int, described("tokens of sent dashboards that are still in the prompt")]
     estimated: Annotated[bool, described("whether tokens are estimates")]
-    prompt: Annotated[str, described("`exact`, or `reconstructed` from a recording")]
+    prompt: Annotated[str, described("`exact` as it was sent, or `reconstructed` from a recording")]
     missing: Annotated[list[str], described("parts the model saw that the recording lacks")]
     waiting: Annotated[int, described("records that are acknowledged but not committed yet")]
     notes: Annotated[list[str], described("the scope's newest notes, at most five, newest last")]

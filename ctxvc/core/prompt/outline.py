@@ -153,7 +153,7 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
     for place in places:
         row = place.row
         if open_calls and row.role != "assistant":
-            slots += [_answer(call, results.get(call.row.id), visible) for call in open_calls]
+            slots += _answers(open_calls, results, visible)
             open_calls = []
         slot = visible.get(row.id)
         if slot is None or row.id in answers:
@@ -165,7 +165,7 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
         elif slot.show != "text" and row.kind == "tool_result":
             slot = _without_call(slot)
         slots.append(slot)
-    slots += [_answer(call, results.get(call.row.id), visible) for call in open_calls]
+    slots += _answers(open_calls, results, visible)
     return tuple(_in_users_voice(slots) if ledger.meta.render >= 2 else slots)
 
 
@@ -307,6 +307,14 @@ def _renamed(rows: Iterable[Row]) -> dict[str, str]:
 
 def _stands(call: str, visible: Mapping[str, Slot]) -> bool:
     return call in visible and visible[call].show != "text"
+
+
+def _answers(calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot]) -> list[Slot]:
+    """The slots behind the calls of a reply, in their order; where a host sent all of them in another, in that one."""
+    answers = [_answer(call, results.get(call.row.id), visible) for call in calls]
+    if all(wire.own_metadata(answer.row.extra).get("sent") is True for answer in answers):
+        answers.sort(key=lambda answer: answer.row.number)
+    return answers
 
 
 def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot]) -> Slot:

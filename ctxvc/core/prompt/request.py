@@ -247,6 +247,13 @@ def up_to(ledger: Ledger, last: str) -> Ledger:
     return Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
 
 
+def frame(system: Any, tools: Any) -> str:
+    """The SHA-256 of what is sent besides the messages, as canonical JSON; of the same system prompt and tools the
+    same."""
+    sent = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
+    return hashlib.sha256(canonical([sent.get("system"), sent.get("tools")])).hexdigest()
+
+
 def canonical(value: Any) -> bytes:
     """`value` as docs/format.md writes JSON that is hashed: sorted keys, no white space, UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

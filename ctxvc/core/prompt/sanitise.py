@@ -94,7 +94,7 @@ def alone(piece: Piece, render: int = RENDER) -> Piece | None:
 
 def together(content: Iterable[Piece]) -> list[Piece]:
     """The rest of it: what each piece must have because of the others. A piece that has it already is not copied."""
-    fit = _with_ids(_with_whole_pairs(list(content)))
+    fit = _with_system_in_place(_with_ids(_with_whole_pairs(list(content))))
     if fit and fit[0].role != "user":
         beginning = OwnText(message=fit[0].message, role="user", kind="user", body=display.encode(stub.BEGINNING))
         return [beginning, *fit]
@@ -136,7 +136,7 @@ def _guarded_value(value: Any, render: int) -> Any:
 
 def _fit(piece: Piece) -> Piece:
     """The piece in a form that may stand where it stands."""
-    if piece.role == "system":
+    if piece.role == "system" and not _was_sent(piece):
         # Only newer models take a system message among the others, and only before a reply: it is said by the user.
         piece = msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
     if piece.role == "user" and (unknown := piece.extra.keys() - _FIELDS.get(piece.kind, piece.extra.keys())):
@@ -156,6 +156,11 @@ def _fit(piece: Piece) -> Piece:
         case "other":
             return piece if "openai" in piece.extra or _is_known(_value(piece)) else _as_text(piece)
     return piece
+
+
+def _was_sent(piece: Piece) -> bool:
+    """Whether a host sent a system message with this among the others: its model takes one."""
+    return piece.role == "system" and wire.own_metadata(piece.extra).get("sent") is True
 
 
 def _fit_result(piece: Piece) -> Piece:
@@ -254,6 +259,21 @@ def _providers_halves(run: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, s
             kind = _type(value)
             if kind in _PROVIDERS_CALLS or kind.endswith("_tool_result"):
                 yield at, kind, str(value.get("id" if kind in _PROVIDERS_CALLS else "tool_use_id"))
+
+
+def _with_system_in_place(content: list[Piece]) -> list[Piece]:
+    """`content` with each system message as the user's text that does not stand between the user and a reply."""
+    if all(piece.role != "system" for piece in content):
+        return content
+    runs = [(role, list(run)) for role, run in groupby(content, lambda piece: piece.role)]
+    ordered: list[Piece] = []
+    for at, (role, run) in enumerate(runs):
+        follows = runs[at + 1][0] if at + 1 < len(runs) else "assistant"
+        if role == "system" and not (ordered and ordered[-1].role == "user" and follows == "assistant"):
+            ordered += [msgspec.structs.replace(piece, role="user", kind="user") for piece in run]
+        else:
+            ordered += run
+    return ordered
 
 
 def _with_ids(content: list[Piece]) -> list[Piece]:

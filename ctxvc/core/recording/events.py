@@ -61,6 +61,22 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
 
 
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What came in since the newest reply was sent in these messages, in this order; the next reply answers to them.
+
+    They stand in the place of those that `Said` brought, whose keys are in `aliases`: the key → that of the message
+    which has it now. `prompt` is all that was sent: the SHA-256 of each message as canonical JSON, in the form of
+    `formats.normalise_anthropic`; `frame` is that of the system prompt and the tools.
+    """
+
+    messages: tuple[Message, ...]
+    prompt: tuple[str, ...]
+    frame: str
+    end: int
+    scope: str = ""
+    aliases: dict[str, str] = {}
+
+
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
     """The reply so far is finished, as far as the recording tells before anything else follows."""
 
@@ -73,10 +89,15 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
     The summary stands before the message with the key `before`, or at the end where that is empty. `window` is what the
     compaction shows of the window from here on; None if that is nothing new.
+
+    Where a plugin of the host's decided what stands in the prompt, `prompt` is all of it, and `actor` the plugin. Most
+    of it stood there before, under other keys: it is known by its calls, or by role and text.
     """
 
     summary: tuple[Message, ...]
     end: int
+    prompt: tuple[Message, ...] = ()
+    actor: str = "host"
     kept: frozenset[str] = frozenset()
     before: str = ""
     time: str = ""
@@ -100,4 +121,6 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
 
 
-Event = Opened | Said | Closed | Compacted | Forked | Warned
+#: Those that units are made of.
+UnitEvent = Said | Sent | Closed | Compacted | Forked
+Event = Opened | UnitEvent | Warned

@@ -13,13 +13,14 @@ import msgspec
 
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.numbering import interrupted, is_human
-from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Said, Sent, UnitEvent
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A whole step of `scope` as messages in order. Missing results are there, empty and marked interrupted.
 
-    `parent` is the scope that a sub-agent's was opened from and `task` the call that started it, where known.
+    `parent` is the scope that a sub-agent's was opened from and `task` the call that started it, where known. `sent` is
+    the recorded request that the reply answers to.
     """
 
     scope: str
@@ -27,6 +28,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     parent: str = ""
     task: str = ""
+    sent: Sent | None = None
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +63,8 @@ class _Open:
     later: list[Message] = field(default_factory=list)
     end: int = 0  # after the last line that is in this step
     later_end: int = 0
+    sent: Sent | None = None  # the request that its reply answers to
+    sent_later: Sent | None = None  # the next one
 
     @property
     def empty(self) -> bool:
@@ -87,10 +91,12 @@ class Gatherer:
     def __post_init__(self) -> None:
         self.current = self.current or self.main
 
-    def feed(self, event: Said | Closed | Compacted | Forked) -> Iterator[Unit]:
+    def feed(self, event: UnitEvent) -> Iterator[Unit]:
         match event:
             case Said():
                 yield from self._message_added(event)
+            case Sent():
+                self._request(event)
             case Closed():
                 open_step = self._at(event.scope)
                 if open_step.reply and not open_step.calls:
@@ -104,7 +110,7 @@ class Gatherer:
                 before = self._key_of.get(event.before, event.before)
                 event = msgspec.structs.replace(event, kept=kept_keys, before=before)
                 yield self._numbered(Compaction(scope=scope, event=event, end=event.end))
-                for message in event.summary:
+                for message in (*event.summary, *event.prompt):
                     self._places.setdefault(message.key, (scope, self.number, False))
             case Forked():
                 yield from self._forked(event)
@@ -175,6 +181,24 @@ class Gatherer:
                 rest.append(part)
         return message if len(rest) == len(message.parts) else msgspec.structs.replace(message, parts=tuple(rest))
 
+    def _request(self, event: Sent) -> None:
+        """Puts what was sent in the place of what came in since the newest reply, without results of earlier steps."""
+        step = self._at(event.scope)
+        answers: list[Part] = []
+        incoming: list[Message] = []
+        open_results = {part.call for part in step.results}
+        for message in event.messages:
+            answers += [part for part in message.parts if part.kind == "tool_result" and part.call in open_results]
+            others = tuple(part for part in message.parts if part.kind != "tool_result" or part.call not in self._seen)
+            if others:
+                incoming.append(msgspec.structs.replace(message, parts=others))
+        if sorted(part.call for part in answers) == sorted(part.call for part in step.results):
+            step.results = answers
+        if step.reply:
+            step.later, step.sent_later = incoming, event
+        else:
+            step.incoming, step.sent = incoming, event
+
     @staticmethod
     def _take(step: _Open, part: Part, source: Message) -> None:
         step.results.append(part)
@@ -197,7 +221,9 @@ class Gatherer:
             messages.append(msgspec.structs.replace(source, role="user", parts=tuple(results)))
         previous = self._last.get(scope, 0)
         parent, task = self._opened.get(scope, ("", ""))
-        unit = self._numbered(Step(scope=scope, messages=tuple(messages), end=step.end, parent=parent, task=task))
+        unit = self._numbered(
+            Step(scope=scope, messages=tuple(messages), end=step.end, parent=parent, task=task, sent=step.sent)
+        )
         for message in step.incoming:
             place = self._places.get(message.key)
             # A message whose results stand in an earlier step of the scope ends here.
@@ -208,8 +234,13 @@ class Gatherer:
                 self._places.setdefault(message.key, (scope, self.number, False))
                 if message.key:
                     self._key_of[message.key] = together[0].key
+        for alias, key in (step.sent.aliases if step.sent else {}).items():
+            self._places.setdefault(alias, (scope, self.number, True))
+            self._key_of[alias] = key
         self._before[scope, self.number] = (previous, tuple(step.incoming))
-        self._open[scope] = _Open(incoming=step.later, early=step.early, end=max(step.end, step.later_end))
+        self._open[scope] = _Open(
+            incoming=step.later, early=step.early, end=max(step.end, step.later_end), sent=step.sent_later
+        )
         yield unit
 
     def _numbered(self, unit: Unit) -> Unit:
@@ -228,7 +259,7 @@ class Gatherer:
             origin, unit, came_in = self._places[event.after]
             if came_in:
                 unit, incoming = self._before[origin, unit]
-                again = _up_to(incoming, event.after)
+                again = _up_to(incoming, self._key_of.get(event.after, event.after))
         self._rewinds += 1
         scope = f"{self.rewind}-{self._rewinds}"
         yield self._numbered(Fork(scope=scope, origin=origin, unit=unit, end=event.end, time=event.time))

@@ -254,7 +254,8 @@ class Redactor:
                 return event if message is event.message else msgspec.structs.replace(event, message=message)
             case Compacted():
                 summary, detail = tuple(map(self.message, event.summary)), self.value(event.detail)
-                return msgspec.structs.replace(event, summary=summary, detail=detail)
+                prompt = tuple(map(self.message, event.prompt))
+                return msgspec.structs.replace(event, summary=summary, prompt=prompt, detail=detail)
             case Opened():
                 return self.opened(event)
             case Warned():

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Part
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.prompt.request import frame
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Sent, Warned
 from ctxvc.importers.claude_code import line as lines
+from ctxvc.importers.claude_code import requests
+from ctxvc.importers.claude_code.arrivals import arrivals
 from ctxvc.importers.claude_code.line import Entry
+from ctxvc.importers.claude_code.requests import Requests, SentRequest
 from ctxvc.importers.claude_code.thread import Thread
 from ctxvc.importers.claude_code.window import Windows
 from ctxvc.importers.file import Line, Recording
@@ -27,16 +32,29 @@ MISSING = (
     "turns of sub-agents that have no transcript of their own",
 )
 
+#: What remains of it where the host recorded its requests.
+UNRECORDED = ("turns of sub-agents that have no transcript of their own",)
+
+#: Who compacted where the host shows a plugin's work: it does not name the plugin.
+_PLUGIN = "plugin:unknown"
+
 _TURN_ENDS = frozenset({"turn_duration", "stop_hook_summary"})
 _AGENT_TOOLS = frozenset({"Task", "Agent"})
 
 
-class _Boundary(NamedTuple):
-    """A compaction whose summary has not come yet; `tip` is the last message before it."""
+@dataclass(slots=True)
+class _Boundary:
+    """A compaction whose summary has not come yet; `tip` is the last message before it.
+
+    Where a plugin compacted, no summary comes. The host writes what the plugin gave back as new lines, each behind the
+    one before it: `prompt`, and `last` is the newest of them.
+    """
 
     tip: str
     time: str
     metadata: Mapping[str, Any]
+    last: str | None = None
+    prompt: list[Message] = field(default_factory=list)
 
 
 class Session:
@@ -49,6 +67,9 @@ class Session:
     def __init__(self, stem: str, *, subagent: bool = False, task: str = "", settings: Mapping[str, Any] = {}) -> None:
         self._stem = stem
         self._windows = Windows(settings)
+        self._requests = Requests()
+        self._came_in: list[Message] = []  # since the newest reply
+        self._standing: list[Part] = []  # put in the prompt by a compaction since then
         self._home = _scope_name(stem) if subagent else ""
         self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
         self._end = 0  # in the session's own file
@@ -77,6 +98,10 @@ class Session:
                 yield from self._news(Entry())
                 yield self._warned(line, f"{'not JSON' if line.complete else 'the last line is cut short'}: {error}")
                 continue
+            if entry.type in requests.TYPES:
+                if reason := self._requests.line(line.data):
+                    yield self._warned(line, reason)
+                continue
             if entry.type == "attachment":
                 self._deliver(entry)
             if parts:
@@ -87,6 +112,7 @@ class Session:
     def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
         """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""
         self._beside = recording.path.name
+        self._requests, self._came_in, self._standing = Requests(), [], []
         self._home = _scope_name(recording.stem)
         if task:
             self._tasks[self._home] = task
@@ -135,20 +161,21 @@ class Session:
                 yield from self._news(entry)
                 yield from self._unsummarised(scope, line)
                 metadata = entry.compact_metadata or {}
-                self._boundaries[scope] = _Boundary(self._thread(scope).tip, entry.timestamp or "", metadata)
+                tip, time = self._thread(scope).tip, entry.timestamp or ""
+                self._boundaries[scope] = _Boundary(tip, time, metadata, entry.uuid)
             case "system" if entry.subtype == "microcompact_boundary":
                 yield from self._news(entry)
                 yield self._warned(
                     line, ("older tool results were cleared here; they are imported as if they had stayed")
                 )
-            case "system" if entry.subtype in _TURN_ENDS and scope in self._unclosed:
+            case "system" | "cost-state" if _ends_turn(entry) and scope in self._unclosed:
                 self._unclosed.discard(scope)
                 yield Closed(end=self._end, scope=scope)
             case "progress" if entry.data and entry.data.agent_id and entry.parent_tool_use_id:
                 self._tasks.setdefault(_scope_name(f"agent-{entry.data.agent_id}"), entry.parent_tool_use_id)
             case "attachment" if (system := lines.system_prompt(entry)) and not self._beside:
                 yield from self._news(entry)
-                if system != self._known.get("system"):
+                if "tools" not in self._known and system != self._known.get("system"):
                     self._known["system"] = system
                     missing = tuple(item for item in MISSING if item != _SYSTEM_PROMPT)
                     yield Opened(format=FORMAT, system=system, missing=missing)
@@ -216,9 +243,14 @@ class Session:
         scope = self._scope(entry)
         self._link(entry, parts, scope)
         message = _message(entry, parts, key)
-        if entry.is_compact_summary:
+        boundary = self._boundaries.get(scope)
+        if boundary and lines.is_given_back(entry) and entry.parent_uuid == boundary.last:
+            self._give_back(boundary, entry, message, scope)
+        elif entry.is_compact_summary:
             yield self._compacted(entry, message, scope)
         else:
+            if boundary and boundary.prompt:
+                yield from self._unsummarised(scope, line)
             yield from self._message_events(entry, message, scope, line)
         if not scope:  # after the reply: the step before it, which it closes, had the old window
             yield from self._window_news(message)
@@ -239,10 +271,16 @@ class Session:
         starts = not aside and not goes_on and (prompt or message.role == "assistant")
         if starts:
             yield from self._unsummarised(scope, line)
+        request = None
+        if message.role == "assistant" and not goes_on and scope == self._home and entry.request_ref:
+            request = self._requests.sent(entry.request_ref)
+        if request:
+            yield from self._sent(request, scope)
         if not (aside or result or goes_on or scope or entry.logical_parent_uuid):
             after = thread.fork_point(entry.parent_uuid, at_root=prompt)
             if after is not None:
                 thread.fork(after)
+                self._came_in = []
                 yield Forked(after=after, end=self._end, time=message.time)
         yield Said(message=message, end=self._end, scope=scope, task=self._tasks.get(scope, ""))
         if aside:
@@ -250,8 +288,58 @@ class Session:
         else:
             early = result and isinstance(entry.parent_uuid, str) and entry.parent_uuid not in thread
             thread.add(message.key, entry.uuid, starts=starts, early=early)
+        if scope == self._home:
+            self._heard(entry, message, goes_on=goes_on)
+        if request:  # after the reply: the step before it, which it closes, had the old tools
+            yield from self._frame_news(request)
         self._replies.add(message.reply)
         self._unclosed.add(scope)
+
+    def _sent(self, request: SentRequest, scope: str) -> Iterator[Event]:
+        """`Sent` if the request goes with what stands in the transcript."""
+        if came_in := arrivals(request.arrivals, self._came_in, self._standing):
+            yield Sent(
+                messages=came_in.messages,
+                aliases=came_in.aliases,
+                prompt=request.digests,
+                frame=frame(request.system, request.tools),
+                end=self._end,
+                scope=scope,
+            )
+
+    def _heard(self, entry: Entry, message: Message, *, goes_on: bool) -> None:
+        content = entry.message.content if entry.message and entry.type in ("user", "assistant") else None
+        if message.role == "assistant":
+            if not goes_on:
+                self._came_in, self._standing = [], []
+            if content is not None:
+                self._requests.replied(content, goes_on=goes_on)
+        else:
+            self._came_in.append(message)
+            if content is not None:
+                self._requests.heard(content)
+
+    def _frame_news(self, request: SentRequest) -> Iterator[Event]:
+        """`Opened` if a request had another system prompt, or other tools, than was known."""
+        fresh = {"system": request.system, "tools": request.tools}
+        if (
+            request.tools is not None
+            and not self._beside
+            and any(self._known.get(name) != value for name, value in fresh.items())
+        ):
+            self._known |= fresh
+            yield Opened(format=FORMAT, system=request.system, tools=request.tools, missing=UNRECORDED)
+
+    def _give_back(self, boundary: _Boundary, entry: Entry, message: Message, scope: str) -> None:
+        """Takes in a message that a plugin gave back when it compacted."""
+        boundary.last = entry.uuid
+        self._thread(scope).add(message.key, entry.uuid, starts=False)
+        if lines.has_no_content(message.parts):
+            return
+        boundary.prompt.append(message)
+        if scope == self._home:
+            goes_on = message.role == "assistant" and boundary.prompt[-2:-1] and boundary.prompt[-2].role == "assistant"
+            self._heard(entry, message, goes_on=bool(goes_on))
 
     def _unsummarised(self, scope: str, line: Line) -> Iterator[Event]:
         """The compaction of a boundary that no summary followed."""
@@ -268,9 +356,14 @@ class Session:
         thread = self._thread(scope)
         preserved = _preserved(thread, boundary.metadata) | thread.since(boundary.tip)
         thread.keep(preserved)
+        if scope == self._home:
+            self._came_in = []
+            self._standing = [part for one in summary or _after_reply(boundary.prompt) for part in one.parts]
         detail = {name: value for name, value in boundary.metadata.items() if isinstance(value, str | int | float)}
         return Compacted(
             summary=summary,
+            prompt=tuple(boundary.prompt),
+            actor=_PLUGIN if boundary.prompt else "host",
             end=end,
             kept=preserved,
             before=thread.first(preserved),
@@ -309,6 +402,11 @@ class Session:
                 self._tasks[scope] = call
 
 
+def _ends_turn(entry: Entry) -> bool:
+    """Whether the line says that a turn is over, as the costs do, which the host writes when it ends."""
+    return entry.type == "cost-state" or entry.subtype in _TURN_ENDS
+
+
 def _line_key(home: str, line: Line) -> str:
     return f"{home}:line:{line.number}" if home else f"line:{line.number}"
 
@@ -329,6 +427,12 @@ def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
         model=(api_message.model or "") if api_message and not entry.synthetic else "",
         usage=lines.usage(entry),
     )
+
+
+def _after_reply(messages: list[Message]) -> list[Message]:
+    """The messages behind the last one of the model's."""
+    last = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    return messages[last + 1 :]
 
 
 def _preserved(thread: Thread, metadata: Mapping[str, Any]) -> frozenset[str]:

@@ -7,6 +7,7 @@ instead of failing its line, and content of an unknown shape is kept verbatim.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, cast
 
 import msgspec
@@ -16,6 +17,9 @@ from ctxvc.core.ledger.block import Origin, Part, Role
 from ctxvc.importers import origins
 
 _NOTHING = msgspec.Raw(b"null")
+#: The first release in which plugins compact; since long before that, each prompt of a person's names its source.
+_MODS = (2, 1, 287)
+_RELEASE = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
 _CONVERSATION = ("user", "assistant", "system")
 
 
@@ -80,6 +84,7 @@ class Entry(_Lenient):
     version: str | None = None
     timestamp: str | None = None
     request_id: str | None = None
+    request_ref: str | None = None
     prompt_source: str | None = None
     origin: Source | None = None
     message: ApiMessage | None = None
@@ -174,6 +179,25 @@ def is_message(entry: Entry) -> bool:
     if entry.message is None:
         return False
     return entry.type in ("user", "assistant") or (entry.uuid is not None and entry.message.role in _CONVERSATION)
+
+
+def is_given_back(entry: Entry) -> bool:
+    """Whether the line may be a message that a plugin gave back, which no person, model or tool has just made."""
+    if entry.is_meta or entry.is_compact_summary or entry.message is None or _release(entry) < _MODS:
+        return False
+    if entry.type == "assistant":
+        return entry.message.model == "<synthetic>" and not entry.is_api_error_message
+    return entry.type == "user" and entry.prompt_source is None and bytes(entry.tool_use_result) == bytes(_NOTHING)
+
+
+def _release(entry: Entry) -> tuple[int, ...]:
+    match = _RELEASE.match(entry.version or "")
+    return tuple(map(int, match.groups())) if match else ()
+
+
+def has_no_content(parts: tuple[Part, ...]) -> bool:
+    """Whether it is the text by which the host says that nothing is left of a reply; it does not send that."""
+    return [(part.kind, part.body) for part in parts] == [("assistant", b"(no content)")]
 
 
 def role(entry: Entry) -> Role:

@@ -1,0 +1,118 @@
+"""What came in since the newest reply, as the host's requests have it; whose each text is, by the transcript's lines.
+
+The lines say who wrote a text and by what id the host names it; the request says what the model was given, and where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Part, Role
+from ctxvc.core.ledger.numbering import is_human
+from ctxvc.importers.origins import is_by_client
+
+_Identity = tuple[str, str, bytes]
+
+
+class Arrivals(NamedTuple):
+    """The messages, and the keys of lines whose text is in them: key → that of its message."""
+
+    messages: tuple[Message, ...]
+    aliases: dict[str, str]
+
+
+def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], standing: Iterable[Part]) -> Arrivals | None:
+    """What `sent`, the messages behind the last reply in a request, brings in, where `lines` are those messages as the
+    transcript has them; None if the two contradict each other. What is `standing` in the prompt already is left out.
+    """
+    left_out: dict[_Identity, list[Part]] = defaultdict(list)
+    for part in standing:
+        left_out[_identity(part)].append(part)
+    parts = [(message["role"], list(_parts(message, left_out))) for message in sent]
+    bodies = [part.body.strip() for _, own in parts for part in own]
+    origins: dict[bytes, Origin] = {part.body.strip(): part.origin for line in lines for part in line.parts}
+    for body in [body for body, origin in origins.items() if origin == "human" and body not in bodies]:
+        around = [candidate for candidate in bodies if body in candidate]
+        if not around:
+            return None  # a request without a person's words is not the one that these lines led to
+        origins |= dict.fromkeys(around, "human")
+    if Counter(_results(own for _, own in parts)) != Counter(_results(line.parts for line in lines)):
+        return None
+    keys = {role: _key(role, lines) for role in ("user", "system")}
+    messages = tuple(
+        Message(
+            role=role,
+            parts=tuple(msgspec.structs.replace(part, origin=_origin(part, origins)) for part in own),
+            key=keys[role],
+            time=lines[-1].time if lines else "",
+        )
+        for role, own in parts
+        if own
+    )
+    last = messages[-1].key if messages else ""
+    aliases = {line.key: keys[line.role] or last for line in lines if line.key and line.role in keys}
+    return Arrivals(_with_keys_once(messages), {old: new for old, new in aliases.items() if new and old != new})
+
+
+def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) -> Iterator[Part]:
+    role: Role = message["role"]
+    content = message["content"]
+    for block in [content] if isinstance(content, str) else content:
+        part = wire.part(block, role, "client")
+        if left_out.get(_identity(part)):
+            yield from _behind(part, left_out[_identity(part)].pop())
+        elif role == "system" or part.kind == "tool_result":
+            # So it is rendered: as a system message, and in the order in which the results were sent.
+            yield msgspec.structs.replace(
+                part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "sent": True}}
+            )
+        else:
+            yield part
+
+
+def _behind(sent: Part, standing: Part) -> Iterator[Part]:
+    """The reminders that the host wrote into a result behind its text, as a text of their own."""
+    if sent.kind == "tool_result" and sent.body.startswith(standing.body):
+        text = display.decode(sent.body.removeprefix(standing.body)).strip()
+        if text:
+            yield wire.text_part(text, "user", "client")
+
+
+def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:
+    """Who made a part: by the line that has it, else by its text; what nothing is known of counts as a person's."""
+    if part.kind == "tool_result":
+        return "tool"
+    if part.role == "system":
+        return "client"
+    by_line = origins.get(part.body.strip())
+    return by_line or ("client" if part.kind == "user" and is_by_client(display.decode(part.body)) else "human")
+
+
+def _identity(part: Part) -> _Identity:
+    return part.role, part.call, b"" if part.call else part.body.strip()
+
+
+def _results(messages: Iterable[Iterable[Part]]) -> Iterable[str]:
+    return (part.call for parts in messages for part in parts if part.kind == "tool_result")
+
+
+def _key(role: str, lines: Sequence[Message]) -> str:
+    """The key of a message of this role that is made of such lines: that of a person's line if there is one."""
+    own = [line for line in lines if line.role == role and line.key]
+    human = (line.key for line in own if any(is_human(part.role, part.origin) for part in line.parts))
+    return next(human, own[-1].key if own else "")
+
+
+def _with_keys_once(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    seen: set[str] = set()
+    unique = []
+    for message in messages:
+        unique.append(msgspec.structs.replace(message, key="" if message.key in seen else message.key))
+        seen.add(message.key)
+    return tuple(unique)

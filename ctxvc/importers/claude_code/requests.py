@@ -1,0 +1,202 @@
+"""The host's own record of its requests: the `api-request*` lines of 2.1.329 and later.
+
+A request lists the hashes of its messages, and may begin with the first messages of an earlier one. A message has a
+line of its own (a blob) only where no other line of the transcript has it as it was sent; the system prompt and the
+tools have one too (a shape). A hash is the SHA-256 of the value as JSON with sorted keys, a text that is a bare string
+as a block. So nothing is believed that is not what its hash says, and a request that has an unknown hash tells nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.request import canonical
+
+TYPES = frozenset({"api-request", "api-request-blob", "api-request-shape"})
+#: Requests that a later one may begin with, and the messages that one may have: the host itself sends 4,096 at most.
+_EARLIER = 16
+_MOST = 20_000
+
+
+class SentRequest(NamedTuple):
+    """A request of the host's. `digests` are those of its messages, in the form of `formats.normalise_anthropic`.
+
+    `arrivals` are the messages behind the last reply in it, as they were sent. `system` and `tools` are None if no line
+    has them.
+    """
+
+    digests: tuple[str, ...]
+    arrivals: list[dict[str, Any]]
+    system: Any
+    tools: Any
+
+
+class _Message(NamedTuple):
+    """A message by its hash: the digest of its normal form, empty for one that says nothing; whole if it may be new."""
+
+    role: str
+    digest: str
+    message: dict[str, Any] | None
+
+
+class _Request(NamedTuple):
+    hashes: tuple[str, ...]
+    shape: str
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    type: str
+    id: str = ""
+    hash: str = ""
+    message: dict[str, Any] = {}
+    shape_hash: str = ""
+    shape: dict[str, Any] = {}
+    base: str | None = None
+    keep: int = 0
+    tail: list[str] = []
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+class Requests:
+    """The requests of one transcript, as far as its lines so far show them."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, _Request] = {}
+        self._shapes: dict[str, tuple[Any, Any]] = {}
+        self._messages: dict[str, _Message] = {}  # by hash
+        self._reply: list[msgspec.Raw] = []  # the content of the newest reply, a line each
+        self._heard: list[msgspec.Raw] = []  # that of the user's messages since then
+        self._whole: list[str] = []  # the hashes of those messages, which are known whole until the next reply
+
+    def line(self, data: bytes) -> str:
+        """Takes in a line of the record; says why it is of no use, empty if it is."""
+        try:
+            return self._take(_LINE.decode(data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return f"a line of the requests cannot be read: {error}"
+
+    def _take(self, line: _Line) -> str:
+        match line.type:
+            case "api-request-blob":
+                if not _is_message(line.message):
+                    return "a message of the requests has no role or no content"
+                if _hash(line.message) != line.hash:
+                    return "a message of the requests is not the one that its hash names"
+                self._messages[line.hash] = _message(line.message)
+            case "api-request-shape":
+                if hashlib.sha256(canonical(line.shape)).hexdigest() != line.shape_hash:
+                    return "the tools of the requests are not those that their hash names"
+                tools = line.shape.get("tools")
+                self._shapes[line.shape_hash] = line.shape.get("system"), tools if isinstance(tools, list) else []
+            case "api-request":
+                return self._request(line)
+        return ""
+
+    def _request(self, line: _Line) -> str:
+        base = self._requests.get(line.base or "")
+        earlier = base.hashes if base else ()
+        if not 0 <= line.keep <= len(earlier) or line.keep + len(line.tail) > _MOST:
+            return "a request begins with messages of one that is not known"
+        self._requests[line.id] = _Request((*earlier[: line.keep], *line.tail), line.shape_hash)
+        while len(self._requests) > _EARLIER:
+            del self._requests[next(iter(self._requests))]
+        return ""
+
+    def heard(self, content: msgspec.Raw) -> None:
+        """A user's message with this content stands in a line of the conversation."""
+        self._heard.append(content)
+
+    def replied(self, content: msgspec.Raw, *, goes_on: bool) -> None:
+        """A reply stands there, or `goes_on` there."""
+        if not goes_on:
+            self._settle()
+            self._reply, self._heard = [], []
+            for name in self._whole:
+                self._messages[name] = self._messages[name]._replace(message=None)
+            self._whole = []
+        self._reply.append(content)
+
+    def sent(self, name: str) -> SentRequest | None:
+        """The request that the next reply answers, by its name; None if not all of it is known."""
+        request = self._requests.get(name)
+        if request is None:
+            return None
+        self._settle()
+        messages = [self._messages[name] for name in request.hashes if name in self._messages]
+        if not messages or len(messages) < len(request.hashes):
+            return None
+        last = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+        arrivals = [message.message for message in messages[last + 1 :]]
+        if None in arrivals:
+            return None
+        system, tools = self._shapes.get(request.shape, (None, None))
+        return SentRequest(
+            digests=tuple(message.digest for message in messages if message.digest),
+            arrivals=[message for message in arrivals if message is not None],
+            system=system,
+            tools=tools,
+        )
+
+    def _settle(self) -> None:
+        """Learns the messages that stand in lines since the newest reply began, if any request was recorded."""
+        if not self._requests:
+            return
+        reply = {"role": "assistant", "content": [block for content in self._reply for block in _blocks(content)]}
+        if _is_message(reply):
+            self._messages.setdefault(_hash(reply), _message(reply)._replace(message=None))
+        heard = [_blocks(content) for content in self._heard]
+        results = [block for blocks in heard for block in blocks if _is_result(block)]
+        for blocks in (*heard, results):  # results of parallel calls have a line each, and are sent in one message
+            message = {"role": "user", "content": blocks}
+            if not _is_message(message):
+                continue
+            name = _hash(message)
+            if name not in self._messages or self._messages[name].message is None:
+                self._messages[name] = _message(message)
+                self._whole.append(name)
+
+
+def _message(message: dict[str, Any]) -> _Message:
+    normal = formats.normalise_anthropic([message])
+    says_something = bool(normal and normal[0]["content"])
+    return _Message(
+        message["role"], hashlib.sha256(canonical(normal[0])).hexdigest() if says_something else "", message
+    )
+
+
+def _is_message(message: Mapping[str, Any]) -> bool:
+    match message:
+        case {"role": "user" | "assistant" | "system", "content": str()}:
+            return True
+        case {"role": "user" | "assistant" | "system", "content": list(blocks)}:
+            return all(isinstance(block, dict) for block in blocks)
+    return False
+
+
+def _is_result(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def _hash(message: Mapping[str, Any]) -> str:
+    content = message["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return hashlib.sha256(canonical({**message, "content": blocks})).hexdigest()
+
+
+def _blocks(content: msgspec.Raw) -> list[Any]:
+    """The blocks of a message's content; none if it has another form."""
+    try:
+        value = wire.parse(bytes(content))
+    except ValueError:
+        return []
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    return value if isinstance(value, list) else []
