@@ -212,12 +212,13 @@ def test_parallel_results_make_one_step_and_a_late_one_is_text(framework: Framew
     framework.replies([{"type": "tool_use", "id": call, "name": "sh", "input": {}} for call in ("a", "b")])
     framework.result("b", "second")
     framework.result("a", "first")
+    framework.result("a", "first again")
     framework.result("never", "who asked?")
 
     prompt = framework.prompt()
 
     assert not list(problems({"model": MODEL, "max_tokens": 10, "tools": [SH], "messages": joined(prompt)}))
-    assert "who asked?" in texts(prompt)
+    assert all(text in texts(prompt) for text in ("first again", "who asked?", '"first"'))
     assert framework.conversation.session.ledger().meta.counters.step == 2
 
 
