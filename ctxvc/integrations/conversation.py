@@ -250,6 +250,7 @@ class Conversation:
         scope_names = session.scopes()
         name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
         session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+        session.begin()  # a step before the first has no text of the policy yet
 
 
 def session_name(text: str) -> str:
