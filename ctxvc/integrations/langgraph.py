@@ -25,8 +25,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ctxvc.integrations.conversation import session_name
-from ctxvc.integrations.records import Records
-from ctxvc.store.store import Store, create
+from ctxvc.integrations.records import Records, opened
 
 _PREFIX = "langgraph-"
 #: A value as the serialiser wrote it: the name of its form, and its bytes.
@@ -48,8 +47,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
 
     def __init__(self, path: str | Path = ".ctxvc", *, serde: Any = None) -> None:
         super().__init__(serde=serde)
-        place = Path(path)
-        self._store = Store(place) if (place / "HEAD").exists() else create(place)
+        self._store = opened(path)
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}  # by the name of their session
 
@@ -74,7 +72,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         place = config["configurable"]
         space, values = place.get("checkpoint_ns", ""), checkpoint["channel_values"]
 
-        def value(thread: _Thread) -> dict[str, Any]:
+        def value(thread: _Thread) -> Mapping[str, Any]:
             return {
                 "put": checkpoint["id"],
                 "ns": space,
@@ -95,7 +93,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         """As in `BaseCheckpointSaver`."""
         place = config["configurable"]
 
-        def value(_: _Thread) -> dict[str, Any]:
+        def value(_: _Thread) -> Mapping[str, Any]:
             return {
                 "writes": [
                     [WRITES_IDX_MAP.get(channel, at), channel, self._plain(written)]
@@ -154,8 +152,8 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """As in `BaseCheckpointSaver`: all that ever was in the source, so that every value can be rebuilt."""
         if source := self._there(source_thread_id):
-            for value in [*source.records.newest_first()][::-1]:
-                self._thread(target_thread_id).add(lambda _, value=value: value)  # type: ignore[misc]
+            values = [*source.records.newest_first()][::-1]
+            self._thread(target_thread_id).add(*[lambda _, value=value: value for value in values])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """As in `BaseCheckpointSaver`; ancestors of which a kept checkpoint's values are rebuilt stay."""
@@ -301,12 +299,12 @@ class _Thread:
         self.newest_list: dict[tuple[str, str], Any] = {}  # namespace and channel → the version of its newest list
         self._clean: dict[Typed, Typed] = {}  # a value → the same without secrets
 
-    def add(self, make: Callable[[_Thread], Mapping[str, Any]]) -> None:
-        """Records what `make` gives, on the disk when this returns."""
+    def add(self, *make: Callable[[_Thread], Mapping[str, Any]]) -> None:
+        """Records what each of `make` gives, all at once, on the disk when this returns."""
 
         def values() -> list[Mapping[str, Any]]:
             self.current()
-            return [{**make(self), "thread": self.name}]
+            return [{**one(self), "thread": self.name} for one in make]
 
         with self.lock:
             self.records.append(values)
