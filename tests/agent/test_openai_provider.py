@@ -337,9 +337,9 @@ def test_a_policy_asks_its_model_over_the_same_api(ran: Callable[..., tuple[int,
         is_question = body.get("tool_choice") == "none"
         return "nothing is to leave" if is_question else next(replies)
 
-    replies = iter([*([call("read_file", path="a.txt")] for _ in range(10)), "done"])
-    with serve(assistant, window=16_000) as api:
-        code, out, err = ran("run", "read", "--policy", "planned", "--yes", url=api.url)
+    replies = iter([*([call("read_file", path="a.txt")] for _ in range(14)), "done"])
+    with serve(assistant) as api:
+        code, out, err = ran("run", "read", "--policy", "planned", "--budget", "12k", "--yes", url=api.url)
 
     assert code == 0 and "done" in out, err
     assert any(body.get("tool_choice") == "none" for body in api.bodies) and not api.problems
