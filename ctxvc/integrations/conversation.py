@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby, takewhile
@@ -33,6 +34,7 @@ T = TypeVar("T")
 #: The model's name in a session whose framework does not tell it.
 UNKNOWN = "unknown"
 _LONGEST_ID = 200
+_MADE = re.compile("-[0-9a-f]{14}$")
 #: A request with it gets no breakpoints: frameworks set their own.
 _UNMARKED = {"type": "ephemeral"}
 _BACK = "what ran this conversation went back to here; what came after is in {scope}"
@@ -259,11 +261,14 @@ class Conversation:
 
 
 def session_name(text: str) -> str:
-    """The name of a session for a framework's name of a conversation: the same each time, and of no other."""
-    if not names.problem(text):
+    """The name of a session for a framework's name of a conversation: the same each time, and of no other.
+
+    What differs by case alone, or ends like a name that was made here, is another name, too.
+    """
+    if text == text.lower() and not names.problem(text) and not _MADE.search(text):
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{names.slug(text)[:80].rstrip('-._')}-{digest}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:14]
+    return f"{names.slug(text).lower()[:80].rstrip('-._')}-{digest}"
 
 
 def _block(row: Row, bodies: Bodies) -> dict[str, Any]:

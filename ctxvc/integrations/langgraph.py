@@ -74,7 +74,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         place = config["configurable"]
         space, values = place.get("checkpoint_ns", ""), checkpoint["channel_values"]
 
-        def value(thread: _Thread) -> dict[str, Any]:
+        def value(thread: _Thread) -> Mapping[str, Any]:
             return {
                 "put": checkpoint["id"],
                 "ns": space,
@@ -95,7 +95,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         """As in `BaseCheckpointSaver`."""
         place = config["configurable"]
 
-        def value(_: _Thread) -> dict[str, Any]:
+        def value(_: _Thread) -> Mapping[str, Any]:
             return {
                 "writes": [
                     [WRITES_IDX_MAP.get(channel, at), channel, self._plain(written)]
@@ -154,8 +154,8 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """As in `BaseCheckpointSaver`: all that ever was in the source, so that every value can be rebuilt."""
         if source := self._there(source_thread_id):
-            for value in [*source.records.newest_first()][::-1]:
-                self._thread(target_thread_id).add(lambda _, value=value: value)  # type: ignore[misc]
+            values = [*source.records.newest_first()][::-1]
+            self._thread(target_thread_id).add(*[lambda _, value=value: value for value in values])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """As in `BaseCheckpointSaver`; ancestors of which a kept checkpoint's values are rebuilt stay."""
@@ -301,12 +301,12 @@ class _Thread:
         self.newest_list: dict[tuple[str, str], Any] = {}  # namespace and channel → the version of its newest list
         self._clean: dict[Typed, Typed] = {}  # a value → the same without secrets
 
-    def add(self, make: Callable[[_Thread], Mapping[str, Any]]) -> None:
-        """Records what `make` gives, on the disk when this returns."""
+    def add(self, *make: Callable[[_Thread], Mapping[str, Any]]) -> None:
+        """Records what each of `make` gives, all at once, on the disk when this returns."""
 
         def values() -> list[Mapping[str, Any]]:
             self.current()
-            return [{**make(self), "thread": self.name}]
+            return [{**one(self), "thread": self.name} for one in make]
 
         with self.lock:
             self.records.append(values)

@@ -265,7 +265,24 @@ def test_any_name_of_a_conversation_names_a_session(tmp_path: Path, text: str) -
 
 
 def test_two_names_of_conversations_never_name_one_session() -> None:
-    assert session_name("a/b") != session_name("a-b") != session_name("a:b")
+    names = ["a/b", "a-b", "a:b", "A-b", session_name("a/b"), session_name(session_name("a/b"))]
+
+    assert len({session_name(name).lower() for name in names}) == len(names)
+
+
+def test_a_uuid_names_a_session_as_it_is() -> None:
+    assert session_name("6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a") == "6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a"
+
+
+def test_an_id_of_any_length_is_recorded_once_and_bounded(framework: Framework) -> None:
+    framework.list.append(
+        FrameworkMessage(id="x" * 100_000, message={"role": "user", "content": "Mend it."}, source="source")
+    )
+    framework.prompt()
+    framework.prompt()
+
+    ((_, record),) = framework.conversation.records()
+    assert len(record["id"]) == 64
 
 
 def test_a_message_of_several_blocks_comes_back_whole_and_one_of_unknown_blocks_too(framework: Framework) -> None:
