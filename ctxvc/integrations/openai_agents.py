@@ -267,10 +267,14 @@ def _plain(item: Any) -> Item:
 def _key(item: Item) -> str:
     """The name of an item, which it has in every list that it stands in; a repeated message has it, too."""
     if call := item.get("call_id"):
-        return f"{item.get('type')}:{call}"
+        return _digest([item.get("type"), call])
     if isinstance(content := item.get("content"), str):
         item = {**item, "content": [{"text": content}]}
-    return hashlib.sha256(canonical(_stable(item))).hexdigest()[:24]
+    return _digest(_stable(item))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()[:24]
 
 
 def _stable(value: Any) -> Any:
