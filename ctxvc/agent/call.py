@@ -37,6 +37,9 @@ CUT_SHORT = 3
 MAX_TOKENS = 8_192
 MOST_WHOLE = 21_333
 
+#: Characters of a call's id at most; those of providers have some 30.
+LONGEST_ID = 256
+
 #: With it, thinking that an edit took out of its place is dropped by the provider instead of refused.
 BINDING = "thinking-binding-controls-2026-08-01"
 _DROP = {"prefix_mismatch_behavior": "drop_block"}
@@ -155,11 +158,12 @@ def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]
     blocks: list[Any] = []
     for block in message.get("content") or ():
         if isinstance(block, dict) and block.get("type") == "tool_use":
-            stem = block["id"] if isinstance(block.get("id"), str) and block["id"] else "call"
+            received = block.get("id")
+            stem = received if isinstance(received, str) and 0 < len(received) <= LONGEST_ID else "call"
             numbered = (f"{stem}_{number}" for number in count(2))
             identifier = next(name for name in chain((stem,), numbered) if name not in used)
             used.add(identifier)
-            blocks.append(block if block.get("id") == identifier else {**block, "id": identifier})
+            blocks.append(block if received == identifier else {**block, "id": identifier})
         else:
             blocks.append(block)
     return {**message, "content": blocks}

@@ -106,8 +106,10 @@ def refusal(status: int, body: object) -> Overflow | Fault:
             return Fault("cut", text, again=True, hint="wait a little")
         case 401 | 403:
             return Fault("key", f"the provider rejected the key: {text}", hint="set ANTHROPIC_API_KEY")
-        case 404:
+        case 404 if "model" in text.lower():
             return Fault("model", f"the provider has no such model: {text}", hint=Phrase("other-model"))
+        case 404:
+            return Fault("failed", f"the provider has nothing at this address: {text}", hint="check the address")
         case _ if code == _SPENT_ALL:
             return Fault("spent", f"the provider refuses more requests: {text}", hint="raise its spend limit")
         case _ if status in _BUSY:
@@ -126,8 +128,8 @@ def plain(text: str) -> str:
     """A server's words as one line that can be shown; of a web page its title, or what a browser would show."""
     text = text[:_READ]
     if is_page(text):
-        title = re.search(r"<title[^>]*>(.*?)</title", text, re.IGNORECASE | re.DOTALL)
-        text = unescape(title[1] if title else re.sub(r"<[^>]*>", " ", text))
+        title = re.search(r"<title[^<>]*>([^<]+)<", text, re.IGNORECASE)
+        text = unescape(title[1] if title else re.sub(r"<[^<>]*>", " ", text))
     return one_line(text.strip(), _SHOWN)
 
 

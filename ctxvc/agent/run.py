@@ -16,6 +16,7 @@ from ctxvc.agent.call import MAX_TOKENS, arguments, room
 from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Hands, Limits, Report, Watcher
 from ctxvc.agent.model import Model, ModelFailed
+from ctxvc.agent.refusal import Fault
 from ctxvc.agent.server import Server
 from ctxvc.agent.start import has_task, report
 from ctxvc.agent.tools.tools import NOTE, SHOWN
@@ -109,8 +110,12 @@ def _beside(session: Session, model: Server, actor: str, setup: Setup, spending:
             spending.add(message, name, aside=True)
             session.asked(message, model=name, actor=actor)
 
+        def faulted(fault: Fault) -> None:
+            session.faulted(fault.kind, fault.text)
+
+        longest = min(MAX_TOKENS, room(session.budget))
         try:
-            return model.ask(name, live, min(MAX_TOKENS, room(session.budget)), heard=heard)(view, question)
+            return model.ask(name, live, longest, heard=heard, faulted=faulted)(view, question)
         except ModelFailed as error:
             setup.watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")

