@@ -20,9 +20,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.integrations.conversation import session_name
-from ctxvc.integrations.records import Records
+from ctxvc.integrations.records import Records, opened
 from ctxvc.store.ingest import ingest
-from ctxvc.store.store import Store, create
 
 FORMAT = "claude-code"
 #: Seconds between two imports of a transcript that grows, and how many times its own duration an import waits.
@@ -42,8 +41,7 @@ class CtxvcSessionStore:
     """
 
     def __init__(self, path: str | Path = ".ctxvc") -> None:
-        place = Path(path)
-        self._store = Store(place) if (place / "HEAD").exists() else create(place)
+        self._store = opened(path)
         self._lock = threading.RLock()
         self._transcripts: dict[str, _Transcript] = {}
         self.failure: CtxvcError | None = None

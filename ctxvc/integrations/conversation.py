@@ -39,7 +39,6 @@ _MADE = re.compile("-[0-9a-f]{14}$")
 #: A request with it gets no breakpoints: frameworks set their own.
 _UNMARKED = {"type": "ephemeral"}
 _BACK = "what ran this conversation went back to here; what came after is in {scope}"
-_LATE = "[a result of the call {call}, which is not open]\n"
 
 
 class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -212,7 +211,7 @@ class Conversation:
     # --- inside
 
     def _take_results(self, messages: Sequence[FrameworkMessage[Any]]) -> None:
-        """Takes in results, those of open calls all together. Any other becomes text: a prompt has no place for it."""
+        """Takes in results, those of open calls all together; any other is recorded, and is text in a prompt."""
         open_calls = set(self.session.stored.open_calls)
         answers: dict[str, FrameworkMessage[Any]] = {}
         late: list[FrameworkMessage[Any]] = []
@@ -222,7 +221,7 @@ class Conversation:
             if call in open_calls and call not in answers:
                 answers[call] = _answering(call, message)
             else:
-                late.append(msgspec.structs.replace(message, message=_as_text(_result(message)), origin="client"))
+                late.append(message)
         noted = {call: _note(message) for call, message in answers.items()}
         self.adapter.results([_result(message) for message in answers.values()], noted=noted)
         for message in late:
@@ -273,6 +272,7 @@ class Conversation:
         scope_names = session.scopes()
         name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
         session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+        session.begin()  # a step before the first has no text of the policy yet
 
 
 def session_name(text: str) -> str:
@@ -323,13 +323,6 @@ def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
         case [{"type": "tool_result"} as result]:
             return dict(result)
     return {}
-
-
-def _as_text(result: Mapping[str, Any]) -> dict[str, Any]:
-    content = result.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-    heading = {"type": "text", "text": _LATE.format(call=result.get("tool_use_id"))}
-    return {"role": "user", "content": [heading, *blocks]}
 
 
 def _answering(call: str, message: FrameworkMessage[T]) -> FrameworkMessage[T]:

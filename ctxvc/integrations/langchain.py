@@ -37,8 +37,8 @@ class CtxvcMiddleware(AgentMiddleware):
     """`create_agent(…, middleware=[CtxvcMiddleware(".ctxvc", budget=100_000)])`. In a `with` block, or `close` it.
 
     The agent's own list of messages stays whole; the model sees what the policy left of it, with a dashboard, and can
-    call the context tools. Each thread (`thread_id`) is a session, the same one again in the next process, also after one
-    that was killed. Without a thread each list of messages is one. `session` names one for all.
+    call the context tools. Each thread (`thread_id`) is a session, the same one again in the next process, also after
+    one that was killed. Without a thread each list of messages is one. `session` names one for all.
     A system prompt and tools are those of the session's first call. Calls raise CtxvcError where they cannot go on.
     """
 

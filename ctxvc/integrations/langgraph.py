@@ -25,8 +25,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ctxvc.integrations.conversation import session_name
-from ctxvc.integrations.records import Records
-from ctxvc.store.store import Store, create
+from ctxvc.integrations.records import Records, opened
 
 _PREFIX = "langgraph-"
 #: A value as the serialiser wrote it: the name of its form, and its bytes.
@@ -48,8 +47,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
 
     def __init__(self, path: str | Path = ".ctxvc", *, serde: Any = None) -> None:
         super().__init__(serde=serde)
-        place = Path(path)
-        self._store = Store(place) if (place / "HEAD").exists() else create(place)
+        self._store = opened(path)
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}  # by the name of their session
 

@@ -10,6 +10,7 @@ import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,9 +20,15 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.errors import Damaged, Refused
 from ctxvc.store.log.stored_session import FLUSH_SECONDS, FLUSH_STEPS, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 
 _TYPE = "ctxvc_record"
+
+
+def opened(path: str | Path) -> Store:
+    """The store at `path`, which is made where it is not. Raises: CtxvcError."""
+    place = Path(path)
+    return Store(place) if (place / "HEAD").exists() else create(place)
 
 
 class Records:
