@@ -46,7 +46,7 @@ class _OpenAI(Server):
         try:
             import openai
         except ImportError as error:
-            raise ModelFailed("the package openai is not installed", hint="pip install 'ctxvc[openai]'") from error
+            raise ModelFailed("the package openai is not installed", hint="pip install openai") from error
         try:
             self._client = client or openai.OpenAI(**options)
         except openai.OpenAIError as error:

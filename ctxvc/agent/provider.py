@@ -80,7 +80,15 @@ def _refused(error: Exception) -> Overflow | Fault:
         case TypeError():
             return Fault("key", f"the provider rejected the key: {plain(str(error))}", hint="set ANTHROPIC_API_KEY")
         case anthropic.APIConnectionError():
-            return Fault("network", f"the provider cannot be reached: {plain(str(error))}", hint="check the network")
+            url = error.request.url
+            port = f":{url.port}" if url.port else ""
+            place = f" at {plain(f'{url.scheme}://{url.host}{port}')}" if url.host else ""
+            reason = plain(str(error.__cause__ or error)) or type(error.__cause__).__name__
+            return Fault(
+                "network",
+                f"the provider cannot be reached{place}: {reason}",
+                hint="check the network, and the address",
+            )
         case anthropic.APIStatusError():
             return refusal(error.status_code, error.body if error.body is not None else error.message)
     return Fault("failed", f"the provider failed: {plain(str(error))}")

@@ -128,8 +128,8 @@ def plain(text: str) -> str:
     """A server's words as one line that can be shown; of a web page its title, or what a browser would show."""
     text = text[:_READ]
     if is_page(text):
-        title = re.search(r"<title[^>]*>(.*?)</title", text, re.IGNORECASE | re.DOTALL)
-        text = unescape(title[1] if title else re.sub(r"<[^>]*>", " ", text))
+        title = re.search(r"<title[^<>]*>([^<]+)<", text, re.IGNORECASE)
+        text = unescape(title[1] if title else re.sub(r"<[^<>]*>", " ", text))
     return one_line(text.strip(), _SHOWN)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from ctxvc.agent import managed
 from ctxvc.agent.adapter import Adapter, annotated
+from ctxvc.agent.call import with_ids
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin
 from ctxvc.core.ledger.ledger import Row
@@ -86,6 +87,7 @@ class Conversation:
         self.adapter = Adapter(session)
         self._lock = threading.RLock()
         self._blocks: dict[str, int] = {}  # id of a message → the number of its newest block, in any scope
+        self._call_ids: dict[str, str] = {}  # a framework's id of a call → ours, for the newest call under that id
         self._scanned: dict[str, int] = {}  # scope → the newest block number that `_blocks` knows of
 
     @staticmethod
@@ -143,14 +145,15 @@ class Conversation:
                     self._take_results(list(run))
                     continue
                 for message in run:
-                    self.adapter.append(_noted(message))
+                    self.adapter.append(_noted(self._with_ids(message)))
 
     def reply(self, message: FrameworkMessage[Any]) -> None:
         """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
         stop = "tool_use" if _calls(message.message) else "end_turn"
         with self._lock:
             if message.message.get("content") and message.name not in self._recorded():
-                self.adapter.record({**message.message, "stop_reason": stop}, noted=_note(message))
+                reply = self._with_ids(message).message
+                self.adapter.record({**reply, "stop_reason": stop}, noted=_note(message))
 
     def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
         """The framework's messages in this scope, oldest first and whole: the Messages API's form, and the `record`.
@@ -201,7 +204,8 @@ class Conversation:
         While the context is full and nothing may leave, calls of the agent's own tools are answered as well: they are
         not to be run. Raises: BadInput for a call of a context tool whose reply is not recorded.
         """
-        answer = self.adapter.handle({"type": "tool_use", "id": call, "name": name, "input": dict(arguments)})
+        own_id = self._call_ids.get(call, call)
+        answer = self.adapter.handle({"type": "tool_use", "id": own_id, "name": name, "input": dict(arguments)})
         return None if answer is None else (str(answer["content"]), bool(answer.get("is_error")))
 
     # --- inside
@@ -212,15 +216,26 @@ class Conversation:
         answers: dict[str, FrameworkMessage[Any]] = {}
         late: list[FrameworkMessage[Any]] = []
         for message in messages:
-            call = str(_result(message).get("tool_use_id"))
+            name = str(_result(message).get("tool_use_id"))
+            call = self._call_ids.get(name, name)
             if call in open_calls and call not in answers:
-                answers[call] = message
+                answers[call] = _answering(call, message)
             else:
                 late.append(message)
         noted = {call: _note(message) for call, message in answers.items()}
         self.adapter.results([_result(message) for message in answers.values()], noted=noted)
         for message in late:
             self.adapter.append(_noted(message))
+
+    def _with_ids(self, message: FrameworkMessage[T]) -> FrameworkMessage[T]:
+        """A message whose calls have ids of their own in this scope: some servers count anew with each reply."""
+        ids = [str(call["id"]) for call in _calls(message.message)]
+        if not ids:
+            return message
+        used = {row.call for row in self.session.ledger().rows() if row.kind == "tool_use"}
+        own = with_ids(message.message, used)
+        self._call_ids.update(zip(ids, (str(call["id"]) for call in _calls(own)), strict=True))
+        return msgspec.structs.replace(message, message=own)
 
     def _recorded(self) -> Mapping[str, int]:
         """Id of each message that was recorded → the number of its newest block, in any scope."""
@@ -308,6 +323,12 @@ def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
         case [{"type": "tool_result"} as result]:
             return dict(result)
     return {}
+
+
+def _answering(call: str, message: FrameworkMessage[T]) -> FrameworkMessage[T]:
+    """The message of a result, as that of the call with this id."""
+    block = {**_result(message), "tool_use_id": call}
+    return msgspec.structs.replace(message, message={"role": "user", "content": [block]})
 
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:

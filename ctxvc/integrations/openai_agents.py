@@ -107,8 +107,8 @@ class CtxvcSession(SessionABC, RunHooks[Any]):
 
     async def prompt(self, data: CallModelData[Any]) -> ModelInputData:
         """The input of the next call: a prompt within the budget. For `RunConfig.call_model_input_filter`."""
-        items = await asyncio.to_thread(self._prompt, data.model_data.input)
-        return ModelInputData(input=items, instructions=data.model_data.instructions)  # type: ignore[arg-type]
+        items: Any = await asyncio.to_thread(self._prompt, data.model_data.input)
+        return ModelInputData(input=items, instructions=data.model_data.instructions)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:  # noqa: ARG002 - the SDK's signature
         """Records the reply, on the disk when this returns."""
@@ -151,7 +151,7 @@ class CtxvcSession(SessionABC, RunHooks[Any]):
         calls = conversation.session.stored.open_calls
         outputs = [{"type": "function_call_output", "call_id": call, "output": INTERRUPTED} for call in calls]
         if outputs:
-            conversation.take(self._reader.whole(conversation, [*_items(conversation), *outputs]))
+            conversation.take(self._reader.all_messages(conversation, [*_items(conversation), *outputs]))
 
     def _items(self) -> list[Item]:
         with self._lock:
@@ -160,7 +160,7 @@ class CtxvcSession(SessionABC, RunHooks[Any]):
     def _prompt(self, items: Iterable[Any]) -> list[Item]:
         with self._lock:
             conversation = self._conversation()
-            messages = self._reader.whole(conversation, map(_plain, items))
+            messages = self._reader.all_messages(conversation, map(_plain, items))
             self._unsaved.update(
                 _key(item) for message in messages if not conversation.has(message.id) for item in message.source
             )
@@ -186,7 +186,7 @@ class CtxvcSession(SessionABC, RunHooks[Any]):
                 else:
                     new.append(item)
             if new:
-                conversation.take(self._reader.whole(conversation, [*_items(conversation), *new]))
+                conversation.take(self._reader.all_messages(conversation, [*_items(conversation), *new]))
 
     def _pop(self) -> Item | None:
         with self._lock:
@@ -195,7 +195,7 @@ class CtxvcSession(SessionABC, RunHooks[Any]):
             if len(items) == 1:
                 self._clear()
             elif items:
-                conversation.take(self._reader.whole(conversation, items[:-1]))
+                conversation.take(self._reader.all_messages(conversation, items[:-1]))
             return items[-1] if items else None
 
     def _clear(self) -> None:
@@ -267,10 +267,14 @@ def _plain(item: Any) -> Item:
 def _key(item: Item) -> str:
     """The name of an item, which it has in every list that it stands in; a repeated message has it, too."""
     if call := item.get("call_id"):
-        return f"{item.get('type')}:{call}"
+        return _digest([item.get("type"), call])
     if isinstance(content := item.get("content"), str):
         item = {**item, "content": [{"text": content}]}
-    return hashlib.sha256(canonical(_stable(item))).hexdigest()[:24]
+    return _digest(_stable(item))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()[:24]
 
 
 def _stable(value: Any) -> Any:
@@ -291,7 +295,7 @@ class _Reader:
         self._messages: dict[str, FrameworkMessage[list[Item]]] = {}
         self._counts: Counter[str] = Counter()  # how often each item stands in the list
 
-    def whole(self, conversation: Conversation, items: Iterable[Item]) -> list[FrameworkMessage[list[Item]]]:
+    def all_messages(self, conversation: Conversation, items: Iterable[Item]) -> list[FrameworkMessage[list[Item]]]:
         """The messages of the whole conversation so far: what the model said in one reply is one."""
         self._counts.clear()
         messages = self.more(conversation, items)
@@ -372,20 +376,20 @@ def _record(items: Sequence[Item], message: Mapping[str, Any]) -> dict[str, Any]
     rebuilt = _rebuilt(message)
     if len(rebuilt) != len(items):
         return {"items": list(items)}
-    return {"fields": [_different(item, other) for item, other in zip(items, rebuilt, strict=True)]}
+    return {"fields": [_different(item, again) for item, again in zip(items, rebuilt, strict=True)]}
 
 
 def _different(item: Item, rebuilt: Item) -> Item:
     """The fields of an item that are not the rebuilt one's: None where it has none, and "" for content that is a string
     with the text of the one part."""
     absent = dict.fromkeys(rebuilt.keys() - item.keys())
-    fields = {name: value for name, value in item.items() if not _same(value, rebuilt.get(name))}
+    fields = {name: value for name, value in item.items() if not _says_the_same(value, rebuilt.get(name))}
     if "content" in fields and fields["content"] == _only_text(rebuilt):
         fields["content"] = ""
     return absent | fields
 
 
-def _same(value: Any, rebuilt: Any) -> bool:
+def _says_the_same(value: Any, rebuilt: Any) -> bool:
     if isinstance(value, str) and isinstance(rebuilt, str) and rebuilt.startswith("{"):  # the arguments of a call
         return bool(wire.parsed(value.encode("utf-8", "surrogatepass"), dict) == wire.parse(rebuilt))
     return bool(_stable(value) == _stable(rebuilt))

@@ -100,7 +100,10 @@ class CtxvcCapability(AbstractCapability[Any]):
         with self._lock:
             if not self._opened and not self._exists():
                 return []
-            return ModelMessagesTypeAdapter.validate_python(_restored(self._conversation().records()))
+            messages: list[ModelMessage] = ModelMessagesTypeAdapter.validate_python(
+                _restored(self._conversation().records())
+            )
+            return messages
 
     # --- what Pydantic AI calls
 

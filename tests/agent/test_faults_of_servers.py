@@ -142,6 +142,8 @@ def test_room_is_made_to_the_window_that_an_overflow_names(
         names_it = str(WINDOW) in str(body)
         assert session.budget.window == (WINDOW if names_it else 60_000)
         assert session.used() < (WINDOW if names_it else before)
+        (line,) = recorded(session)
+        in_one_line(line, "fault: ")
     assert len(server.bodies) == 2
     assert problems(server) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from click.testing import CliRunner
 from ctxvc.agent.model import ModelFailed, TooLong
 from ctxvc.agent.refusal import Fault
 from ctxvc.cli.main import cli
-from ctxvc.core import conversion
 from ctxvc.session.session import Session
 from tests.messages_api.script import Refusal, Reply, call, endless, script, text, thought
 from tests.openai_api import OpenAIApi, serve
@@ -302,32 +302,33 @@ def test_a_provider_that_does_not_exist_is_refused(ran: Callable[..., tuple[int,
     assert "is not one of" in ran("run", "hi", CTXVC_PROVIDER="gemini")[2]
 
 
-def test_a_loop_of_ones_own_converts_on_the_way_out_and_in(tmp_path: Path) -> None:
-    """As docs/how-to/use-openai-servers.md has it."""
-    import openai
+BLOCK = re.compile(r"<!-- (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+PAGE = dict(BLOCK.findall((Path(__file__).parents[2] / "docs" / "how-to" / "use-openai-apis.md").read_text()))
 
-    from ctxvc.agent.adapter import Adapter
 
-    steps = [[call("read", path="a")], "done"]
-    with (
-        serve(script(*steps)) as api,
-        Session.open(tmp_path / "store", "s", model="local-model", tools=[TOOL]) as session,
-    ):
-        client = openai.OpenAI(base_url=api.url, api_key="test")
-        adapter = Adapter(session)
-        adapter.append({"role": "user", "content": "hi"})
-        goes_on = True
-        while goes_on:
-            request = conversion.to_chat(adapter.request()).value
-            completion = client.chat.completions.create(**request).to_dict()
-            reply = adapter.record(conversion.chat_reply(completion).value)
-            results = [adapter.handle(made) or {"type": "tool_result", "tool_use_id": made["id"], "content": "text"}
-                       for made in reply.calls]  # fmt: skip
-            adapter.results(results)
-            goes_on = reply.goes_on
-        client.close()
+def test_the_loop_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    malformed = {"type": "tool_use", "name": "read", "input": '{"path'}
 
-    assert reply.text == "done" and not api.problems
+    def run(call: Mapping[str, Any]) -> dict[str, Any]:
+        return {"type": "tool_result", "tool_use_id": call["id"], "content": "text of it"}
+
+    with serve(script([call("read", path="a"), malformed], "done")) as api:
+        monkeypatch.setenv("OPENAI_BASE_URL", api.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "test")
+        names: dict[str, Any] = {"model": "local-model", "tools": [TOOL], "run": run}
+        exec(PAGE["loop"], names)
+        names["client"].close()
+
+    assert names["reply"].text == "done" and not api.problems
+    results = [message["content"] for message in api.bodies[1]["messages"] if message["role"] == "tool"]
+    assert "text of it" in str(results[0]) and "not a JSON object" in str(results[1])
+
+
+def test_the_conversion_of_the_page_says_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(PAGE["convert"], {"request": {"messages": [{"role": "user", "content": "hi", "name": "Ada"}], "seed": 5}})
+
+    assert capsys.readouterr().out == "messages[0].name is lost\nseed is lost\n"
 
 
 def test_a_policy_asks_its_model_over_the_same_api(ran: Callable[..., tuple[int, str, str]], folder: Path) -> None:
@@ -337,9 +338,9 @@ def test_a_policy_asks_its_model_over_the_same_api(ran: Callable[..., tuple[int,
         is_question = body.get("tool_choice") == "none"
         return "nothing is to leave" if is_question else next(replies)
 
-    replies = iter([*([call("read_file", path="a.txt")] for _ in range(10)), "done"])
-    with serve(assistant, window=16_000) as api:
-        code, out, err = ran("run", "read", "--policy", "planned", "--yes", url=api.url)
+    replies = iter([*([call("read_file", path="a.txt")] for _ in range(14)), "done"])
+    with serve(assistant) as api:
+        code, out, err = ran("run", "read", "--policy", "planned", "--budget", "12k", "--yes", url=api.url)
 
     assert code == 0 and "done" in out, err
     assert any(body.get("tool_choice") == "none" for body in api.bodies) and not api.problems

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ctxvc.agent import Adapter
+from ctxvc.agent.message import sound
 from ctxvc.errors import BadInput
 from ctxvc.session.session import Session
 from tests.messages_api import text
@@ -112,3 +113,7 @@ def test_usage_that_is_no_numbers_teaches_nothing(session: Session) -> None:
     before = session.ledger().meta.calibration
     adapter.record(reply(text("So."), stop_reason="end_turn", usage={"input_tokens": True, "output_tokens": -1}))
     assert session.ledger().meta.calibration == before
+    counts = {"a": True, "b": -1, "c": 2**70, "d": "12", "e": None, "f": 1.5, "g": 7, "h": {"x": 1}}
+    message = sound(reply(text("So."), usage=counts))
+    assert isinstance(message, dict)
+    assert message["usage"] == {"g": 7, "h": {"x": 1}}

@@ -120,7 +120,7 @@ def test_what_the_reference_says_of_errors_and_answers_is_there() -> None:
 
 
 def test_the_package_offers_its_names_and_importing_it_loads_none_of_them() -> None:
-    assert sorted(ctxvc.__all__) == ["Action", "Budget", "Plan", "Session", "Store"]
+    assert sorted(ctxvc.__all__) == ["Action", "Budget", "Plan", "Session", "Store", "convert"]
     for name in ctxvc.__all__:
         assert getattr(ctxvc, name).__name__ == name
         assert name in dir(ctxvc)

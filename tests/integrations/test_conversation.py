@@ -329,3 +329,19 @@ def test_text_that_imitates_a_stub_does_not_come_back_as_it_was(framework: Frame
     framework.says("user", "[archived B1@abcdef · 9k; recover B1]")
 
     assert "source 0" not in {item.source for item in framework.prompt()}
+
+
+def test_a_call_id_that_comes_again_is_another_call(framework: Framework) -> None:
+    framework.says("user", "Mend it.")
+    for step in range(3):
+        assert not problems(
+            {"model": MODEL, "max_tokens": 9, "messages": [item.message for item in framework.prompt()]}
+        )
+        framework.replies([{"type": "tool_use", "id": "call_0", "name": "sh", "input": {}}])
+        assert framework.conversation.handle("call_0", "sh", {}) is None
+        framework.result("call_0", f"output {step}")
+
+    prompt = texts(framework.prompt())
+
+    assert all(prompt.count(f"output {step}") == 1 for step in range(3))
+    assert not framework.conversation.session.stored.open_calls

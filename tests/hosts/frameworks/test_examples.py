@@ -64,7 +64,7 @@ def test_the_middleware_and_the_checkpointer_do_what_the_page_says(
 
 
 def test_the_page_is_python() -> None:
-    assert set(BLOCKS) == {"langchain", "langgraph", "claude-agent-sdk", "smaller"}
+    assert set(BLOCKS) == {"langchain", "langgraph", "claude-agent-sdk", "smaller", "openai-agents", "pydantic-ai"}
     for name, block in BLOCKS.items():
         code = "async def page():\n" + "".join(f"    {line}\n" for line in block.splitlines())
         compile(code, name, "exec")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.errors import CtxvcError
 from ctxvc.integrations.openai_agents import CtxvcSession
 from ctxvc.session.session import Session
+from tests.hosts.frameworks.test_examples import BLOCKS
+from tests.hosts.frameworks.test_examples import run as run_example
 from tests.messages_api.script import call, script, text, thought
 from tests.openai_api import OpenAIApi, serve
 
@@ -223,6 +226,27 @@ def test_calls_are_not_run_while_the_context_is_overfull(tmp_path: Path) -> None
 
     assert result.final_output == "Done." and not api.problems
     assert max(api.sizes) <= BUDGET and ran
+
+
+# --- the page and its example
+
+
+def test_the_example_stays_in_its_budget_and_goes_on(tmp_path: Path) -> None:
+    first, second = run_example("openai_agents_agent.py", tmp_path / ".ctxvc").splitlines()
+
+    assert first.startswith("Found again: ") and "page 1:" in first
+    assert second.startswith("84 items") and int(re.findall(r"had ([\d,]+)", second)[0].replace(",", "")) < 48_000
+    assert run_example("openai_agents_agent.py", tmp_path / ".ctxvc").startswith("Found again: ")
+
+
+def test_the_session_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serve(script([call("sh", cmd="a")], "It is the fixture.")) as api:
+        names: dict[str, Any] = {"model": model(OpenAIResponsesModel, api), "tools": [sh]}
+        exec(BLOCKS["openai-agents"], names)
+
+    assert names["result"].final_output == "It is the fixture."
+    assert "Why does the login test fail?" in bodies(tmp_path / ".ctxvc", "fix-login")
 
 
 # --- killed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ from pydantic_ai.models.function import FunctionModel
 from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.integrations.pydantic_ai import CtxvcCapability
 from ctxvc.session.session import Session
+from tests.hosts.frameworks.test_examples import BLOCKS
+from tests.hosts.frameworks.test_examples import run as run_example
 from tests.messages_api import Judge
 
 TASK = "Find the needle, and tell me its colour."
@@ -279,6 +282,27 @@ def test_a_tool_with_the_name_of_a_context_tool_is_told_apart(tmp_path: Path) ->
         history = capability.history()
 
     assert any(part.content == "found on the web" for part in history[-2].parts)
+
+
+# --- the page and its example
+
+
+def test_the_example_stays_in_its_budget_and_goes_on(tmp_path: Path) -> None:
+    first, second = run_example("pydantic_ai_agent.py", tmp_path / ".ctxvc").splitlines()
+
+    assert first.startswith("Found again: ") and "page 1:" in first
+    assert second.startswith("84 messages") and int(re.findall(r"had ([\d,]+)", second)[0].replace(",", "")) < 48_000
+    assert run_example("pydantic_ai_agent.py", tmp_path / ".ctxvc").startswith("Found again: ")
+
+
+def test_the_capability_does_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scripted = Scripted(lambda number, _: "It is the fixture." if number else [("sh", {"cmd": "a"})])
+    names: dict[str, Any] = {"model": scripted.model, "tools": [sh]}
+    exec(BLOCKS["pydantic-ai"], names)
+
+    assert names["result"].output == "It is the fixture."
+    assert "Why does the login test fail?" in bodies(tmp_path / ".ctxvc", "fix-login")
 
 
 # --- killed

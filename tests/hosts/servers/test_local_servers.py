@@ -29,6 +29,7 @@ from tests.making.provider import damages
 WINDOW, STEPS = 8_192, 30
 STARTING = 120.0
 KEY = "sk-test"
+ROOT = Path(__file__).parents[3]
 #: What the model runs in each step: 40 lines, no two the same, and a count of how often it was run.
 STEP = """#!/bin/sh
 n=$(($(cat count 2>/dev/null || echo 0) + 1)); echo $n > count
@@ -111,7 +112,7 @@ def litellm(llama: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def ctxvc(folder: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY, "PYTHONPATH": str(Path.cwd())}
+    env = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         [sys.executable, "-m", "ctxvc", *arguments],
         cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
