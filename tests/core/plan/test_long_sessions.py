@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import msgspec
+
 from ctxvc.core.plan.guard import guard, oldest_steps
 from ctxvc.core.plan.plan import Rehearsal
+from ctxvc.core.prompt.outline import outline
 from tests.policies.episodes.test_course import changes, goes_on, unseen
-from tests.policies.episodes.test_graph import Talk
+from tests.policies.episodes.test_graph import Talk, read
 from tests.policies.recorded import moved
 
 
@@ -35,3 +38,15 @@ def _outcome(rehearsal: Rehearsal | None) -> object:
     if rehearsal is None:
         return None
     return rehearsal.rows, rehearsal.groups, rehearsal.done, rehearsal.problems, rehearsal.tokens_after
+
+
+def test_an_outline_is_that_of_its_own_cuts_whichever_was_made_before() -> None:
+    chance, talk = random.Random(3), Talk()
+    for number in range(25):
+        goes_on(talk, chance, marked=False)
+        talk.calls(read("/repo/a.py", 90), thinking="hm")
+        ledger = talk.run.ledger
+        cut = ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=(max(1, len(ledger) - 9),)))
+        for one in (ledger, cut, ledger):
+            assert outline(one) == outline(unseen(one)), number
+    assert len(outline(cut)) < len(outline(ledger))
