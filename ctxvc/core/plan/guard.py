@@ -9,15 +9,16 @@ calls and texts leave as a group, and as many of its results stay as fit: nobody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.ledger.pairs import results_of
+from ctxvc.core.ledger.pairs import pairs
 from ctxvc.core.plan.admission import is_large
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.protected import latest_step, protected
@@ -65,7 +66,7 @@ def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal
     again = tuple(_again(alone, protect - newest - set(reply)))
     actions = (*old, *single, Action(verb="archive", targets=reply), *results, *again)
     ended = _enough(alone, actions, low, target, protect - newest - set(reply))
-    if all(not row.present for row in ended.after.rows() if row.id in reply and row.kind == "tool_use"):
+    if all(not row.present for row in map(ended.after.__getitem__, reply) if row.kind == "tool_use"):
         rows = before | {row.id: row for row in ended.rows}
         return msgspec.structs.replace(ended, rows=tuple(sorted(rows.values(), key=lambda row: row.number)))
     return rehearsal
@@ -108,15 +109,14 @@ class _Unit(NamedTuple):
 def _old_steps(view: View) -> list[_Unit]:
     """What may leave of each step before the latest, oldest first. A call and its result leave together or stay."""
     ledger = view.ledger
-    stays = set(protected(ledger)) | {row.id for row in ledger.rows() if _fence(row)}
-    for call, result in results_of(ledger.rows()).items():
-        if call in stays or result.id in stays:
-            stays |= {call, result.id}
+    stays = set(protected(ledger)).union(row.id for row in _standing(ledger) if _fence(row))
+    results, calls = pairs(ledger)
+    stays |= {half for block in stays if (half := results.get(block) or calls.get(block))}
     tokens = costs_in_prompt(ledger, view.price)
     latest = cut.latest_step(ledger)
     units: list[_Unit] = []
     run, number = 0, -1
-    for row in ledger.rows():
+    for row in _standing(ledger, stays):
         if row.step >= latest:
             break
         if row.id in stays:
@@ -139,6 +139,21 @@ def _grouped(units: Sequence[_Unit]) -> Sequence[Action]:
     return tuple(Action(verb="archive", targets=tuple(blocks)) for blocks in runs.values())
 
 
+def _standing(ledger: Ledger, more: Iterable[str] = ()) -> list[Row]:
+    """The rows in the prompt, blocked from it, or fenced, and these blocks `more`, in order: of a long session few."""
+    rows = list(chain.from_iterable(ledger.by_segment(_of_prompt)))
+    absent = [row for block in more if (row := ledger.get(block)) and not _in_prompt(row)]
+    return sorted([*rows, *absent], key=lambda row: row.number) if absent else rows
+
+
+def _of_prompt(rows: tuple[Row, ...]) -> list[Row]:
+    return [row for row in rows if _in_prompt(row)]
+
+
+def _in_prompt(row: Row) -> bool:
+    return row.state in ("visible", "masked", "blocked") or _fence(row)
+
+
 def _fence(row: Row) -> bool:
     """Whether a row stays where it is, whatever is around it."""
     return is_human(row.role, row.origin) or row.state == "pinned" or row.kind in ("note", "system")
@@ -159,7 +174,7 @@ def _results(view: View, protect: frozenset[str], only: frozenset[str] | None = 
     """Archives of tool results that stand whole, largest first."""
     results = [
         row
-        for row in view.ledger.rows()
+        for row in _standing(view.ledger)
         if row.kind == "tool_result"
         and row.state in ("visible", "masked")
         and row.id not in protect
@@ -175,7 +190,7 @@ def _again(view: View, protect: frozenset[str]) -> Iterator[Action]:
     Beside what left by now, a block joins its group, and saves what it did not.
     """
     runs: list[list[str]] = [[]]
-    for row in view.ledger.rows():
+    for row in _standing(view.ledger, protect):
         if _fence(row) or row.id in protect:
             runs.append([])
         elif row.state in ("visible", "masked") and row.kind not in cut.CUT:
@@ -187,7 +202,7 @@ def _again(view: View, protect: frozenset[str]) -> Iterator[Action]:
 def _steps(view: View, protect: frozenset[str]) -> Iterator[Action]:
     """Archives of what is left of old steps, oldest first: all between two texts of humans is one group."""
     run: list[str] = []
-    for row in view.ledger.rows():
+    for row in _standing(view.ledger, protect):
         if is_human(row.role, row.origin) or row.id in protect or row.state == "pinned" or row.kind == "note":
             if run:
                 yield Action(verb="archive", targets=tuple(run))

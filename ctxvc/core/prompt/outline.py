@@ -76,6 +76,10 @@ def outline(ledger: Ledger) -> tuple[Slot, ...]:
     return ledger.derived(_outline)
 
 
+#: Outlines that are kept, by their cuts: that of the prompt, and that of a cut which is only weighed.
+_SETTLED = 2
+
+
 class _Settled(msgspec.Struct, frozen=True):
     """The part of an outline that what is appended to its ledger does not change: the slots of all before block `end`.
 
@@ -90,20 +94,22 @@ class _Settled(msgspec.Struct, frozen=True):
 
 def _outline(ledger: Ledger) -> tuple[Slot, ...]:
     """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
-    cache = ledger.cache_of(_outline)
-    head: _Settled = cache.get("settled") or _Settled(ledger)
+    cache, cuts = ledger.cache_of(_outline), ledger.meta.cuts
+    head: _Settled = cache.pop(cuts, None) or _Settled(ledger)
     rest = _behind(head, ledger)
     if rest is None:
         head, rest = _Settled(ledger), ledger
     slots = _whole(rest)
-    cache["settled"] = _settled(head, ledger, rest, slots)
+    cache[cuts] = _settled(head, ledger, rest, slots)
+    if len(cache) > _SETTLED:
+        del cache[next(iter(cache))]
     return (*head.slots, *slots)
 
 
 def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     """The unsettled rest; None if `head` is not part of the ledger, or something after it reaches into it."""
     was, segment = head.ledger, segment_of(head.end)
-    if not head.end or ledger.groups != was.groups or ledger.meta.cuts != was.meta.cuts or _moves(ledger):
+    if not head.end or ledger.groups != was.groups or _moves(ledger):
         return None
     before = [key for key in was.segments if key < segment]
     if len(before) != sum(key < segment for key in ledger.segments):

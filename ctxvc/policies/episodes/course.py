@@ -98,7 +98,6 @@ class Course:
                 self._outside = self.begin(Span("", "expl", "implicit"))
             place = self._outside
             self.span(place).ended = row.step
-        self.known.of.pop(place, None)
         span = self.span(place)
         span.first = span.first if span.blocks else row.step
         span.last = row.step
