@@ -40,4 +40,5 @@ def test_all_adapters_work_in_these_versions(name: str) -> None:
     )
 
     assert done.returncode == 0, done.stdout[-4000:]
-    assert re.search(r"^\.{8}", done.stdout, re.M), "nothing was run"
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) >= 10, "nothing was run"

@@ -25,6 +25,8 @@ from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.messages_api import MessagesApi, call, serve
 
+pytestmark = pytest.mark.timeout(900)  # its client takes its time
+
 KEY: Any = {"project_key": "-work", "session_id": "0a1b2c3d-0000-4000-8000-000000000001"}
 SECRET = "AKIA" + "Q3EGYWR5ZTBXN7LM"
 
@@ -210,7 +212,7 @@ def test_a_killed_agent_goes_on_from_the_store_on_a_machine_that_has_nothing_els
     with (tmp_path / "log").open("w") as log:
         command = [sys.executable, "-c", _WORKING, tmp_path]
         child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        child.wait(60)
+        child.wait(300)
     os.killpg(child.pid, signal.SIGKILL)  # the client, which outlives it
     assert child.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-2000:]
     shutil.rmtree(tmp_path / "home")

@@ -144,7 +144,7 @@ def test_turns_follow_each_other_in_one_session_and_threads_do_not(tmp_path: Pat
         agent_.invoke(ask("Elsewhere?"), {"configurable": {"thread_id": "other"}})
 
     assert {"First?", "Second?"} <= set(human_words(model.requests[1]))
-    assert "First?" not in human_words(model.requests[2])
+    assert "First?" not in json.dumps(model.requests[2]["messages"])
     assert "Elsewhere?" in bodies(tmp_path / ".ctxvc", "langchain-other")
 
 
@@ -180,7 +180,7 @@ def test_time_travel_goes_on_from_the_earlier_state_in_a_scope_of_its_own(tmp_pa
         scope = middleware._conversations["langchain-t"].session.scope
 
     words = human_words(model.requests[2])
-    assert "First?" in words and "Other?" in words and "Second?" not in words
+    assert "First?" in words and "Other?" in words and "Second?" not in json.dumps(model.requests[2]["messages"])
     assert scope == "rewind-1" and {"Second?", "Answer 1."} <= bodies(tmp_path / ".ctxvc")
 
 
