@@ -13,8 +13,8 @@ import msgspec
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import LEAST_WINDOW
 
-#: Places that servers of local models have.
-LOCAL = frozenset({"/props", "/api/ps", "/api/show", "/api/v0/models"})
+#: Places that servers of local models and gateways have.
+LOCAL = frozenset({"/props", "/api/ps", "/api/show", "/api/v0/models", "/model/info"})
 
 #: Seconds that a server may take to answer all of it.
 SECONDS = 5.0
