@@ -198,7 +198,8 @@ def test_a_request_that_was_set_aside_is_tried_again_by_the_next_recorder(
     requests.set_aside(store, Request("SessionEnd", str(transcript)))
     other = write(tmp_path / "other.jsonl", *({**one, "sessionId": "2" * 8} for one in CONVERSATION))
     requests.post(store, Request("Stop", str(other)))
-    monkeypatch.setattr(recorder, "LINGER", 0)
+    assert recorder.work.__kwdefaults__
+    monkeypatch.setitem(recorder.work.__kwdefaults__, "linger", 0)
     recorder.record([str(store)], {})
     assert requests.aside(store) == [] and not requests.pending(store)
     assert places.status(store, str(transcript)).exists()
