@@ -16,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp.types import TextContent, TextResourceContents
 
+from ctxvc.errors import NotFound
 from ctxvc.mcp.offer import MOST
 from ctxvc.mcp.recorded import LISTED
 from ctxvc.mcp.recordings import Recordings
@@ -288,6 +289,15 @@ def test_why_tells_what_became_of_a_block_and_where_a_line_came_from(live: Path)
 
     def explain(store: Store, target: str) -> tuple[list[str], list[str]]:
         return [f"{target} in {store.path.name}: by hand\nand \x1b[2J", *["x"] * 100], ["B1"]
+
+    def unknown(store: Store, target: str) -> tuple[list[str], list[str]]:
+        raise NotFound(f"no recorded session changed {target}", hint="`ctxvc import` imports older sessions")
+
+    async def refused() -> Any:
+        async with connected(Recordings(lambda: live, explain=unknown)) as client:
+            return await client.call_tool("why", {"target": "src/app.py:1"})
+
+    assert anyio.run(refused).content[0].text == "no recorded session changed src/app.py:1"
 
     async def ask() -> Any:
         async with connected(Recordings(lambda: live, explain=explain)) as client:

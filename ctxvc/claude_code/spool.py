@@ -59,11 +59,13 @@ def begin(transcript: str) -> None:
 def tell(transcript: str) -> bool:
     """Whether the person is to be told of trouble now: once a conversation."""
     path = folder(transcript)
+    if path is None:
+        return False
     try:
-        (path / _UNTOLD).unlink() if path else None
+        (path / _UNTOLD).unlink()
     except OSError:
         return False
-    return path is not None
+    return True
 
 
 def attend(transcript: str) -> None:
@@ -139,11 +141,16 @@ def log_entries(limit: int = 5) -> list[str]:
 def _forget(own: Path | None) -> None:
     """Removes what conversations left whose client was killed, and that nobody has gone on with."""
     try:
-        for path in own.parent.iterdir() if own else ():
-            if path != own and path.name != _LOG and path.stat().st_mtime < time.time() - _KEPT:
-                for file in path.iterdir() if path.is_dir() else ():
+        paths = list(own.parent.iterdir()) if own else []
+        for path in paths:
+            if path in (own, own and own.parent / _LOG) or path.stat().st_mtime > time.time() - _KEPT:
+                continue
+            if path.is_dir():
+                for file in path.iterdir():
                     _unlink(file)
-                path.rmdir() if path.is_dir() else _unlink(path)
+                path.rmdir()
+            else:
+                _unlink(path)  # what `hook.sh` wrote down once
     except OSError:
         return  # another hook does it, or the next one
 

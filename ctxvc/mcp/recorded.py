@@ -94,7 +94,10 @@ class Recorded:
             return _answer(target, [_line(event) for event in events], [item.id])
         if self._explain is None:
             raise NotFound(f"{target[:80]!r} is not a block or group")
-        return _answer(target, *self._explain(session.store, target))
+        try:
+            return _answer(target, *self._explain(session.store, target))
+        except CtxvcError as error:  # its hints are for a command line
+            raise NotFound(phrases.message(error)) from error
 
     @contextmanager
     def _session(self, name: str, meta: Mapping[str, Any], *, reads: bool = False) -> Iterator[Session]:

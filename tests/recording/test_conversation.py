@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from ctxvc.claude_code import conversation, requests
 from ctxvc.claude_code import hook as answering
 from ctxvc.claude_code.requests import Request
+from ctxvc.cli.main import cli
 from ctxvc.errors import NotFound
 from ctxvc.recording import places
 from ctxvc.recording.files import import_paths
@@ -70,6 +72,20 @@ def test_one_that_has_only_begun_is_waited_for(place: Path, transcripts: dict[st
     requests.post(place / FOLDER, Request("PreToolUse", str(tmp_path / "33333333-0.jsonl")))
     with pytest.raises(NotFound):
         of_call(place, CLAUDE_CODE_SESSION_ID="33333333-0")  # in vain: no recorder is at work here
+
+
+def test_a_command_in_the_agents_shell_is_in_it_too(place: Path, transcripts: dict[str, Path]) -> None:
+    def session(*words: str, **env: str) -> str:
+        done = CliRunner().invoke(cli, ["-C", str(place), *words, "status", "--json"], env=env)
+        name: str = json.loads(done.stdout)["session"]
+        return name
+
+    first, second = (f"claude-{name[:8]}" for name in (FIRST, SECOND))
+    assert session(CLAUDE_CODE_SESSION_ID=FIRST) == first
+    assert session(CLAUDE_CODE_SESSION_ID=SECOND) == second
+    assert session(CLAUDE_CODE_SESSION_ID=FIRST, CTXVC_SESSION=second) == second
+    assert session("--session", second, CLAUDE_CODE_SESSION_ID=FIRST) == second
+    assert session(CLAUDE_CODE_SESSION_ID="33333333-0") == session()
 
 
 def test_a_forged_note_on_a_call_counts_nothing(place: Path, transcripts: dict[str, Path]) -> None:

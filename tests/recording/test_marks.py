@@ -83,9 +83,12 @@ def test_without_a_recorder_python_is_asked(place: Path, transcript: Path) -> No
 
 def test_a_program_that_does_not_run_any_more_is_written_down_once(place: Path, transcript: Path) -> None:
     spool.begin(str(transcript))
-    for event in ("SessionStart", "Stop", "Stop"):
+    told = []
+    for event in ("PreCompact", "Stop", "Stop", "SessionStart"):
         done = plugin_hook(place, event, PATH="/nowhere:/usr/bin:/bin")
         assert done.returncode == 0
+        told += [event] if b"not on the search path" in done.stdout else []
+    assert told == ["Stop"]
     (entry,) = spool.log_entries()
     assert "ctxvc is not on the search path" in entry
 
@@ -195,7 +198,8 @@ def test_a_request_that_was_set_aside_is_tried_again_by_the_next_recorder(
     requests.set_aside(store, Request("SessionEnd", str(transcript)))
     other = write(tmp_path / "other.jsonl", *({**one, "sessionId": "2" * 8} for one in CONVERSATION))
     requests.post(store, Request("Stop", str(other)))
-    monkeypatch.setattr(recorder, "LINGER", 0)
+    assert recorder.work.__kwdefaults__
+    monkeypatch.setitem(recorder.work.__kwdefaults__, "linger", 0)
     recorder.record([str(store)], {})
     assert requests.aside(store) == [] and not requests.pending(store)
     assert places.status(store, str(transcript)).exists()

@@ -440,7 +440,7 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
     for conversation, trouble in spool.troubles():
         if conversation not in recorded and (store is None or Path(trouble.store) == store):
             finding = f"session {conversation[:8]} of Claude Code is not recorded: {trouble.reason}"
-            yield _problem("recording", finding, "once that is mended: ctxvc import")
+            yield _problem("recording", finding, "ctxvc import, once that is mended")
     for entry in spool.log_entries():
         yield _note("recording", entry, "")
     disabled_by = installed.turned_off(files)
