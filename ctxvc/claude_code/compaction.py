@@ -165,7 +165,7 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
     main = _main(transcript)
     settle(store, str(main))
     follower = Follower(store, main, FORMAT)
-    for outcome in follower.take(closes=True):
+    for outcome in follower.take(closes=True, subagent=transcript.stem if event.agent else ""):
         if outcome.error:
             raise outcome.error
     name = follower.session or _session_of(store, event.session)

@@ -312,6 +312,10 @@ class Session:
         """The prompt as it would be sent now, and its cost."""
         return self._context.view()
 
+    def view_with(self, rows: Sequence[Row], bodies: Mapping[tuple[str, str], bytes]) -> View:
+        """The view as it would be with more rows, whose bodies, by block and suffix, are these."""
+        return self._context.view(self.ledger().with_rows(rows), rows, bodies)
+
     def used(self) -> int:
         """The tokens of the prompt as the provider would count them, system and tools included."""
         view = self.view()
