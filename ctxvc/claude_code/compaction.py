@@ -37,6 +37,8 @@ from ctxvc.store.store import Store
 
 #: The event by which the host's extension asks.
 EVENT = "SessionCompact"
+#: The trigger of a compaction that is made ahead of time: the host may take it much later, or never.
+_AHEAD = "precompute"
 #: A plan that waits for the host is never due by itself.
 _NEVER = 1 << 40
 #: The most messages, and characters of a text in one, that are read: the host's own bound, and a generous one.
@@ -421,7 +423,8 @@ def _settle(store: Store, transcript: Path, pending: Pending) -> None:
 def _was_taken(transcript: Path, pending: Pending) -> bool | None:
     """Whether the transcript shows the answer installed; None if it does not tell yet.
 
-    A boundary with our messages behind it says yes; another boundary, or a reply without one, says no.
+    A boundary with our messages behind it says yes; another boundary says no, and so does a reply without one, unless
+    the compaction was made ahead of time.
     """
     expected = iter(pending.digests)
     upcoming = next(expected, "")
@@ -433,7 +436,7 @@ def _was_taken(transcript: Path, pending: Pending) -> bool | None:
             return False
         elif (message := _written(entry)) is not None:
             if not bounded:
-                if entry["type"] == "assistant" and not entry.get("isSidechain"):
+                if entry["type"] == "assistant" and pending.trigger != _AHEAD:
                     return False
                 continue
             if digest(message) == upcoming:

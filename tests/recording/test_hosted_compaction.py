@@ -82,6 +82,22 @@ def test_an_answer_is_dropped_where_the_host_goes_on_without_a_boundary(host: Pl
     assert set(host.states().values()) == {"visible"}
 
 
+def test_a_compaction_made_ahead_of_time_may_be_taken_much_later(host: PlayedHost) -> None:
+    answered = host.asks(trigger="precompute")
+    host.says("Meanwhile.")
+    host.replies("Yes.")
+    host.records()
+    assert host.plans() == 1
+    later = [
+        {"role": "user", "text": "Meanwhile.", "toolUses": []},
+        {"role": "assistant", "text": "Yes.", "toolUses": []},
+    ]
+    host.installs([*answered["messages"], *later])
+    host.records()
+    assert host.plans() == 0
+    assert list(host.states().values()).count("archived") == 2
+
+
 def test_an_answer_is_dropped_when_the_host_asks_again(host: PlayedHost) -> None:
     host.asks()
     answered = host.asks()

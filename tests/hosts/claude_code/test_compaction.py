@@ -203,7 +203,6 @@ def test_ctxvc_killed_while_it_answers_leaves_the_compaction_to_the_client(here:
     (program.parent / "ctxvc.py").chmod(0o755)
     here.run("/compact")
     assert [body for body in here.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
-    program.write_text(usual)
     here.run(WORDS[2], [text("Now this.")])
     with stored(here) as session:
         assert set(WORDS) <= set(human_texts(session)), [(row.origin, row.label) for row in session.ledger().rows()]
