@@ -127,11 +127,16 @@ class _Installed(msgspec.Struct, frozen=True, kw_only=True):
     stubs: Mapping[str, str] = {}
 
 
-def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bytes:
+def answer(
+    data: bytes,
+    env: Mapping[str, str],
+    chosen: Callable[[Mapping[str, str]], Choice],
+    opened: Store | None = None,
+) -> bytes:
     """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person, or the reason to
     `decline`, for which the host compacts by itself. Never fails: errors are logged, and decline.
 
-    `chosen` gives what the person has set.
+    `chosen` gives what the person has set; `opened` is the store, where it is open already.
     """
     store: Path | None = None
     try:
@@ -146,8 +151,10 @@ def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, s
         if store is None or transcript is None:
             return _declined("this session is not recorded")
         started = time.monotonic()
-        with Store(store) as opened:
+        if opened is not None:
             return _answer(opened, event, transcript, choice, started)
+        with Store(store) as own:
+            return _answer(own, event, transcript, choice, started)
     except Refused as error:
         return _declined(str(error))
     # The boundary: whatever goes wrong here, the host compacts by itself.
@@ -558,7 +565,10 @@ def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:
 
 
 def warm(stored: StoredSession) -> None:
-    """Counts what is new in the current scope, so that the next compaction need not. Raises: CtxvcError."""
+    """Counts what is new in the current scope, so that the next compaction in this process need not, nor load what it
+    counts with. Raises: CtxvcError."""
     session = Session(stored)
     session.view()
+    session.store.redaction.of(session.name)
+    session.count(f"a text that was never counted: {time.time_ns()}")
     session.save_counts()

@@ -169,6 +169,10 @@ class Session:
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(message))
 
+    def count(self, content: str) -> int:
+        """The tokens of a text, as the session counts."""
+        return self._context.meter.count(content)
+
     def save_counts(self) -> None:
         """Keeps the counts of tokens in the store's cache; `close` does it too."""
         self._context.meter.save()
