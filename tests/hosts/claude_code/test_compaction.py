@@ -198,10 +198,10 @@ def test_ctxvc_killed_while_it_answers_leaves_the_compaction_to_the_client(here:
     program = here.project.parent / "bin" / "ctxvc"
     usual = program.read_text()
     program.write_text(
-        f'#!/bin/sh\nif [ "$2" = SessionCompact ]; then cat >/dev/null; kill -9 $$; fi\nexec {program}.py "$@"\n'
+        f'#!/bin/sh\nif [ "$2" = SessionCompact ]; then cat >/dev/null; kill -9 $$; fi\nexec {program}-usual "$@"\n'
     )
-    (program.parent / "ctxvc.py").write_text(usual)
-    (program.parent / "ctxvc.py").chmod(0o755)
+    (program.parent / "ctxvc-usual").write_text(usual)
+    (program.parent / "ctxvc-usual").chmod(0o755)
     here.run("/compact")
     assert [body for body in here.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
     here.run(WORDS[2], [text("Now this.")])
