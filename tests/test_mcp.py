@@ -16,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp.types import TextContent, TextResourceContents
 
+from ctxvc.errors import NotFound
 from ctxvc.mcp.offer import MOST
 from ctxvc.mcp.recorded import LISTED
 from ctxvc.mcp.recordings import Recordings
@@ -268,6 +269,45 @@ def test_a_store_that_is_not_there_yet_is_told_of_and_found_later(tmp_path: Path
     assert told(tmp_path / ".ctxvc", "status")["session"] == "demo"
 
 
+def test_a_note_supersedes_what_it_replaces(live: Path) -> None:
+    old = told(live, "note", text="The fixture is too old.")["block"]
+    with Session.open(live, "demo") as session:
+        session.append({"role": "user", "content": "Are you sure?"})
+        session.append({"role": "assistant", "content": "I look again."})
+    noted = told(live, "note", text="The fixture is fine; the clock was wrong.", supersedes=[old])
+    assert noted["superseded"] == [old]
+    by_block = {note["block"]: note["superseded"] for note in told(live, "notes")["notes"]}
+    assert by_block == {old: noted["block"], noted["block"]: ""}
+    assert "supersedes nothing" in wrong(live, "note", text="x", supersedes=["B99"])
+
+
+def test_why_tells_what_became_of_a_block_and_where_a_line_came_from(live: Path) -> None:
+    answer = told(live, "why", target="B3")
+    assert answer["addresses"] == ["B3"]
+    assert "archived, by agent: archive B3" in answer["answer"][1], answer
+    assert "not a block or group" in wrong(live, "why", target="src/app.py:1")
+
+    def explain(store: Store, target: str) -> tuple[list[str], list[str]]:
+        return [f"{target} in {store.path.name}: by hand\nand \x1b[2J", *["x"] * 100], ["B1"]
+
+    def unknown(store: Store, target: str) -> tuple[list[str], list[str]]:
+        raise NotFound(f"no recorded session changed {target}", hint="`ctxvc import` imports older sessions")
+
+    async def refused() -> Any:
+        async with connected(Recordings(lambda: live, explain=unknown)) as client:
+            return await client.call_tool("why", {"target": "src/app.py:1"})
+
+    assert anyio.run(refused).content[0].text == "no recorded session changed src/app.py:1"
+
+    async def ask() -> Any:
+        async with connected(Recordings(lambda: live, explain=explain)) as client:
+            return await client.call_tool("why", {"target": "src/app.py:1"})
+
+    content = anyio.run(ask).structured_content
+    assert content["answer"][0].startswith("src/app.py:1 in .ctxvc: by hand") and "\x1b" not in content["answer"][0]
+    assert content["answer"][-1] == "(41 more lines)" and content["addresses"] == ["B1"]
+
+
 # --- resources
 
 
@@ -297,6 +337,11 @@ def test_dashboard_and_blocks_are_resources(live: Path) -> None:
     assert "B3 " in read(live, "ctxvc://dashboard")
     assert read(live, "ctxvc://block/B3").count("fox\n") == 200
     assert read(live, "ctxvc://block/demo/main/B1") == "Why does it fail?"
+    with Session.open(live, "demo") as session:
+        session.open_scope("plan/login", "to plan")
+        (block,) = session.append({"role": "user", "content": "How?"})
+    assert read(live, f"ctxvc://block/demo/plan/login/{block}") == "How?"
+    assert read(live, f"ctxvc://block/demo/plan%2Flogin/{block}") == "How?"
     for uri in ("ctxvc://block/B99", "ctxvc://block/..%2F..%2Fetc", "ctxvc://block/demo/nowhere/B1"):
         assert unread(live, uri)
 

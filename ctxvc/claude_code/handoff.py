@@ -59,7 +59,8 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
     page.part("Notes, newest last:", _notes(ledger, body), _NOTES, newest=True)
     spoken = [row for row in ledger.rows() if _spoken(row) and (row in removed or not row.present)]
     page.part("First human message:", _lines(filter(there, spoken[:1])), _WORDS, newest=True)
-    page.part("Human messages:", _lines(filter(there, spoken[1:][-_MOST_LINES:])), _WORDS, newest=True)
+    later = filter(there, spoken[1:][-_MOST_LINES:])
+    page.part("Human messages:", _lines(later), _WORDS, newest=True, of=len(spoken) - 1)
     earlier = [one for one in _compactions(ledger) if group is None or one.id != group.id]
     page.part("Earlier compactions:", [_group(one) for one in earlier], _EARLIER, newest=True)
     results = [row for row in removed if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
@@ -137,8 +138,11 @@ class _Page:
         if len(self.text) + 1 + len(text) <= self.limit:
             self.text += f"\n{text}"
 
-    def part(self, title: str, lines: Sequence[str], share: float, *, newest: bool) -> None:
-        """A titled list that takes at most `share` of the room that is left; of more lines the newest."""
+    def part(self, title: str, lines: Sequence[str], share: float, *, newest: bool, of: int = 0) -> None:
+        """A titled list that takes at most `share` of the room that is left; of more lines the newest.
+
+        `of` is how many there are in all, if not all are given.
+        """
         room = int(self.room * share) - len(title) - 2
         fitting: list[str] = []
         for line in reversed(lines) if newest else lines:
@@ -147,7 +151,7 @@ class _Page:
             room -= len(line) + 1
             fitting.append(line)
         if fitting:
-            older = len(lines) - len(fitting)
+            older = max(of, len(lines)) - len(fitting)
             page_lines = [*([f"(+{older} older)"] if older else []), *(reversed(fitting) if newest else fitting)]
             self.line("\n".join(["", title, *page_lines]))
 
@@ -166,7 +170,9 @@ class _Page:
         if fit:
             more = of - len(fit)
             page_lines = [lines[number][1] for number in sorted(fit)]
-            self.line("\n".join(["", *([title] if title else []), *page_lines, *([f"(+{more} more)"] if more else [])]))
+            self.line(
+                "\n".join(["", *([title] if title else []), *page_lines, *([f"(+{more} smaller)"] if more else [])])
+            )
 
 
 class _There:

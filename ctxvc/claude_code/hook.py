@@ -31,8 +31,10 @@ PATIENCE = 0.08
 
 
 def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
-    """The answer that the host reads on stdout, usually empty. Never fails: errors go to the log, and to the person once
-    in each conversation."""
+    """The answer that the host reads on stdout, usually empty.
+
+    Never fails: errors go to the log, and to the person once in each conversation.
+    """
     store: Path | None = None
     hook_event: HookEvent | None = None
     try:
@@ -51,8 +53,9 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
         if not (store and hook_event):
             return b""
         log.note(store, event, f"{type(error).__name__}: {error}")
-        spool.report(hook_event.transcript, store, log.describe(error))
-        return hooks.context(hook_event.event, "", _trouble(hook_event, log.describe(error)))
+        reason = log.describe(error)
+        spool.report(hook_event.transcript, store, reason)
+        return hooks.context(hook_event.event, "", _trouble(hook_event, reason))
 
 
 def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:

@@ -48,7 +48,9 @@ def installed(settings: Settings, program: str) -> Settings:
     clean = removed(settings)
     hooks = {event: list(groups) for event, groups in clean.get("hooks", {}).items()}
     for event in RECORDED:
-        command = {"type": "command", "command": f"{program} hook {event}", "timeout": _TIMEOUT}
+        # Where the program is gone, the event is no error of the host; `doctor` says so.
+        guarded = f"command -v {program} >/dev/null || exit 0; {program} hook {event}"
+        command = {"type": "command", "command": guarded, "timeout": _TIMEOUT}
         group = {"matcher": _MATCHED[event], "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
         hooks[event] = [*hooks.get(event, []), group]
     result = {**clean, "hooks": hooks}

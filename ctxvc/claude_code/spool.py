@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,8 @@ _TROUBLE, _UNTOLD = "trouble", "untold"
 #: What went wrong where no store could be written: `hook.sh` adds to it too.
 _LOG = "log"
 _LONGEST = 1_000
+#: Seconds after which a conversation that did not end is forgotten. The host forgets it then too.
+_KEPT = 30 * 86_400
 
 
 class Trouble(NamedTuple):
@@ -48,18 +51,21 @@ def folder(transcript: str) -> Path | None:
 
 
 def begin(transcript: str) -> None:
-    """Notes that the person has not been told of any trouble in this conversation."""
+    """Notes that the person has not been told of any trouble in this conversation; forgets those of long ago."""
+    _forget(folder(transcript))
     _write(transcript, _UNTOLD, b"")
 
 
 def tell(transcript: str) -> bool:
     """Whether the person is to be told of trouble now: once a conversation."""
     path = folder(transcript)
+    if path is None:
+        return False
     try:
-        (path / _UNTOLD).unlink() if path else None
+        (path / _UNTOLD).unlink()
     except OSError:
         return False
-    return path is not None
+    return True
 
 
 def attend(transcript: str) -> None:
@@ -130,6 +136,23 @@ def log_entries(limit: int = 5) -> list[str]:
     except (CtxvcError, OSError):
         return []
     return [one_line(line, 300) for line in data.decode("utf-8", "replace").splitlines()[-limit:]]
+
+
+def _forget(own: Path | None) -> None:
+    """Removes what conversations left whose client was killed, and that nobody has gone on with."""
+    try:
+        paths = list(own.parent.iterdir()) if own else []
+        for path in paths:
+            if path in (own, own and own.parent / _LOG) or path.stat().st_mtime > time.time() - _KEPT:
+                continue
+            if path.is_dir():
+                for file in path.iterdir():
+                    _unlink(file)
+                path.rmdir()
+            else:
+                _unlink(path)  # what `hook.sh` wrote down once
+    except OSError:
+        return  # another hook does it, or the next one
 
 
 def _trouble(path: Path) -> Trouble | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ctxvc.claude_code import spool
 from ctxvc.core.display import one_line
 from ctxvc.recording import places
 
@@ -22,6 +23,8 @@ def line(fields: Mapping[str, Any], store: Path | None, *, color: bool) -> str:
     transcript = fields.get("transcript_path")
     if store is None or not isinstance(transcript, str):
         return " · ".join([*parts, "not recorded"])
+    if (trouble := spool.trouble(transcript)) and Path(trouble.store) == store:
+        return " · ".join([*parts, f"NOT RECORDED: {one_line(trouble.reason, 80)}"])
     return " · ".join([*parts, *_recorded(store, transcript)])
 
 

@@ -150,7 +150,7 @@ class Connection:
         except Wrong as wrong:
             return {"content": [{"type": "text", "text": str(wrong)}], "isError": True}
         values = msgspec.to_builtins(result)
-        text = msgspec.json.format(msgspec.json.encode(values), indent=2).decode()
+        text = _json(values, indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": values, "isError": False}
 
     def _contents(self, params: Message, meta: Message) -> Message:
@@ -222,11 +222,15 @@ def _described(resource: Resource, address: str) -> Message:
 
 
 def _encoded(number: str | int | None, **answer: Message) -> bytes:
-    # Text of a recording may have halves of a character, which JSON can carry and UTF-8 cannot.
-    message = {"jsonrpc": "2.0", "id": number, **answer}
+    return _json({"jsonrpc": "2.0", "id": number, **answer})
+
+
+def _json(value: object, indent: int = 0) -> bytes:
+    """Text of a recording may have halves of a character, which JSON can carry and UTF-8 cannot."""
     try:
-        return msgspec.json.encode(message)
+        data = msgspec.json.encode(value)
     except UnicodeEncodeError:
         import json
 
-        return json.dumps(message).encode()
+        return json.dumps(value, indent=indent or None).encode()
+    return msgspec.json.format(data, indent=indent) if indent else data

@@ -18,6 +18,7 @@ from ctxvc.agent.tools.phrases import MODEL
 from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.agent.tools.tools import ERROR
 from ctxvc.core.display import one_line
+from ctxvc.core.ledger import notes as noting
 from ctxvc.core.prompt.recover import NoRoom, readable
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
@@ -93,7 +94,10 @@ class Recorded:
             return _answer(target, [_line(event) for event in events], [item.id])
         if self._explain is None:
             raise NotFound(f"{target[:80]!r} is not a block or group")
-        return _answer(target, *self._explain(session.store, target))
+        try:
+            return _answer(target, *self._explain(session.store, target))
+        except CtxvcError as error:  # its hints are for a command line
+            raise NotFound(phrases.message(error)) from error
 
     @contextmanager
     def _session(self, name: str, meta: Mapping[str, Any], *, reads: bool = False) -> Iterator[Session]:
@@ -125,7 +129,7 @@ def _note(session: Session, call: offer.NoteArguments) -> offer.Noted:
             f"the note has {len(call.text):,} characters; at most {offer.NOTE:,} are allowed", hint="shorten it"
         )
     noted = session.note(call.text, labels=call.labels, supersedes=call.supersedes)
-    superseded = [target for target in call.supersedes if target not in {one.target for one in noted.problems}]
+    superseded = [block for block, by in noting.superseded(session.ledger()).items() if by == noted.block]
     return offer.Noted(session=session.name, scope=session.scope, block=noted.block, superseded=superseded)
 
 

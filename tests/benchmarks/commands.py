@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ctxvc.claude_code import spool
 from ctxvc.core.ledger import wire
 from tests.benchmarks.making import store_of, text
 from tests.benchmarks.measuring import Figure, interleaved, median_ms, process_seconds
-from tests.making.host import end_recorder, hook
+from tests.making.host import ROOT, end_recorder, hook
 
 ROUNDS = 15
 #: Lines of the transcript that a hook is told of: about 20 MB.
 LINES = 10_000
+
+
+#: What a client has of the server of the tools, and how many calls of one it has made by then.
+SERVER = {"ctxvc mcp, until its tools are listed": 0, "ctxvc mcp, until a first call is answered": 1}
 
 
 def figures(folder: Path) -> Iterator[Figure]:
@@ -30,10 +38,12 @@ def figures(folder: Path) -> Iterator[Figure]:
     targets = {
         "a hook, first lines of a transcript": "<= 150",
         "a hook, at the end of 20 MB": "<= 150",
+        "a hook that leaves a mark": "<= 15",
         "ctxvc --help": "<= 150",
         "ctxvc status, 1,000 blocks, counts cached": "<= 350",
     }
-    times = interleaved({**works, **_hooks(folder)}, ROUNDS)
+    works |= {name: _server(project, calls) for name, calls in SERVER.items()}
+    times = interleaved({**works, **_hooks(folder), "a hook that leaves a mark": _mark(folder)}, ROUNDS)
     for store_path in folder.glob("hooked-*/*/.ctxvc"):
         end_recorder(store_path)
     base = median_ms(times["python -c pass"])
@@ -57,6 +67,44 @@ def _hooks(folder: Path) -> dict[str, Callable[[int], object]]:
 
         works[f"a hook, {name}"] = told
     return works
+
+
+def _mark(folder: Path) -> Callable[[int], object]:
+    """The plugin's command for an event that needs no answer, while a recorder attends to the conversation."""
+    transcript = str(folder / "22222222-1111-4111-8111-111111111111.jsonl")
+    plugin = ROOT / "hooks" / "claude-code"
+    groups = json.loads((plugin / "hooks" / "hooks.json").read_text())["hooks"]["PostToolUse"]
+    command = groups[0]["hooks"][0]["command"].replace("${CLAUDE_PLUGIN_ROOT}", str(plugin))
+    env = {**os.environ, "CLAUDE_CODE_SESSION_ID": Path(transcript).stem}
+
+    def leaves(_: int) -> None:
+        spool.attend(transcript)  # this process, which is alive
+        begun = len(spool.marks(transcript))
+        subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, env=env, check=True)
+        assert len(spool.marks(transcript)) == begun + 1
+
+    return leaves
+
+
+def _server(project: Path, calls: int) -> Callable[[int], object]:
+    """The server of the tools, as a client starts it; it ends when its stdin does."""
+    requests: list[dict[str, object]] = [
+        {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}}},
+        {"id": 1, "method": "tools/list"},
+        *({"id": 2, "method": "tools/call", "params": {"name": "status", "arguments": {}}} for _ in range(calls)),
+    ]
+
+    def serves(_: int) -> None:
+        command = [sys.executable, "-m", "ctxvc", "mcp"]
+        with subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+            assert server.stdin and server.stdout
+            for request in requests:
+                server.stdin.write(json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n")
+                server.stdin.flush()
+                assert b'"result"' in server.stdout.readline()
+            server.kill()
+
+    return serves
 
 
 def _line(number: int) -> str:

@@ -160,20 +160,6 @@ def test_settings_without_our_hooks_make_no_project(tmp_path: Path, held: str) -
     assert not settings.recorded_here(tmp_path)
 
 
-def test_a_plugin_whose_tools_cannot_be_served_says_what_they_need(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def said(source: str = "startup", **env: str) -> bytes:
-        start = told(place, tmp_path / "s.jsonl", source=source)
-        return answering.answer("SessionStart", start, {"CLAUDE_PROJECT_DIR": str(place), **env})
-
-    monkeypatch.setattr(answering, "_start", lambda _: None)
-    assert said(CLAUDE_PLUGIN_ROOT="/p") == b""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert json.loads(said(CLAUDE_PLUGIN_ROOT="/p"))["systemMessage"].endswith("pip install 'ctxvc[mcp]'")
-    assert said() == said("resume", CLAUDE_PLUGIN_ROOT="/p") == b""
-
-
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
     home = Path.home()
     transcript = write(tmp_path / "s.jsonl", *CONVERSATION)

@@ -55,6 +55,7 @@ FILES = (
     "ctxvc/hooks/log", "ctxvc/hooks/log.1", "ctxvc/hooks/recorder.lock", "ctxvc/hooks/offer",
     "ctxvc/hooks/requests/00000000000000000001-1-a", "ctxvc/hooks/requests/aside-KEY", "ctxvc/hooks/handoff/KEY",
     "ctxvc/hooks/so-far/KEY", "ctxvc/hooks/standing/KEY", "ctxvc/hooks/outputs/toolu_1-1.txt",
+    "ctxvc/hooks/summariser/KEY", "ctxvc/hooks/calls/KEY",
     "ctxvc/purge/state.json", "ctxvc/purge/journal/demo", "checkout/demo/main/DASHBOARD.md", "checkout/demo/main/.git",
 )  # fmt: skip
 #: Every folder that a store may have; a link may stand in its place.
@@ -63,6 +64,7 @@ FOLDERS = (
     "objects/pack", "objects/info", "objects/00", "info", "logs", "worktrees", "worktrees/w", "ctxvc", "ctxvc/journal",
     "ctxvc/lock", "ctxvc/cache", "ctxvc/secrets", "ctxvc/committed", "ctxvc/hooks", "ctxvc/hooks/requests",
     "ctxvc/hooks/handoff", "ctxvc/hooks/so-far", "ctxvc/hooks/standing", "ctxvc/hooks/outputs", "ctxvc/purge",
+    "ctxvc/hooks/summariser", "ctxvc/hooks/calls",
     "ctxvc/purge/journal", "checkout", "checkout/demo", "checkout/demo/main",
 )  # fmt: skip
 
@@ -93,7 +95,9 @@ EVENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SessionStart", {"source": "startup"}), ("UserPromptSubmit", {}),
     ("PostToolUse", {"tool_use_id": "toolu_1", "tool_response": "x" * 5000}), ("PostToolUseFailure", {}),
     ("Stop", {}), ("SubagentStop", {"agent_type": "helper"}), ("PreCompact", {"trigger": "manual"}),
-    ("SessionStart", {"source": "compact"}), ("SessionEnd", {"reason": "exit"}), ("statusline", {}),
+    ("SessionStart", {"source": "compact"}), ("PostCompact", {"trigger": "manual"}),
+    ("PreToolUse", {"tool_use_id": "toolu_1"}), ("StopFailure", {"error": "server_error"}),
+    ("SubagentStart", {"agent_type": "helper"}), ("SessionEnd", {"reason": "exit"}), ("statusline", {}),
 )  # fmt: skip
 
 
@@ -484,6 +488,7 @@ _FORGED: dict[str, Callable[[World], None]] = {
     "words for the model at the start": _content("ctxvc/hooks/offer", lambda _: _sealed(PLANTED.encode())),
     "words for the model after a compaction": _content("ctxvc/hooks/handoff/KEY", lambda _: _sealed(PLANTED.encode())),
     "words for the model so far": _content("ctxvc/hooks/so-far/KEY", lambda _: PLANTED.encode()),
+    "words for who summarises": _content("ctxvc/hooks/summariser/KEY", lambda _: PLANTED.encode()),
     "a code commit in a folder elsewhere": _content(
         "ctxvc/committed/00000000000000000001",
         lambda world: json.dumps(["a" * 40, str(world.outside / "repo"), "2026", "", "", "", "0" * 64]).encode(),

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.claude_code import installed, requests
+from ctxvc.claude_code import installed, requests, spool
 from ctxvc.claude_code.installed import Transcript
 from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers import Answer, Item, described
@@ -436,6 +436,13 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
     for file, program in installed.missing_programs(files):
         mend = _INSTALL.get(file.owner, f"remove these hooks from {file.path}")
         yield _problem("recording", f"hooks in {file.path} call {program}, which is gone", mend)
+    recorded = {transcript.path.stem for transcript in transcripts if transcript.state == "whole"}
+    for conversation, trouble in spool.troubles():
+        if conversation not in recorded and (store is None or Path(trouble.store) == store):
+            finding = f"session {conversation[:8]} of Claude Code is not recorded: {trouble.reason}"
+            yield _problem("recording", finding, "ctxvc import, once that is mended")
+    for entry in spool.log_entries():
+        yield _note("recording", entry, "")
     disabled_by = installed.turned_off(files)
     if disabled_by and hooked:
         finding = f"nothing is recorded automatically: {disabled_by} turns all hooks off"

@@ -174,7 +174,7 @@ def _print(app: App, answer: Installed, *, dry_run: bool, uninstall: bool) -> No
         app.output.say(f"backup: {safe(answer.backup)}")
     if not uninstall:
         app.output.say("sessions started from now on are recorded; `ctxvc doctor` shows any errors")
-        app.output.say("for notes, search and recovery inside a session (it needs `pip install 'ctxvc[mcp]'`):")
+        app.output.say("for notes, search and recovery inside a session:")
         app.output.say(f"claude mcp add ctxvc -- {_program()} mcp")
 
 

@@ -37,8 +37,8 @@ def mcp(app: App) -> None:
         of_call=partial(_session_of_call, app),
         explain=partial(_explain, app),
     )
-    # stdout is the wire.
-    serve(Connection(recordings, traceback.print_exception), sys.stdin.buffer, sys.stdout.buffer)
+    if sys.stdin is not None:  # else there is no client
+        serve(Connection(recordings, traceback.print_exception), sys.stdin.buffer, sys.stdout.buffer)
 
 
 def _session_of_call(app: App, store: Store, meta: Mapping[str, Any]) -> str:

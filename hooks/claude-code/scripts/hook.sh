@@ -3,11 +3,16 @@
 # attends to the conversation, such an event is an empty file for it, which costs no other process. Everything else, and
 # whatever has an answer, is for `ctxvc hook`. ctxvc/claude_code/spool.py has the files.
 
-lacking() { # what is lacking: said to the person at the start, and written down once a conversation
-    [ "$event" = SessionStart ] && echo "{\"systemMessage\": \"ctxvc does not record this session: $1\"}"
-    [ -d "${spool%/*}" ] || return 0
-    [ -n "$known" ] && [ ! -e "$spool.lacking" ] && true 2>/dev/null >"$spool.lacking" &&
-        echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $event: $1" >>"${spool%/*}/log"
+lacking() { # what is lacking: told to the person and written down, once a conversation
+    case $event in PreCompact | PostCompact | SessionEnd) return ;; esac # what they say, nobody is shown
+    if [ -n "$known" ] && [ -d "${spool%/*}" ]; then
+        [ -e "$spool.lacking" ] && return
+        true 2>/dev/null >"$spool.lacking"
+        echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $event: $1" 2>/dev/null >>"${spool%/*}/log"
+    elif [ "$event" != SessionStart ]; then
+        return
+    fi
+    echo "{\"systemMessage\": \"ctxvc does not record this session: $1\"}"
 }
 
 case $CLAUDE_CODE_SESSION_ID in

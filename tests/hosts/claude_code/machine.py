@@ -250,7 +250,7 @@ def _made(folder: Path, client: Path, api: MessagesApi, scripts: scripted.Script
     command.write_text(f"#!{sys.executable}\nfrom ctxvc.cli.start import run\n\nrun()\n")
     command.chmod(0o755)
     env = {
-        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(programs), _without_ctxvc(os.environ["PATH"])]),
         "HOME": str(home),
         "CLAUDE_CONFIG_DIR": str(config),
         "TMPDIR": str(folder),
@@ -266,6 +266,11 @@ def _made(folder: Path, client: Path, api: MessagesApi, scripts: scripted.Script
     git = shutil.which("git") or "git"
     subprocess.run([git, "init", "-q", str(project)], env=env, check=True)
     return Machine(project, home, config, outputs, client, api, scripts, space, env)
+
+
+def _without_ctxvc(path: str) -> str:
+    """A search path on which no other ctxvc is found, as that of an environment in which the tests run."""
+    return os.pathsep.join(folder for folder in path.split(os.pathsep) if not Path(folder, "ctxvc").exists())
 
 
 def _object(line: str) -> dict[str, Any]:

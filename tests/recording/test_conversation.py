@@ -1,0 +1,95 @@
+"""Which session a call of a tool acts on: that of the conversation it is made in, never the newest by chance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ctxvc.claude_code import conversation, requests
+from ctxvc.claude_code import hook as answering
+from ctxvc.claude_code.requests import Request
+from ctxvc.cli.main import cli
+from ctxvc.errors import NotFound
+from ctxvc.recording import places
+from ctxvc.recording.files import import_paths
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.store import Store
+from tests.making.host import environment
+from tests.recording.test_files import CONVERSATION, write
+
+FIRST, SECOND = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def transcripts(place: Path, tmp_path: Path) -> dict[str, Path]:
+    """Two recorded conversations of one project."""
+    lines = {name: [{**one, "sessionId": name} for one in CONVERSATION] for name in (FIRST, SECOND)}
+    paths = {name: write(tmp_path / f"{name}.jsonl", *own) for name, own in lines.items()}
+    with Store(place / FOLDER) as store:
+        assert not [outcome.error for outcome in import_paths(store, paths.values(), final=True) if outcome.error]
+    return paths
+
+
+def of_call(place: Path, call: str = "", **env: str) -> str:
+    meta: dict[str, Any] = {"claudecode/toolUseId": call} if call else {}
+    with Store(place / FOLDER) as store:
+        return conversation.of_call(store, meta, env, patience=0.2)
+
+
+def test_the_variable_of_the_host_names_the_session(place: Path, transcripts: dict[str, Path]) -> None:
+    for name in (FIRST, SECOND):
+        assert of_call(place, CLAUDE_CODE_SESSION_ID=name) == f"claude-{name[:8]}"
+    assert of_call(place) == ""
+
+
+def test_a_call_is_in_the_conversation_that_its_hook_named(
+    place: Path, transcripts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "_start", lambda _: None)
+    event = {"hook_event_name": "PreToolUse", "tool_use_id": "toolu_1", "cwd": str(place)}
+    given = {**event, "transcript_path": str(transcripts[FIRST])}
+    assert answering.answer("PreToolUse", json.dumps(given).encode(), environment(place)) == b""
+
+    # The server was started in the other one, as before a `/clear`.
+    assert of_call(place, "toolu_1", CLAUDE_CODE_SESSION_ID=SECOND) == f"claude-{FIRST[:8]}"
+    assert not places.call(place / FOLDER, "toolu_1").exists()
+    assert of_call(place, "toolu_2", CLAUDE_CODE_SESSION_ID=SECOND) == f"claude-{SECOND[:8]}"
+
+
+def test_a_conversation_that_is_not_recorded_is_not_taken_for_another(
+    place: Path, transcripts: dict[str, Path]
+) -> None:
+    with pytest.raises(NotFound, match=r"this conversation \(33333333\) is not recorded") as raised:
+        of_call(place, CLAUDE_CODE_SESSION_ID="33333333-0")
+    assert "claude-11111111" in str(raised.value.hint)
+
+
+def test_one_that_has_only_begun_is_waited_for(place: Path, transcripts: dict[str, Path], tmp_path: Path) -> None:
+    requests.post(place / FOLDER, Request("PreToolUse", str(tmp_path / "33333333-0.jsonl")))
+    with pytest.raises(NotFound):
+        of_call(place, CLAUDE_CODE_SESSION_ID="33333333-0")  # in vain: no recorder is at work here
+
+
+def test_a_command_in_the_agents_shell_is_in_it_too(place: Path, transcripts: dict[str, Path]) -> None:
+    def session(*words: str, **env: str) -> str:
+        done = CliRunner().invoke(cli, ["-C", str(place), *words, "status", "--json"], env=env)
+        name: str = json.loads(done.stdout)["session"]
+        return name
+
+    first, second = (f"claude-{name[:8]}" for name in (FIRST, SECOND))
+    assert session(CLAUDE_CODE_SESSION_ID=FIRST) == first
+    assert session(CLAUDE_CODE_SESSION_ID=SECOND) == second
+    assert session(CLAUDE_CODE_SESSION_ID=FIRST, CTXVC_SESSION=second) == second
+    assert session("--session", second, CLAUDE_CODE_SESSION_ID=FIRST) == second
+    assert session(CLAUDE_CODE_SESSION_ID="33333333-0") == session()
+
+
+def test_a_forged_note_on_a_call_counts_nothing(place: Path, transcripts: dict[str, Path]) -> None:
+    path = places.call(place / FOLDER, "toolu_1")
+    path.parent.mkdir(parents=True)
+    path.write_text(str(transcripts[FIRST]))
+    assert of_call(place, "toolu_1", CLAUDE_CODE_SESSION_ID=SECOND) == f"claude-{SECOND[:8]}"
