@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Body
-from ctxvc.core.prompt.outline import Bodies, Slot, pieces
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.prompt.request import frame, request, up_to
 from ctxvc.core.recording.events import Sent
 from ctxvc.errors import CtxvcError
@@ -53,14 +52,12 @@ class RecordedPrompts:
             )
         return self._bodies[scope]
 
-    def shown(self, row: Row, scope: str) -> str:
-        """The text with which a block stands in the prompt; empty if no body can be read."""
-        slot = Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
+    def body(self, row: Row, scope: str) -> bytes:
+        """The body of a block; empty if it cannot be read before the import ends."""
         try:
-            (piece,) = pieces([slot], self._reader(scope))
-        except (KeyError, CtxvcError):
-            return ""
-        return display.decode(piece.body)
+            return self._body(row, scope)
+        except CtxvcError:
+            return b""
 
     def _body(self, row: Row, scope: str) -> bytes:
         imported = self._imported.get((row.id, ""))
