@@ -102,7 +102,7 @@ def applied(ledger: Ledger, recast: Recast, added: Sequence[tuple[str, list[Row]
         if not ledger[block].present and ledger[block].stub == text:
             continue  # it had left before, and is as it was
         draft.put(msgspec.structs.replace(draft.alone(block), state="archived", level=1, stub=text, removed_by=actor))
-    staying = recast.kept.keys() | recast.changed.keys()
+    staying = {*recast.kept, *recast.changed, *(row.id for _, rows in added for row in rows)}
     draft.leave([row for row in ledger.rows() if row.id not in staying], recast.groups, added)
     return draft.ledger()
 
@@ -155,9 +155,10 @@ class _Draft:
         unplaced.sort(key=self._first)
         moves = _moves(added)
         for number, (before, summary) in enumerate(moves):
-            # A group has the members up to its summary's place; the last one has all the rest.
-            last = number == len(moves) - 1
-            until = len(unplaced) if last else sum(self._first(member) < _number(before) for member in unplaced)
+            # A group has the members up to its summary's place, one at least; the last one has all the rest.
+            later = len(moves) - 1 - number
+            until = max(1, sum(self._first(member) < _number(before) for member in unplaced))
+            until = max(0, min(until, len(unplaced) - later)) if later else len(unplaced)
             self._gather(unplaced[:until], summary, before)
             unplaced = unplaced[until:]
         if not moves:

@@ -15,7 +15,6 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.importers.origins import is_by_client
 
 _Identity = tuple[str, str, bytes]
 
@@ -85,13 +84,12 @@ def _behind(sent: Part, standing: Part) -> Iterator[Part]:
 
 
 def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:
-    """Who made a part: by the line that has it, else by its text; what nothing is known of counts as a person's."""
+    """Who made a part. A text that no line has is the client's, as each prompt has one; an image may be a person's."""
     if part.kind == "tool_result":
         return "tool"
     if part.role == "system":
         return "client"
-    by_line = origins.get(part.body.strip())
-    return by_line or ("client" if part.kind == "user" and is_by_client(display.decode(part.body)) else "human")
+    return origins.get(part.body.strip()) or ("client" if part.kind == "user" else "human")
 
 
 def _identity(part: Part) -> _Identity:
