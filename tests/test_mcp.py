@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,11 +16,14 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 from mcp.types import TextContent, TextResourceContents
 
-from ctxvc.mcp import LISTED, MOST, server
+from ctxvc.mcp.offer import MOST
+from ctxvc.mcp.recorded import LISTED
+from ctxvc.mcp.recordings import Recordings
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.session_name import by_recency
 from ctxvc.store.store import Store
+from tests.making.mcp_client import client as connected
 from tests.making.project import build
 from tests.making.provider import damages
 
@@ -64,7 +66,7 @@ def asked(store: Path, ask: Ask[_T], mode: Any = "auto") -> _T:
     """What a client in memory gets."""
 
     async def main() -> _T:
-        async with Client(server(lambda: store), mode=mode) as client:
+        async with connected(Recordings(lambda: store), mode) as client:
             return await ask(client)
 
     return anyio.run(main)
@@ -93,14 +95,19 @@ def wrong(store: Path, name: str, /, **given: Any) -> str:
 def test_only_what_can_take_effect_in_a_host_is_offered(live: Path, mode: str) -> None:
     listed = asked(live, lambda client: client.list_tools(), mode)
     tools = {tool.name: tool for tool in listed.tools}
-    assert set(tools) == {"note", "notes", "recover", "search", "status"}
+    assert set(tools) == {"note", "notes", "recover", "search", "status", "why"}
     for tool in tools.values():
         assert tool.annotations
         assert tool.annotations.destructive_hint is False
         assert tool.annotations.open_world_hint is False
         assert tool.output_schema
         assert tool.title
-    assert [name for name in sorted(tools) if tools[name].annotations.read_only_hint] == ["notes", "search", "status"]  # type: ignore[union-attr]
+    assert [name for name in sorted(tools) if tools[name].annotations.read_only_hint] == [
+        "notes",
+        "search",
+        "status",
+        "why",
+    ]  # type: ignore[union-attr]
 
 
 def test_nothing_claims_to_have_freed_the_hosts_context(live: Path) -> None:
@@ -242,12 +249,13 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("recover", {"address": "../../etc/passwd"}, "is not an address"),
         ("recover", {"address": "B3", "lines": "9:1"}, "is not a range"),
         ("recover", {"address": "B3", "max_tokens": 5}, "; ask for more max_tokens"),
-        ("recover", {"address": "B3", "max_tokens": MOST + 1}, "less than or equal"),
+        ("recover", {"address": "B3", "max_tokens": MOST + 1}, "Expected `int` <= 8000"),
         ("search", {"pattern": "["}, "is not a regular expression"),
         ("notes", {"session": "nowhere"}, "nowhere"),
         ("notes", {"scope": "nowhere"}, "nowhere"),
-        ("search", {}, "Field required"),
-        ("note", {"text": 7}, "valid string"),
+        ("search", {}, "missing required field `pattern`"),
+        ("note", {"text": 7}, "Expected `str`, got `int` - at `$.text`; it takes text, session (optional)"),
+        ("note", {"txt": "x"}, "unknown field `txt`"),
     ],
 )
 def test_what_is_wrong_is_told(live: Path, name: str, given: dict[str, Any], why: str) -> None:
@@ -339,26 +347,12 @@ def test_several_servers_at_once_lose_no_note(live: Path) -> None:
         assert not damages(session.store)
 
 
-def test_without_the_extra_it_says_how_to_install_it(live: Path) -> None:
-    program = (
-        "import sys; sys.modules['mcp'] = None; sys.argv = ['ctxvc', 'mcp'];"
-        "from ctxvc.cli.main import run; run()"
-    )  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=live.parent, capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == "ctxvc: `ctxvc mcp` needs the extra `mcp`\nhint: pip install 'ctxvc[mcp]'\n"
-
-
 def test_a_session_is_named_by_a_beginning_or_its_place(project: Path) -> None:
     with Store(project / ".ctxvc") as store:
         first, second, *_ = by_recency(store)
 
     async def main() -> list[Any]:
-        async with Client(server(lambda: project / ".ctxvc", "-1")) as client:
+        async with connected(Recordings(lambda: project / ".ctxvc", "-1")) as client:
             answers = [await client.call_tool("status", {"session": name}) for name in ("", first, "-0", "-1")]
             return [answer.structured_content["session"] for answer in answers if answer.structured_content]
 

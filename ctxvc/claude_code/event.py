@@ -8,27 +8,45 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ctxvc.claude_code.requests import Request
+from ctxvc.core.display import one_line
+from ctxvc.errors import Refused
 from ctxvc.recording import places
 
 #: Events after which a transcript has something new → the field with the reason.
 RECORDED = {
     "SessionStart": "source",
     "UserPromptSubmit": "",
+    "PreToolUse": "tool_use_id",
     "PostToolUse": "",
     "PostToolUseFailure": "",
     "Stop": "",
+    "StopFailure": "error",
+    "SubagentStart": "agent_type",
     "SubagentStop": "agent_type",
     "PreCompact": "trigger",
+    "PostCompact": "trigger",
     "SessionEnd": "reason",
 }
+#: Events whose message for the person the host shows.
+SHOWN = frozenset(RECORDED) - {"PreCompact", "PostCompact", "SessionEnd"}
+#: The tools of ours whose calls a hook announces, so that the server knows which conversation they are made in.
+OURS = "mcp__(plugin_ctxvc_store|ctxvc)__.*"
 #: Characters of a hook's text that the host adds to the context; the model sees only the beginning of longer texts.
 MOST = 10_000
 #: The end of the text on the recording so far, if the recorder has not reached the transcript's end yet.
 UNFINISHED = (
-    "\nThe last messages are still being recorded; `ctxvc log` and `ctxvc grep WORDS` will find them in a moment."
+    "\nThe last messages were still being recorded when this was written: `ctxvc log` shows what is there by now."
 )
+#: The end of that text if the rest cannot be recorded: why.
+MISSING = "\nWhat came after that is not recorded and cannot be recovered: "
+#: Characters of the text for whoever summarises the conversation.
+NAMED = 3_000
 #: Characters of the text on the session before it that a new session is given.
 OFFERED = 2_000
+
+
+#: Seconds after which a host has installed what it was given, or never will.
+_FRESH = 60.0
 
 
 class HookEvent(NamedTuple):
@@ -92,13 +110,41 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
             return text
 
 
-def so_far(store: Path, transcript: str) -> str:
-    """The text for the model after a compaction while the recorder is still at work."""
+def is_installing(store: Path, transcript: str) -> bool:
+    """Whether the host has just been given a prompt of ours to install."""
+    try:
+        given = float(places.sealed(store, places.compacted(store, transcript)))
+    except (FileNotFoundError, ValueError):
+        return False
+    return 0 <= time.time() - given < _FRESH
+
+
+def so_far(store: Path, transcript: str, reason: str = "") -> str:
+    """The text for the model after a compaction while the recorder is still at work; empty if nothing is recorded yet.
+
+    `reason` is why the rest cannot be recorded, if it cannot.
+    """
     try:
         text = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
-    except FileNotFoundError:
-        text = ""
-    return (text or "[ctxvc] This conversation is recorded.") + UNFINISHED
+    except (OSError, Refused):
+        return ""
+    return text + (f"{MISSING}{one_line(reason, 300)}" if reason else UNFINISHED)
+
+
+def summariser(store: Path, transcript: str) -> str:
+    """The text for whoever summarises the conversation; empty if nothing is recorded yet."""
+    try:
+        return places.sealed(store, places.summariser(store, transcript)).decode("utf-8", "replace")
+    except (OSError, Refused):
+        return ""
+
+
+def trouble(reason: str) -> str:
+    """The message to the person that the conversation is not recorded."""
+    return (
+        f"ctxvc does not record this session at the moment: {one_line(reason, 300)}. What is missing is recorded as "
+        "soon as that is mended; `ctxvc doctor` says more"
+    )
 
 
 def context(event: str, text: str, person: str = "") -> bytes:

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ctxvc.claude_code.event import MOST, OFFERED
+from ctxvc.claude_code.event import MOST, NAMED, OFFERED
 from ctxvc.core import display
+from ctxvc.core.ledger import notes as noting
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt import stub, truncation
+from ctxvc.errors import Damaged
 
 #: The largest shares of the room for notes and for a person's own words. Results get the remainder.
 _NOTES = 0.35
 _WORDS = 0.25
 _NOTE = 600
 _LINE = 200
+#: The share for earlier compactions; the most lines that are looked into for a part; and handles of damaged blocks.
+_EARLIER = 0.15
+_MOST_LINES = 120
+_DAMAGED = 20
+#: What a summary has in its own words.
+_NOT_NAMED = ("thinking", "assistant", "user", "system", "tool_use", "note", "dashboard")
 #: The least size of a truncated output's whole, in bytes: hosts do not truncate shorter ones.
 _CUT = 30_000
 
@@ -25,9 +33,10 @@ Body = Callable[[Row], bytes]
 
 
 def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
-    """The notes, and the handles of the blocks that the host's compaction takes out of the prompt, or just took.
+    """The notes, the human messages, and the handles of the blocks that the host's compactions took out of the prompt.
 
-    At most `limit` characters; lines that do not fit are counted. Empty if nothing is recorded yet.
+    At most `limit` characters; lines that do not fit are counted. What the store lacks is not offered. Empty if nothing
+    is recorded yet.
     """
     group = _newest(ledger)
     removed = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
@@ -45,16 +54,46 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
         ),
     ]
     calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
+    there = _There(body)
     page = _Page(limit, head)
     page.part("Notes, newest last:", _notes(ledger, body), _NOTES, newest=True)
-    page.part("Human messages:", _lines(row for row in removed if _spoken(row)), _WORDS, newest=True)
+    spoken = [row for row in ledger.rows() if _spoken(row) and (row in removed or not row.present)]
+    page.part("First human message:", _lines(filter(there, spoken[:1])), _WORDS, newest=True)
+    page.part("Human messages:", _lines(filter(there, spoken[1:][-_MOST_LINES:])), _WORDS, newest=True)
+    earlier = [one for one in _compactions(ledger) if group is None or one.id != group.id]
+    page.part("Earlier compactions:", [_group(one) for one in earlier], _EARLIER, newest=True)
     results = [row for row in removed if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
+    largest = filter(there, sorted(results, key=_weight, reverse=True)[:_MOST_LINES])
     page.chosen(
         "The largest results and files, in order:",
-        {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in results},
+        {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in largest},
+        len(results),
     )
+    if there.missing:
+        page.line(f"Damaged in the store, and not recoverable: {', '.join(there.missing[:_DAMAGED])}.")
     more = f"`ctxvc recover {group.id}` lists all." if group else "`ctxvc log` and `ctxvc show` list all."
     page.line(more)
+    return page.text
+
+
+def for_summariser(ledger: Ledger, limit: int = NAMED) -> str:
+    """What a summary of the conversation should go on naming: handles that resolve after it; empty if there are none.
+
+    At most `limit` characters.
+    """
+    calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
+    rows = [row for row in ledger.rows() if row.present and row.kind not in _NOT_NAMED]
+    if not rows:
+        return ""
+    page = _Page(
+        limit,
+        [
+            "Every block of this conversation is recorded under a handle such as B17@3fa9c1, by which it can be read "
+            "again after the summary. Where the summary mentions one of the following, name its handle, exactly as "
+            "written here. Handles in earlier summaries stay valid: keep those that still matter.",
+        ],
+    )
+    page.chosen("", {row.number: (_weight(row), _line(row, calls.get(row.parent))) for row in rows}, len(rows))
     return page.text
 
 
@@ -112,8 +151,11 @@ class _Page:
             page_lines = [*([f"(+{older} older)"] if older else []), *(reversed(fitting) if newest else fitting)]
             self.line("\n".join(["", title, *page_lines]))
 
-    def chosen(self, title: str, lines: Mapping[int, tuple[int, str]]) -> None:
-        """The lines of the largest that fit, in their own order. `lines`: number → size, line."""
+    def chosen(self, title: str, lines: Mapping[int, tuple[int, str]], of: int) -> None:
+        """The lines of the largest that fit, in their own order; `of` is how many there are in all.
+
+        `lines`: number → size, line.
+        """
         room = self.room - len(title) - 2
         fit: list[int] = []
         for number, (_, line) in sorted(lines.items(), key=lambda item: item[1][0], reverse=True):
@@ -122,27 +164,51 @@ class _Page:
                 break
             fit.append(number)
         if fit:
-            more = len(lines) - len(fit)
+            more = of - len(fit)
             page_lines = [lines[number][1] for number in sorted(fit)]
-            self.line("\n".join(["", title, *page_lines, *([f"(+{more} smaller)"] if more else [])]))
+            self.line("\n".join(["", *([title] if title else []), *page_lines, *([f"(+{more} more)"] if more else [])]))
+
+
+class _There:
+    """Whether the store has a block's body, whole. `missing` are the handles of those that it has not."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.missing: list[str] = []
+
+    def __call__(self, row: Row) -> bool:
+        try:
+            self._body(row)
+        except Damaged:
+            self.missing.append(row.handle)
+            return False
+        return True
 
 
 def _newest(ledger: Ledger) -> Group | None:
     """The group of the host's newest compaction; None if the model has replied since."""
-    groups = [group for group in ledger.groups.values() if group.removed_by == "host" and not group.group]
+    groups = _compactions(ledger)
     if not groups:
         return None
-    newest = max(groups, key=lambda group: int(group.id[1:]))
+    newest = groups[-1]
     last = max((int(block[1:]) for block in newest.summary), default=0)
     since = next((row for row in ledger.backwards() if row.role == "assistant"), None)
     return newest if since is None or since.number < last or since.group == newest.id else None
 
 
+def _compactions(ledger: Ledger) -> list[Group]:
+    """The groups of the host's compactions, oldest first."""
+    groups = [group for group in ledger.groups.values() if group.removed_by == "host" and not group.group]
+    return sorted(groups, key=lambda group: int(group.id[1:]))
+
+
 def _notes(ledger: Ledger, body: Body) -> list[str]:
+    superseded = noting.superseded(ledger)
+    there = _There(body)
     return [
         f"- {row.id}, step {row.step}: {display.one_line(display.decode(body(row)), _NOTE)}"
         for row in ledger.rows()
-        if row.kind == "note" and row.state not in ("pruned", "deleted")
+        if row.kind == "note" and row.state not in ("pruned", "deleted") and row.id not in superseded and there(row)
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ctxvc.claude_code import event as hooks
-from ctxvc.claude_code import requests, settings
+from ctxvc.claude_code import requests, settings, spool
 from ctxvc.claude_code.event import HookEvent
 from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
@@ -26,15 +26,15 @@ OFFER = "CTXVC_OFFER"
 LONGEST = "CTXVC_LONGEST_OUTPUT"
 #: Started with this event, the program is the recorder.
 RECORD = "record"
-#: Set by the host for the hooks of a plugin.
-PLUGIN = "CLAUDE_PLUGIN_ROOT"
 #: Seconds that the end of a compaction waits for the recorder, which is usually done long before.
 PATIENCE = 0.08
 
 
 def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
-    """The answer that the host reads on stdout, usually empty. Never fails: errors go to the log."""
+    """The answer that the host reads on stdout, usually empty. Never fails: errors go to the log, and to the person once
+    in each conversation."""
     store: Path | None = None
+    hook_event: HookEvent | None = None
     try:
         hook_event = hooks.parsed(data, event)
         if hook_event is None or places.is_off(env):
@@ -48,9 +48,11 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
         return _answer(hook_event, store, folder, env)
     # The boundary: the host continues whatever goes wrong here.
     except Exception as error:
-        if store:
-            log.note(store, event, f"{type(error).__name__}: {error}")
-        return b""
+        if not (store and hook_event):
+            return b""
+        log.note(store, event, f"{type(error).__name__}: {error}")
+        spool.report(hook_event.transcript, store, log.describe(error))
+        return hooks.context(hook_event.event, "", _trouble(hook_event, log.describe(error)))
 
 
 def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mapping[str, str]) -> bytes:
@@ -58,40 +60,47 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
     if request is None:
         return b""
     starts = request.event == "SessionStart" and request.detail == "startup"
-    lacking = _lacking(env) if starts else ""
+    if request.event == "SessionStart" and not request.resumes:
+        spool.begin(request.transcript)
     if store is None:
         if not (env.get("CTXVC_STORE") or settings.recorded_here(folder)):
             return b""
         _start([str(folder), requests.encoded(request).decode()])
-        return hooks.context(hook_event.event, "", lacking)
+        return b""
     text = ""
     if request.event == "PreCompact":
         places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
+    elif request.event == "PreToolUse" and request.detail:
+        places.write_sealed(store, places.call(store, request.detail), request.transcript.encode())
     if request.resumes and (text := hooks.handed_back(store, request.transcript, 0)):
         request = request._replace(detail="compacted")  # the text is already there
     requests.post(store, request)
     if not _runs(store):
         _start([str(store)])
-    if request.resumes:
-        text = hooks.handed_back(store, request.transcript, PATIENCE) or hooks.so_far(store, request.transcript)
+    trouble = spool.trouble(request.transcript)
+    message = _trouble(hook_event, trouble.reason) if trouble else ""
+    if request.resumes and hooks.is_installing(store, request.transcript):
+        text = ""  # the prompt has it all
+    elif request.resumes:
+        text = hooks.handed_back(store, request.transcript, PATIENCE)
+        text = text or hooks.so_far(store, request.transcript, trouble.reason if trouble else "")
     elif starts and env.get(OFFER):
         text = _offer(store)
+    elif request.event == "PreCompact":  # what it prints is for the summariser
+        return hooks.summariser(store, request.transcript).encode()
     elif request.event == "PostToolUse" and (longest := env.get(LONGEST, "")).isdigit():
         from ctxvc.claude_code import truncate
 
         return truncate.swapped(hook_event.fields, int(longest), store)
-    return hooks.context(hook_event.event, text, lacking)
+    return hooks.context(hook_event.event, text, message)
 
 
-def _lacking(env: Mapping[str, str]) -> str:
-    """The message to the person if the plugin's tools cannot be served; else empty."""
-    if not env.get(PLUGIN):
+def _trouble(hook_event: HookEvent, reason: str) -> str:
+    """The message to the person that the conversation is not recorded: once in each, where the host shows it."""
+    begins = hook_event.event == "SessionStart" and hook_event.fields.get("source") != "compact"
+    if hook_event.event not in hooks.SHOWN or not (spool.tell(hook_event.transcript) or begins):
         return ""
-    from importlib.util import find_spec
-
-    if find_spec("mcp"):
-        return ""
-    return "ctxvc records this session; its tools (recover, search, note) need: pip install 'ctxvc[mcp]'"
+    return hooks.trouble(reason)
 
 
 def _offer(store: Path) -> str:

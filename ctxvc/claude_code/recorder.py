@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ctxvc.claude_code import event, handoff, hook, requests, settings
+from ctxvc.claude_code import compaction, event, handoff, hook, requests, settings, spool
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
@@ -40,6 +40,9 @@ _LONGEST = 30.0
 #: Seconds that a new recorder waits for the lock: another may be about to end.
 _PATIENCE = 0.5
 
+#: Characters that are kept free behind a text for the model, for why the rest is not recorded.
+_REASON = 400
+
 #: Attempts at a request whose session another writer holds.
 _TRIES = 3
 
@@ -57,7 +60,11 @@ def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON
                 with Store(path) as store:
                     for folder in store.remaining:
                         log.note(path, "purge", f"finished; {folder} may still have erased content")
-                    _Recorder(store, phrases).run(linger)
+                    recorder = _Recorder(store, phrases)
+                    try:
+                        recorder.run(linger)
+                    finally:
+                        recorder.leave()
         except Conflict:
             return
 
@@ -88,7 +95,7 @@ class _Recorder:
     def run(self, linger: float) -> None:
         last = clock.monotonic()
         while True:
-            pending = requests.pending(self.store.path)
+            pending = [*requests.pending(self.store.path), *self._marked()]
             for transcript, group in _by_transcript(pending).items():
                 if self._due(transcript, [request for _, request in group]):
                     self._serve(transcript, group)
@@ -98,6 +105,23 @@ class _Recorder:
             if not pending and clock.monotonic() - last > linger:
                 return
             clock.sleep(_PAUSE)
+
+    def leave(self) -> None:
+        """Says that marks are not watched any more, and then posts those that were made until now."""
+        for transcript in self.transcripts:
+            spool.leave(transcript)
+        for mark, request in self._marked():
+            requests.post(self.store.path, request)
+            _remove(self.store.path, mark)
+
+    def _marked(self) -> list[tuple[Path, Request]]:
+        """The events that hooks only marked, each with its file."""
+        return [
+            (mark, Request(name, transcript))
+            for transcript in self.transcripts
+            for mark, name in spool.marks(transcript)
+            if name in event.RECORDED
+        ]
 
     def _due(self, transcript: str, batch: Sequence[Request]) -> bool:
         followed = self.transcripts.get(transcript)
@@ -109,6 +133,7 @@ class _Recorder:
         followed = self.transcripts.get(transcript)
         if followed is None:
             followed = self.transcripts[transcript] = _Followed(Follower(self.store, Path(transcript), FORMAT))
+            spool.attend(transcript)
         started = clock.monotonic()
         try:
             succeeded = self._record(followed.follower, transcript, batch)
@@ -126,6 +151,7 @@ class _Recorder:
             self.surprised = True
         followed.tries = 0
         if succeeded:
+            spool.mended(transcript)
             places.remove(self.store.path, places.aside(self.store.path, transcript))
         else:
             requests.set_aside(self.store.path, batch[-1])
@@ -133,14 +159,16 @@ class _Recorder:
         followed.due = clock.monotonic() + min(_SHARE * took, _LONGEST)
         if any(request.last for request in batch):
             del self.transcripts[transcript]
+            spool.end(transcript)
         for path, _ in group:
-            places.remove(self.store.path, path)
+            _remove(self.store.path, path)
 
     def _record(self, follower: Follower, transcript: str, batch: Sequence[Request]) -> bool:
         """Records the transcript; gives whether all of it succeeded. Raises: CtxvcError, OSError."""
         if not follower.path.exists():
             return True  # a session without a message yet
         succeeded = True
+        compaction.settle(self.store, transcript)
         last = any(request.last for request in batch)
         for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in batch)):
             if outcome.error:
@@ -150,6 +178,7 @@ class _Recorder:
         stored = StoredSession.open(self.store, follower.session)
         try:
             self._prepare_answers(stored, transcript, batch)
+            compaction.warm(stored)
         finally:
             stored.leave()
         return succeeded
@@ -158,7 +187,9 @@ class _Recorder:
         """Writes the next texts of hooks and the status line, which must be quick. Raises: CtxvcError, OSError."""
         path, ledger = self.store.path, stored.ledger()
         places.write_sealed(path, places.status(path, transcript), _status(ledger, stored))
-        handoff_text = handoff.after_compaction(ledger, stored.body, event.MOST - len(event.UNFINISHED)).encode()
+        limit = event.MOST - len(event.UNFINISHED) - _REASON
+        handoff_text = handoff.after_compaction(ledger, stored.body, limit).encode()
+        places.write_sealed(path, places.summariser(path, transcript), handoff.for_summariser(ledger).encode())
         places.write_sealed(path, places.so_far(path, transcript), handoff_text)
         if any(request.compacts for request in batch):
             places.write_sealed(path, places.handoff(path, transcript), handoff_text)
@@ -167,8 +198,24 @@ class _Recorder:
 
     def _failed(self, batch: Sequence[Request], error: Exception, outcome: Outcome | None = None) -> Literal[False]:
         where = outcome.path if outcome else batch[-1].transcript
-        log.note(self.store.path, batch[-1].event, f"{where}: {log.describe(error, self.phrases)}")
+        _report(self.store.path, batch[-1], f"{where}: {log.describe(error, self.phrases)}")
         return False
+
+
+def _report(store: Path, request: Request, reason: str) -> None:
+    """Logs why a conversation is not recorded, and has the person told; nothing if that is known already."""
+    before = spool.trouble(request.transcript)
+    spool.report(request.transcript, store, reason)
+    if before is None or spool.trouble(request.transcript) != before:
+        log.note(store, request.event, reason)
+
+
+def _remove(store: Path, path: Path) -> None:
+    """Removes a request of the store, or a mark outside of it."""
+    if path.is_relative_to(store):
+        places.remove(store, path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _by_transcript(pending: Sequence[tuple[Path, Request]]) -> dict[str, list[tuple[Path, Request]]]:
@@ -207,11 +254,16 @@ def record(arguments: Sequence[str], env: Mapping[str, str], phrases: dict[str, 
             if first and store:
                 requests.post(store, first)
         if store:
+            requests.ask_again(store)  # a disk that was full may have room
             work(store, phrases=phrases)
-    # The boundary: errors can only go to the log.
+    # The boundary: errors can only go to the log, and to the person by the next hook.
     except Exception as error:
         if store:
-            log.note(store, hook.RECORD, log.describe(error, phrases))
+            unserved = [request for _, request in requests.pending(store)]
+            for request in unserved:
+                _report(store, request, log.describe(error, phrases))
+            if not unserved:
+                log.note(store, hook.RECORD, log.describe(error, phrases))
 
 
 def _project_store(folder: Path, env: Mapping[str, str]) -> Path | None:

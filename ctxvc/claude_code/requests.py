@@ -47,7 +47,7 @@ class Request(NamedTuple):
     @property
     def urgent(self) -> bool:
         """Whether a person or the host waits for it."""
-        return self.last or self.compacts
+        return self.last or self.compacts or self.event in ("PreToolUse", "PostCompact")
 
 
 def post(store: Path, request: Request) -> None:

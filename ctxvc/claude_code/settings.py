@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ctxvc.claude_code.event import RECORDED
+from ctxvc.claude_code.event import OURS, RECORDED
 from ctxvc.errors import BadInput
 
 Settings = dict[str, Any]
@@ -19,8 +19,12 @@ LOCAL = Path(".claude", "settings.local.json")
 
 #: Seconds after which the host stops waiting. SessionEnd has 1.5 in all by default.
 _TIMEOUT = 10
-#: Events that take a matcher.
-_MATCHED = frozenset({"SessionStart", "PostToolUse", "PostToolUseFailure", "SubagentStop", "PreCompact", "SessionEnd"})
+#: Events that take a matcher, each with what it is to match.
+_MATCHED = {
+    "PreToolUse": OURS,
+    **dict.fromkeys(("SessionStart", "PostToolUse", "PostToolUseFailure", "StopFailure", "SessionEnd"), "*"),
+    **dict.fromkeys(("SubagentStart", "SubagentStop", "PreCompact", "PostCompact"), "*"),
+}
 #: A command of ours, wherever the program lies.
 _OURS = re.compile(r"""(?:^|[/\s'"])ctxvc['"]?\s+hook\s+\w+\s*$""")
 
@@ -45,7 +49,7 @@ def installed(settings: Settings, program: str) -> Settings:
     hooks = {event: list(groups) for event, groups in clean.get("hooks", {}).items()}
     for event in RECORDED:
         command = {"type": "command", "command": f"{program} hook {event}", "timeout": _TIMEOUT}
-        group = {"matcher": "*", "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
+        group = {"matcher": _MATCHED[event], "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
         hooks[event] = [*hooks.get(event, []), group]
     result = {**clean, "hooks": hooks}
     result.setdefault("statusLine", {"type": "command", "command": f"{program} hook statusline"})

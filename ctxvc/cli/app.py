@@ -178,12 +178,16 @@ class App:
         return Meter(store, ledger.meta.tokenizer, bar.reach)
 
     def session_name(self, store: Store) -> str:
-        """The full name of the session that `--session` or CTXVC_SESSION names; empty if neither does.
+        """The full name of the session that `--session` or CTXVC_SESSION names, else of an agent's own in whose shell
+        this runs; empty if nothing names one.
 
         Raises: NotFound if it is no session's, or several sessions'.
         """
-        name = self.session or self.env.get(SESSION, "")
-        return self.resolved(store, name) if name else ""
+        if name := self.session or self.env.get(SESSION, ""):
+            return self.resolved(store, name)
+        from ctxvc.claude_code import conversation
+
+        return conversation.of_environment(store, self.env)
 
     def resolved(self, store: Store, name: str) -> str:
         """The full name of a session; on a terminal a person picks one of several that fit. Raises: NotFound."""

@@ -13,6 +13,8 @@ _MOST = 64 * 1024 * 1024
 _MOST_LINES = 1024 * 1024
 
 
+#: The event by which a host's extension asks for a compaction.
+COMPACTION = "SessionCompact"
 #: The one event whose answer counts: it may stop a push.
 VETO = "pre-push"
 
@@ -45,6 +47,12 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
             git_hooks.after_commit(arguments[1:], env, Path.cwd(), answering.SESSIONS)
         return 0
     data = sys.stdin.buffer.read(_MOST) if sys.stdin else b""
+    if event == COMPACTION:
+        from ctxvc.claude_code import compaction
+        from ctxvc.cli.host_compaction import choice
+
+        _say(compaction.answer(data, env, choice))
+        return 0
     _say(answering.answer(event, data, env))
     return 0
 

@@ -34,6 +34,8 @@ _COLORS = ("auto", "always", "never")
 #: The settings that a project's file may have: nothing that runs a program, nothing that hides one.
 OF_PROJECTS = ("policy", "budget", "protect")
 NAMES = (*OF_PROJECTS, "color", "pager")
+#: The hosts whose compactions a person may set something for, in a table of that name.
+HOSTS = ("claude-code",)
 #: The variables that set one; colours and the pager have those that all programs know.
 VARIABLES = {"policy": "CTXVC_POLICY", "budget": "CTXVC_BUDGET"}
 
@@ -46,12 +48,14 @@ class Setting(NamedTuple):
 
 
 class Person(NamedTuple):
-    """A person's file: where it is, its defaults, the tables of projects by their folders, and the aliases."""
+    """A person's file: where it is, its defaults, the tables of projects by their folders, the aliases, and what is set
+    for hosts by their names."""
 
     path: Path | None = None
     defaults: Mapping[str, Any] = {}
     projects: Mapping[Path, Mapping[str, Any]] = {}
     aliases: Mapping[str, list[str]] = {}
+    hosts: Mapping[str, Mapping[str, Any]] = {}
 
     def project(self, folder: Path) -> Mapping[str, Any]:
         """The table of the innermost project around the folder; empty if there is none."""
@@ -81,7 +85,8 @@ def person(env: Mapping[str, str], commands: Mapping[str, object]) -> Person:
             raise BadSettings(f"{path}: there is no such file", hint=f"{VARIABLE} names it; empty means none")
         return Person()
     table = _Table(path, data)
-    top = table.values(table.tree, {"defaults": _is_table, "project": _is_table, "alias": _is_table})
+    kinds = {"defaults": _is_table, "project": _is_table, "alias": _is_table, **dict.fromkeys(HOSTS, _is_table)}
+    top = table.values(table.tree, kinds)
     projects = {
         Path(name).expanduser().resolve(): table.values(values, _PERSONS, "project", name)
         for name, values in table.tables(top.get("project", {}), "project")
@@ -91,6 +96,7 @@ def person(env: Mapping[str, str], commands: Mapping[str, object]) -> Person:
         defaults=table.values(top.get("defaults", {}), _PERSONS, "defaults"),
         projects=projects,
         aliases=table.aliases(top.get("alias", {}), commands),
+        hosts={name: table.values(top[name], _HOSTS, name) for name in HOSTS if name in top},
     )
 
 
@@ -299,5 +305,18 @@ def _pager(value: Any) -> str:
     return _text(value)
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{str(value)[:20]!r} is neither true nor false")
+    return value
+
+
 _PROJECTS: Mapping[str, Callable[[Any], Any]] = dict(zip(OF_PROJECTS, (_policy, _budget, _patterns), strict=True))
 _PERSONS: Mapping[str, Callable[[Any], Any]] = {**_PROJECTS, "policy": _own_policy, "color": _color, "pager": _pager}
+_HOSTS: Mapping[str, Callable[[Any], Any]] = {
+    "policy": _own_policy,
+    "target": _budget,
+    "protect": _patterns,
+    "always": _flag,
+    "off": _flag,
+}

@@ -54,6 +54,11 @@ def so_far(store: Path, transcript: str) -> Path:
     return home(store) / "so-far" / _key(transcript)
 
 
+def summariser(store: Path, transcript: str) -> Path:
+    """The text for whoever summarises the conversation: the addresses that a summary should go on naming."""
+    return home(store) / "summariser" / _key(transcript)
+
+
 def offer(store: Path) -> Path:
     """The text on the session before it that a new session may be given."""
     return home(store) / "offer"
@@ -62,6 +67,26 @@ def offer(store: Path) -> Path:
 def status(store: Path, transcript: str) -> Path:
     """The counts of a transcript's session, for the status line."""
     return home(store) / "standing" / _key(transcript)
+
+
+def answer(store: Path, transcript: str) -> Path:
+    """The compaction that a host was given for a transcript, until it shows whether it took it."""
+    return home(store) / "answers" / _key(transcript)
+
+
+def installed(store: Path, transcript: str) -> Path:
+    """What the newest compaction that the host took had left out, and the stubs that it was given."""
+    return home(store) / "installed" / _key(transcript)
+
+
+def compacted(store: Path, transcript: str) -> Path:
+    """The time of the newest answer to a compaction: nothing else need be handed back after it."""
+    return home(store) / "compacted" / _key(transcript)
+
+
+def call(store: Path, call_id: str) -> Path:
+    """The transcript of the conversation in which a host called a tool of ours; removed once the tool has read it."""
+    return home(store) / "calls" / _key(call_id)
 
 
 def aside(store: Path, transcript: str) -> Path:

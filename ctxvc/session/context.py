@@ -219,13 +219,14 @@ class Context:
 
     # --- changes
 
-    def commit(self, rehearsal: Rehearsal, *, relieves: bool = True) -> None:
+    def commit(self, rehearsal: Rehearsal, trailers: Mapping[str, str] | None = None, *, relieves: bool = True) -> None:
         """Commits a rehearsal, as one commit; does nothing if it changes nothing. Raises: Conflict.
 
-        If it `relieves`, freed tokens end overflow mode.
+        If it `relieves`, freed tokens end overflow mode. `trailers` are more than those of every such commit.
         """
         if rehearsal:
-            self.record(rehearsal, _subject(rehearsal, self.ledger()), _op(rehearsal), relieves=relieves)
+            subject = _subject(rehearsal, self.ledger())
+            self.record(rehearsal, subject, _op(rehearsal), trailers, relieves=relieves)
 
     def record(
         self,

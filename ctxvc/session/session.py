@@ -25,6 +25,7 @@ from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Action, Plan, Problem, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy, Terms
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
@@ -168,11 +169,15 @@ class Session:
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(message))
 
+    def save_counts(self) -> None:
+        """Keeps the counts of tokens in the store's cache; `close` does it too."""
+        self._context.meter.save()
+
     def close(self) -> None:
         """Commits complete steps and closes the files; those of `recover_file` are gone."""
         if self._recovered:
             self._recovered.remove()
-        self._context.meter.save()
+        self.save_counts()
         self.stored.close()
         if self._owned:
             self._owned.close()
@@ -332,6 +337,10 @@ class Session:
         """The next call as it would be sent. Nothing is written."""
         snapshot = revisions.now(self.stored)
         return request(snapshot.ledger, self._context.bodies(), snapshot.system, snapshot.tools)
+
+    def bodies(self) -> Bodies:
+        """The readers of the bodies of this scope."""
+        return self._context.bodies()
 
     def body(self, block: str) -> bytes:
         """The exact bytes of a block, in the prompt or not. Raises: NotFound, Damaged."""
@@ -509,6 +518,10 @@ class Session:
             else:
                 break
         return rehearsal
+
+    def install(self, rehearsal: Rehearsal, trailers: Mapping[str, str]) -> None:
+        """Commits a rehearsal of the blocks as they are, with `trailers` of its own. Raises: Conflict."""
+        self._context.commit(rehearsal, trailers)
 
     def left(self, tried: Rehearsal) -> int:
         """The value of `used` after the commit of a rehearsal, with its cut."""

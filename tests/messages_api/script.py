@@ -23,10 +23,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply, and how it comes: the last three speak of a stream."""
+    """A reply, and how it comes: the last four speak of a stream."""
 
     content: str | Sequence[Block]
     stop_reason: str = ""
+    #: What it costs by its own account, where that differs from the count.
+    usage: Mapping[str, int] = field(default_factory=dict)
     #: Events after which the stream ends before its time; with an error event if there is an `error`.
     cut_after: int | None = None
     error: Refusal | None = None

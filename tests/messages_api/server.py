@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import socketserver
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -52,6 +51,8 @@ class MessagesApi:
     calls: list[Call] = field(default_factory=list)
     #: What went wrong in the server or the script; it is raised when the server closes.
     faults: list[BaseException] = field(default_factory=list)
+    #: A body as the rules know it: a client may send fields of betas that they do not have. `calls` has what was sent.
+    reading: Callable[[Block], Block] = dict
 
     @property
     def bodies(self) -> list[Block]:
@@ -60,13 +61,21 @@ class MessagesApi:
 
 
 @contextmanager
-def serve(assistant: Assistant, *, judge: Judge | None = None) -> Iterator[MessagesApi]:
+def serve(
+    assistant: Assistant,
+    *,
+    judge: Judge | None = None,
+    listener: socket.socket | None = None,
+    reading: Callable[[Block], Block] = dict,
+) -> Iterator[MessagesApi]:
     """A server on a free port of 127.0.0.1 that answers as the API does, in the words of the assistant.
 
+    `listener`: the socket to serve instead, bound and listening, as one of another network namespace.
     Raises, on leaving, the first thing that went wrong within the server or the script.
     """
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.api = MessagesApi(f"http://127.0.0.1:{server.server_port}", judge or Judge(), assistant)
+    server = _Server(listener or socket.create_server(("127.0.0.1", 0)), _Handler)
+    address = f"http://127.0.0.1:{server.server_port}"
+    server.api = MessagesApi(address, judge or Judge(), assistant, reading=reading)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -82,16 +91,15 @@ class _Server(ThreadingHTTPServer):
     api: MessagesApi
     daemon_threads = False
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, listener: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
         self.lock = threading.Lock()
         self.closing = threading.Event()
         self.numbers = itertools.count(1)
         self._connections: set[socket.socket] = set()
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """As in the base, without asking for the name of the host."""
-        socketserver.TCPServer.server_bind(self)
+        # Not bound here: the base would ask for the name of the host.
+        super().__init__(listener.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
         self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
@@ -204,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         counting = self._route.endswith("count_tokens")
         betas = frozenset(filter(None, map(str.strip, self.headers.get("anthropic-beta", "").split(","))))
         with self.server.lock:
-            said = self._said(body, betas, counting=counting)
+            said = self._said(self.server.api.reading(body), betas, counting=counting)
         if isinstance(said, dict):
             self._send(body, 200, said)
         else:
@@ -231,6 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(said)
         reply = said if isinstance(said, Reply) else Reply(said)
         message = api.judge.answer(body, ruling, reply.content, betas=betas, stop_reason=reply.stop_reason)
+        message["usage"].update(reply.usage)
         return (message, reply) if body.get("stream") else message
 
     def _authenticate(self) -> None:

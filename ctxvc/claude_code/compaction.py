@@ -1,0 +1,568 @@
+"""The host's compaction, replaced by a policy's plan.
+
+The host asks before it compacts, with its messages; the answer is the messages of a smaller prompt. The plan behind it
+is pending until the host's transcript shows that the answer was installed: only then is it committed. An answer that
+was not installed is dropped, with the reason. docs/decisions/0044-compaction-in-a-host.md says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from ctxvc.core.display import human_tokens
+from ctxvc.core.hosts.message import HostMessage, ToolResult, ToolUse
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.plan import payoff, selection
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
+from ctxvc.core.policy import Policy
+from ctxvc.errors import NotFound, Refused
+from ctxvc.importers.claude_code import FORMAT
+from ctxvc.recording import log, places
+from ctxvc.recording.files import Follower
+from ctxvc.session.compaction import Compaction, compaction
+from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+
+#: The event by which the host's extension asks.
+EVENT = "SessionCompact"
+#: A plan that waits for the host is never due by itself.
+_NEVER = 1 << 40
+#: The most messages, and characters of a text in one, that are read: the host's own bound, and a generous one.
+_MOST = 4_096
+_LONGEST = 16 << 20
+#: Seconds that the transcript may lag behind the host's messages, and between two looks at it.
+_LAG = 0.4
+_PAUSE = 0.02
+#: Lines of the host's own that a person's command left among the messages.
+_COMMANDS = re.compile(
+    r"\s*(?:<command-name>/compact\b|<local-command-stdout>\s*Compacted|<local-command-caveat>|<local-command-stdout>\s*</)"
+)
+#: What the host puts in a message that had nothing but thinking.
+_NOTHING = "(no content)"
+_S = TypeVar("_S", bound=msgspec.Struct)
+_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+class Choice(NamedTuple):
+    """What a person has set for this host: the policy, the target in tokens (0: as pays), patterns of files that stay.
+
+    `always` compacts also where the host's own summary is cheaper; `off` never.
+    """
+
+    policy: Policy
+    target: int = 0
+    protect: Sequence[str] = ()
+    always: bool = False
+    off: bool = False
+
+
+class Asked(NamedTuple):
+    """A compaction that the host asks for. `agent` is the sub-agent whose conversation it is, if it is one's.
+
+    `tokens` is the size of the newest prompt as the provider counted it; 0 if the host does not tell.
+    """
+
+    session: str
+    folder: str
+    trigger: str
+    agent: str
+    instructions: str
+    messages: tuple[HostMessage, ...]
+    tokens: int = 0
+
+
+class _Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """A rehearsal, less its ledger. `stood` is how its blocks were before it, `next_group` the next group's number."""
+
+    plan: Plan
+    stood: Mapping[str, str]
+    next_group: int
+    rows: tuple[Row, ...]
+    groups: tuple[Group, ...]
+    done: tuple[Action, ...]
+    rolled: tuple[str, ...]
+    tokens_before: int
+    tokens_after: int
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that waits for the host: the plan, and all that its commit needs.
+
+    `digests` are of the messages that were given, in order, `offset` is the transcript's size then; `stubs` are the
+    texts of ours that were given, with what they stand for.
+    """
+
+    plan: str
+    session: str
+    scope: str
+    trigger: str
+    before: int
+    after: int
+    offset: int
+    digests: tuple[str, ...]
+    changes: _Changes
+    stubs: Mapping[str, str]
+
+
+class _Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host's prompt is without since its newest compaction: ranges of blocks; and the stubs in it."""
+
+    absent: tuple[str, ...] = ()
+    stubs: Mapping[str, str] = {}
+
+
+def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bytes:
+    """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person, or the reason to
+    `decline`, for which the host compacts by itself. Never fails: errors are logged, and decline.
+
+    `chosen` gives what the person has set.
+    """
+    store: Path | None = None
+    try:
+        asked = parsed(data)
+        if asked is None:
+            return _declined("the event cannot be read")
+        choice = chosen(env)
+        if choice.off or places.is_off(env):
+            return _declined("")
+        store = places.store(Path(asked.folder or "."), env)
+        transcript = _transcript(env, asked)
+        if store is None or transcript is None:
+            return _declined("this session is not recorded")
+        started = time.monotonic()
+        with Store(store) as opened:
+            return _answer(opened, asked, transcript, choice, started)
+    except Refused as error:
+        return _declined(str(error))
+    # The boundary: whatever goes wrong here, the host compacts by itself.
+    except Exception as error:
+        if store:
+            log.note(store, EVENT, log.describe(error))
+        return _declined(f"{type(error).__name__}: {error}"[:200])
+
+
+def _declined(reason: str) -> bytes:
+    return json.dumps({"decline": reason}).encode()
+
+
+def _answer(store: Store, asked: Asked, transcript: Path, choice: Choice, started: float) -> bytes:
+    """Raises: CtxvcError, OSError."""
+    _await(transcript, asked.messages)
+    main = _main(transcript)
+    settle(store, str(main))
+    follower = Follower(store, main, FORMAT)
+    for outcome in follower.take(closes=True):
+        if outcome.error:
+            raise outcome.error
+    name = follower.session or _session_of(store, asked.session)
+    scope = names.slug(f"agent-{asked.agent}".lower(), "agent") if asked.agent else ""
+    if scope and scope not in store.tips(name):
+        raise NotFound(f"no scope {name}/{scope} is recorded", hint="it is once the sub-agent's transcript is there")
+    stored = StoredSession.open(store, name, scope)
+    try:
+        session = Session(stored, actor=choice.policy.actor, policy=choice.policy)
+        made = _in_hosts_tokens(_compaction(session, asked, transcript, choice), asked.tokens)
+        _put(session, asked, transcript, made)
+        session.save_counts()
+        return _encoded(made, time.monotonic() - started)
+    finally:
+        stored.leave()
+
+
+def _compaction(session: Session, asked: Asked, transcript: Path, choice: Choice) -> Compaction:
+    """Raises: Refused, BadPolicy."""
+    before = _read_installed(session.store.path, str(transcript))
+    absent, _ = selection.expand(",".join(before.absent), session.ledger()) if before.absent else ((), ())
+    messages = [message for message in asked.messages if not is_own(message)]
+    made = compaction(
+        session,
+        messages,
+        choice.policy,
+        target=choice.target,
+        focus=asked.instructions,
+        protect=choice.protect,
+        former=before.stubs,
+        absent=absent,
+    )
+    size = max(made.before, asked.tokens)
+    if size < payoff.LEAST and not (choice.always or choice.target):
+        raise Refused(f"below {payoff.LEAST:,} tokens the host's own summary is cheaper (the prompt has {size:,})")
+    return made
+
+
+def _in_hosts_tokens(made: Compaction, tokens: int) -> Compaction:
+    """The compaction with the provider's count of the prompt before it, and what that becomes without what leaves."""
+    if not tokens:
+        return made
+    return replace(made, before=tokens, after=max(made.after, tokens - made.before + made.after))
+
+
+def is_own(message: HostMessage) -> bool:
+    """Whether the host wrote the message for itself: the person's command, its output, or nothing at all."""
+    return message.empty or (
+        not (message.tool_uses or message.tool_results)
+        and (message.text.strip() == _NOTHING or (message.role == "user" and bool(_COMMANDS.match(message.text))))
+    )
+
+
+def _put(session: Session, asked: Asked, transcript: Path, made: Compaction) -> None:
+    """Writes down the plan as pending, and what its commit needs. The one before it was not installed."""
+    store, rehearsal = session.store.path, made.rehearsal
+    drop(session.stored, str(transcript), "the host compacted again without it")
+    reason = f"{asked.trigger} compaction in {FORMAT}, once it is installed there"
+    reason = "; ".join(filter(None, (rehearsal.plan.reason, reason)))
+    plan = msgspec.structs.replace(rehearsal.plan, actions=rehearsal.done, reason=reason, above=_NEVER, later=())
+    proposed = session.propose(plan)
+    changes = _Changes(
+        plan=msgspec.structs.replace(plan, above=0),
+        stood={row.id: _standing(session.ledger()[row.id]) for row in rehearsal.rows},
+        next_group=session.stored.next_group,
+        rows=rehearsal.rows,
+        groups=rehearsal.groups,
+        done=rehearsal.done,
+        rolled=rehearsal.rolled,
+        tokens_before=rehearsal.tokens_before,
+        tokens_after=rehearsal.tokens_after,
+    )
+    pending = Pending(
+        plan=proposed.id,
+        session=session.name,
+        scope=session.scope,
+        trigger=asked.trigger,
+        before=made.before,
+        after=made.after,
+        offset=transcript.stat().st_size,
+        digests=tuple(map(digest, made.messages)),
+        changes=changes,
+        stubs=_stubs(made),
+    )
+    places.write_sealed(store, places.answer(store, str(transcript)), _packed(pending))
+    places.write_sealed(store, places.compacted(store, str(transcript)), str(time.time()).encode())
+
+
+def _stubs(made: Compaction) -> dict[str, str]:
+    """The stubs among the messages: text → group."""
+    texts = {message.text for message in made.messages if message.role == "user"}
+    groups = made.rehearsal.after.groups.values()
+    return {group.stub: group.id for group in groups if group.stub in texts}
+
+
+def _encoded(made: Compaction, seconds: float) -> bytes:
+    fields = {
+        "messages": [encoded_message(message) for message in made.messages],
+        "line": line(made.before, made.after, made.archived, seconds),
+        "tokensBefore": made.before,
+        "tokensAfter": made.after,
+    }
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def line(before: int, after: int, archived: int, seconds: float) -> str:
+    """What the person is told of a compaction."""
+    return (
+        f"ctxvc: {human_tokens(before)} → {human_tokens(after)} in {seconds:.1f} s; "
+        f"{archived} block{'' if archived == 1 else 's'} archived, 0 lost; ctxvc undo takes it back"
+    )
+
+
+# --- the host's messages
+
+
+def parsed(data: bytes) -> Asked | None:
+    """The event; None if it is none. Whatever in it has another form than the host's is left out."""
+    value = wire.parsed(data, dict)
+    if value is None or not isinstance(value.get("messages"), list):
+        return None
+    fields = {name: found if isinstance(found := value.get(name), str) else "" for name in _FIELDS}
+    if not _ID.fullmatch(fields["session"]) or (fields["agent"] and not _ID.fullmatch(fields["agent"])):
+        return None
+    messages = tuple(message for one in value["messages"][-_MOST:] if (message := host_message(one)))
+    tokens = value.get("tokens")
+    return Asked(messages=messages, tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0, **fields)
+
+
+_FIELDS = ("session", "folder", "trigger", "agent", "instructions")
+
+
+def host_message(value: Any) -> HostMessage | None:
+    """A message of the host's extension interface; None for anything else."""
+    match value:
+        case {"role": "user" | "assistant" as role}:
+            text = value.get("text")
+            key = value.get("handle")
+            return HostMessage(
+                role=role,
+                text=text[:_LONGEST] if isinstance(text, str) else "",
+                tool_uses=tuple(_uses(value.get("toolUses"))),
+                tool_results=tuple(_results(value.get("toolResults"))),
+                key=key if isinstance(key, str) else "",
+            )
+    return None
+
+
+def _uses(values: Any) -> Iterator[ToolUse]:
+    for value in values if isinstance(values, list) else ():
+        match value:
+            case {"tool_use_id": str(call), "tool": str(tool)}:
+                yield ToolUse(id=call, tool=tool, input=value.get("input"))
+
+
+def _results(values: Any) -> Iterator[ToolResult]:
+    for value in values if isinstance(values, list) else ():
+        match value:
+            case {"tool_use_id": str(call), "text": str(text)}:
+                yield ToolResult(id=call, text=text[:_LONGEST], error=value.get("isError") is True)
+
+
+def encoded_message(message: HostMessage) -> dict[str, Any]:
+    """A message as the host's extension interface takes it, without a name: it writes all of them anew."""
+    value: dict[str, Any] = {
+        "role": message.role,
+        "text": message.text,
+        "toolUses": [{"tool_use_id": use.id, "tool": use.tool, "input": use.input or {}} for use in message.tool_uses],
+    }
+    if message.tool_results:
+        value["toolResults"] = [
+            {"tool_use_id": result.id, "text": result.text, "isError": result.error} for result in message.tool_results
+        ]
+    return value
+
+
+def digest(message: HostMessage) -> str:
+    """What tells a message again when the host has written it down: its text, and the ids of calls and results."""
+    calls = [use.id for use in message.tool_uses]
+    results = [(result.id, result.text) for result in message.tool_results]
+    value = json.dumps([message.role, message.text.strip(), calls, results])
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+# --- the transcript
+
+
+def _transcript(env: Mapping[str, str], asked: Asked) -> Path | None:
+    """The file of the conversation; None if the host keeps none."""
+    config = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    files = sorted((config / "projects").glob(f"*/{asked.session}.jsonl"), key=lambda path: path.stat().st_mtime)
+    if not files:
+        return None
+    if not asked.agent:
+        return files[-1]
+    own = files[-1].with_suffix("") / "subagents" / f"agent-{asked.agent}.jsonl"
+    return own if own.exists() else None
+
+
+def _main(transcript: Path) -> Path:
+    """The session's own transcript, also of a sub-agent's."""
+    return transcript.parents[1].with_suffix(".jsonl") if transcript.parent.name == "subagents" else transcript
+
+
+def _await(transcript: Path, messages: Sequence[HostMessage]) -> None:
+    """Waits until the transcript has the newest message, which the host may write late, but not long."""
+    key = next((message.key for message in reversed(messages) if message.key), "")
+    until = time.monotonic() + _LAG
+    while key and not _has(transcript, key) and time.monotonic() < until:
+        time.sleep(_PAUSE)
+
+
+def _has(transcript: Path, key: str) -> bool:
+    with transcript.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 20)))
+        return key.encode() in file.read()
+
+
+def _session_of(store: Store, source: str) -> str:
+    name = store.session_of(FORMAT, source)
+    if not name:
+        raise NotFound("this session is not recorded", hint="it is with its first message")
+    return name
+
+
+# --- once the host has taken it, or not
+
+
+def settle(store: Store, transcript: str) -> None:
+    """Commits the pending compactions of a session that the host has installed, its sub-agents' too, and drops those
+    that it has not. What the transcript does not tell yet, waits. Raises: CtxvcError, OSError."""
+    main = Path(transcript)
+    files = [main, *sorted((main.with_suffix("") / "subagents").glob("agent-*.jsonl"))]
+    for file in files:
+        if (pending := read_pending(store.path, str(file))) is not None:
+            _settle(store, file, pending)
+
+
+def read_pending(store: Path, transcript: str) -> Pending | None:
+    """The answer that waits for the host; None if there is none."""
+    return _unpacked(store, places.answer(store, transcript), Pending)
+
+
+def _settle(store: Store, transcript: Path, pending: Pending) -> None:
+    taken = _was_taken(transcript, pending)
+    if taken is None:
+        return
+    if pending.session not in store.sessions() or pending.scope not in store.tips(pending.session):
+        places.remove(store.path, places.answer(store.path, str(transcript)))
+        return
+    stored = StoredSession.open(store, pending.session, pending.scope)
+    try:
+        if taken:
+            _commit(stored, transcript, pending)
+        else:
+            drop(stored, str(transcript), "the host went on without it")
+    finally:
+        stored.leave()
+
+
+def _was_taken(transcript: Path, pending: Pending) -> bool | None:
+    """Whether the transcript shows the answer installed; None if it does not tell yet.
+
+    A boundary with our messages behind it says yes; another boundary, or a reply without one, says no.
+    """
+    expected = iter(pending.digests)
+    upcoming = next(expected, "")
+    bounded = False
+    for entry in _entries(transcript, pending.offset):
+        if entry.get("subtype") == "compact_boundary":
+            bounded = True
+        elif entry.get("isCompactSummary"):
+            return False
+        elif (message := _written(entry)) is not None:
+            if not bounded:
+                if entry["type"] == "assistant" and not entry.get("isSidechain"):
+                    return False
+                continue
+            if digest(message) == upcoming:
+                upcoming = next(expected, "")
+            elif not is_own(message):
+                return False
+        if bounded and not upcoming:
+            return True
+    return None
+
+
+def _entries(transcript: Path, offset: int) -> Iterator[dict[str, Any]]:
+    try:
+        with transcript.open("rb") as file:
+            file.seek(offset)
+            for data in file:
+                if data.endswith(b"\n") and (entry := wire.parsed(data, dict)):
+                    yield entry
+    except FileNotFoundError:
+        return
+
+
+def _written(entry: Mapping[str, Any]) -> HostMessage | None:
+    """A line of the transcript as a message of the host; None if it is none."""
+    match entry:
+        case {"type": "user" | "assistant" as role, "message": {"content": content}}:
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            return _of_blocks(role, blocks if isinstance(blocks, list) else [])
+    return None
+
+
+def _of_blocks(role: Any, blocks: Iterable[Any]) -> HostMessage:
+    texts, uses, results = [], [], []
+    for block in blocks:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "tool_use", "id": str(call), "name": str(tool)}:
+                uses.append(ToolUse(id=call, tool=tool, input=block.get("input")))
+            case {"type": "tool_result", "tool_use_id": str(call)}:
+                content = block.get("content")
+                parts = content if isinstance(content, list) else [{"text": content}]
+                text = "\n".join(
+                    part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+                )
+                results.append(ToolResult(id=call, text=text))
+    return HostMessage(role=role, text="\n".join(texts), tool_uses=tuple(uses), tool_results=tuple(results))
+
+
+def _commit(stored: StoredSession, transcript: Path, pending: Pending) -> None:
+    """Commits the plan as it was given to the host; where that is not possible any more, as far as it is."""
+    store = stored.store.path
+    changes = pending.changes
+    session = Session(stored, actor=changes.plan.actor)
+    ledger = session.ledger()
+    rehearsal = Rehearsal(
+        plan=changes.plan,
+        after=ledger.with_rows(changes.rows).with_groups(changes.groups),
+        rows=changes.rows,
+        groups=changes.groups,
+        done=changes.done,
+        problems=(),
+        tokens_before=changes.tokens_before,
+        tokens_after=changes.tokens_after,
+        rolled=changes.rolled,
+    )
+    trailers = {"Ctxvc-Host": f"{FORMAT} trigger={pending.trigger} tokens={pending.before}→{pending.after}"}
+    if any(plan.id == pending.plan for plan in session.pending()):
+        if changes.next_group == stored.next_group and all(
+            (row := ledger.get(block)) and _standing(row) == stood for block, stood in changes.stood.items()
+        ):
+            session.install(rehearsal, trailers)
+        else:
+            log.note(store, EVENT, f"blocks of {pending.plan} changed since; it is tried on what is there now")
+            session.commit(changes.plan, roll_up=True)
+        stored.drop_plans([pending.plan], "committed")
+    _write_installed(session, transcript, pending)
+    places.remove(store, places.answer(store, str(transcript)))
+
+
+def _standing(row: Row) -> str:
+    """How a block stands in the prompt, to see whether that has changed."""
+    return f"{row.sha256[:12]} {row.state} {row.group}"
+
+
+def drop(stored: StoredSession, transcript: str, why: str) -> None:
+    """Drops the answer that waits for the host, if there is one, with the reason."""
+    store = stored.store.path
+    pending = read_pending(store, transcript)
+    if pending is None:
+        return
+    stored.drop_plans([pending.plan], why)
+    places.remove(store, places.answer(store, transcript))
+    log.note(store, EVENT, f"{pending.plan} was dropped: {why}")
+
+
+def _write_installed(session: Session, transcript: Path, pending: Pending) -> None:
+    absent = [row.id for row in session.ledger().rows() if not row.present]
+    before = _read_installed(session.store.path, str(transcript))
+    installed = _Installed(absent=tuple(selection.ranges(absent)), stubs={**before.stubs, **pending.stubs})
+    path = places.installed(session.store.path, str(transcript))
+    places.write_sealed(session.store.path, path, _packed(installed))
+
+
+def _read_installed(store: Path, transcript: str) -> _Installed:
+    return _unpacked(store, places.installed(store, transcript), _Installed) or _Installed()
+
+
+def _packed(value: msgspec.Struct) -> bytes:
+    return zlib.compress(msgspec.json.encode(value))
+
+
+def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:
+    """What this machine wrote there; None if there is nothing."""
+    try:
+        return msgspec.json.decode(zlib.decompress(places.sealed(store, path)), type=kind)
+    except (FileNotFoundError, zlib.error, msgspec.DecodeError):
+        return None
+
+
+def warm(stored: StoredSession) -> None:
+    """Counts what is new in the current scope, so that the next compaction need not. Raises: CtxvcError."""
+    session = Session(stored)
+    session.view()
+    session.save_counts()

@@ -1,0 +1,169 @@
+"""What hooks and the recorder leave for each other outside of any store, in the person's data folder.
+
+A shell can write and read it: `scripts/hook.sh` of the plugin leaves an empty file for each event that needs no answer,
+where a recorder attends to the conversation. It is there, too, where the store is damaged or its disk is full.
+No file here is needed: an event that is lost is made good by the next one, since the transcript has it all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ctxvc.core.display import one_line
+from ctxvc.errors import CtxvcError
+from ctxvc.store import identity
+
+_FOLDER = "conversations"
+_CONVERSATION = re.compile(r"[0-9A-Za-z-]{1,64}")
+#: The recorder's process, while it attends to the conversation. Removed before the recorder looks for the last time.
+_RECORDER = "recorder"
+#: Why the conversation is not recorded; and that the person is still to be told so: to remove a file needs no room.
+_TROUBLE, _UNTOLD = "trouble", "untold"
+#: What went wrong where no store could be written: `hook.sh` adds to it too.
+_LOG = "log"
+_LONGEST = 1_000
+
+
+class Trouble(NamedTuple):
+    """Why a conversation is not recorded, and in which store it should be."""
+
+    store: str
+    reason: str
+
+
+def folder(transcript: str) -> Path | None:
+    """Where the files of a conversation are; None if there is no place for them."""
+    conversation = Path(transcript).stem
+    if not _CONVERSATION.fullmatch(conversation):
+        return None
+    try:
+        return identity.data_folder() / _FOLDER / conversation
+    except CtxvcError:
+        return None
+
+
+def begin(transcript: str) -> None:
+    """Notes that the person has not been told of any trouble in this conversation."""
+    _write(transcript, _UNTOLD, b"")
+
+
+def tell(transcript: str) -> bool:
+    """Whether the person is to be told of trouble now: once a conversation."""
+    path = folder(transcript)
+    try:
+        (path / _UNTOLD).unlink() if path else None
+    except OSError:
+        return False
+    return path is not None
+
+
+def attend(transcript: str) -> None:
+    """Says that this process watches the conversation's marks."""
+    _write(transcript, _RECORDER, f"{os.getpid()}\n".encode())
+
+
+def leave(transcript: str) -> None:
+    """Says that it does not any more. What was marked before is there to be read."""
+    _remove(transcript, _RECORDER)
+
+
+def marks(transcript: str) -> list[tuple[Path, str]]:
+    """The events that are marked, each with its file."""
+    path = folder(transcript)
+    try:
+        names = sorted(os.listdir(path)) if path else []
+    except OSError:
+        return []
+    return [(path / name, name.partition(".")[0]) for name in names if path and "." in name]
+
+
+def trouble(transcript: str) -> Trouble | None:
+    """Why the conversation is not recorded; None if it is."""
+    path = folder(transcript)
+    return _trouble(path / _TROUBLE) if path else None
+
+
+def troubles() -> Iterator[tuple[str, Trouble]]:
+    """The conversations that are not recorded, by their ids."""
+    try:
+        paths = sorted((identity.data_folder() / _FOLDER).glob(f"*/{_TROUBLE}"))
+    except (CtxvcError, OSError):
+        return
+    for path in paths:
+        if one := _trouble(path):
+            yield path.parent.name, one
+
+
+def report(transcript: str, store: Path, reason: str) -> None:
+    """Says why the conversation is not recorded. Never fails: the disk may be full."""
+    fields = {"store": str(store), "reason": one_line(reason, _LONGEST // 2)}
+    _write(transcript, _TROUBLE, json.dumps(fields).encode())
+
+
+def mended(transcript: str) -> None:
+    """Says that the conversation is recorded."""
+    _remove(transcript, _TROUBLE)
+
+
+def end(transcript: str) -> None:
+    """Removes what is left of a conversation that has ended, but for its trouble."""
+    for path, _ in marks(transcript):
+        _unlink(path)
+    for name in (_RECORDER, _UNTOLD):
+        _remove(transcript, name)
+    try:
+        if own := folder(transcript):
+            own.rmdir()
+    except OSError:
+        return  # it is in trouble, or goes on
+
+
+def log_entries(limit: int = 5) -> list[str]:
+    """The newest lines of what went wrong where no store could be written."""
+    try:
+        data = (identity.data_folder() / _FOLDER / _LOG).read_bytes()[-64 * 1024 :]
+    except (CtxvcError, OSError):
+        return []
+    return [one_line(line, 300) for line in data.decode("utf-8", "replace").splitlines()[-limit:]]
+
+
+def _trouble(path: Path) -> Trouble | None:
+    try:
+        with path.open("rb") as file:
+            fields = json.loads(file.read(_LONGEST * 8))
+        return Trouble(str(fields["store"]), str(fields["reason"]))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _write(transcript: str, name: str, data: bytes) -> None:
+    """Replaces a file by `data` if that is possible."""
+    path = folder(transcript)
+    if path is None:
+        return
+    partial = path / f"{name}-{os.getpid()}"
+    try:
+        identity.data_folder(make=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        partial.write_bytes(data)
+        partial.replace(path / name)
+    except (CtxvcError, OSError):
+        _unlink(partial)
+
+
+def _remove(transcript: str, name: str) -> None:
+    if path := folder(transcript):
+        _unlink(path / name)
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError:
+        return

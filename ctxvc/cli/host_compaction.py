@@ -1,0 +1,25 @@
+"""What a person has set for the compactions of Claude Code: `[claude-code]` in their `config.toml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ctxvc.claude_code.compaction import Choice
+from ctxvc.cli import settings
+from ctxvc.cli.registry import COMMANDS
+from ctxvc.policies import parse
+from ctxvc.policies.default import Default
+
+HOST = "claude-code"
+
+
+def choice(env: Mapping[str, str]) -> Choice:
+    """The person's choice; the usual one where nothing is set. Raises: BadSettings, BadPolicy, CtxvcError."""
+    table = settings.person(env, COMMANDS).hosts.get(HOST, {})
+    return Choice(
+        policy=parse(table["policy"]) if "policy" in table else Default(),
+        target=table.get("target", 0),
+        protect=table.get("protect", ()),
+        always=table.get("always", False),
+        off=table.get("off", False),
+    )

@@ -1,0 +1,1 @@
+"""A store for hosts that own their prompt, over the Model Context Protocol."""

@@ -1,0 +1,43 @@
+"""One client's connection on two streams: a line each way is a message."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
+
+from ctxvc.mcp.protocol import Connection
+
+#: The longest message that is read, in bytes.
+LONGEST = 16 * 1024 * 1024
+#: Requests that are answered at once; the store has its own locks.
+_AT_ONCE = 4
+
+
+def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+    """Answers until the client closes its stream. A slow call holds up no other request."""
+    writing = threading.Lock()
+
+    def answer(line: bytes) -> None:
+        reply = connection.answer(line)
+        if reply is None:
+            return
+        with writing:
+            try:
+                outgoing.write(reply + b"\n")
+                outgoing.flush()
+            except (OSError, ValueError):
+                return  # the client listens no more; the end of its stream follows
+
+    with ThreadPoolExecutor(_AT_ONCE, "ctxvc-mcp") as workers:
+        while line := incoming.readline(LONGEST):
+            if not line.endswith(b"\n") and len(line) == LONGEST:
+                while (part := incoming.readline(LONGEST)) and not part.endswith(b"\n"):
+                    continue
+                line = b""  # answered as what it is to us: not JSON
+            elif not line.strip():
+                continue
+            if b'"tools/call"' in line or b'"resources/read"' in line:
+                workers.submit(answer, line)
+            else:
+                answer(line)

@@ -1,0 +1,202 @@
+"""A compaction that a host asks for: its messages in, the messages of a smaller prompt out, and the plan between them.
+
+Nothing is changed here: the plan is committed once the host has installed what it was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+
+import msgspec
+
+from ctxvc.core.hosts.match import Match, match
+from ctxvc.core.hosts.message import HostMessage
+from ctxvc.core.hosts.render import hosted, render
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.plan import payoff
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.view import View
+from ctxvc.errors import Refused
+from ctxvc.policies.run import actor_name, ask_plan, ask_relief
+from ctxvc.session.session import Session
+
+#: The words of a focus: so many letters at least, and none that stands everywhere.
+_WORD = re.compile(r"[\w./-]+")
+_SHORTEST = 3
+_COMMON = frozenset(
+    {"the", "and", "for", "with", "from", "that", "this", "what", "about", "keep", "all", "are", "was", "has", "have"}
+    | {
+        "not",
+        "but",
+        "how",
+        "why",
+        "when",
+        "which",
+        "who",
+        "its",
+        "our",
+        "you",
+        "your",
+        "into",
+        "everything",
+        "anything",
+    }
+    | {"please", "focus", "remember", "important"}
+)
+#: The share of the target that blocks in the focus may keep.
+_FOCUS = 0.5
+#: A compaction that leaves more than this share of the prompt would be asked for again at once.
+_MOST = 0.9
+#: Attempts at a target, each with what the one before left too much.
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A compaction as it would be: the messages for the host, and the rehearsal whose commit makes it true here.
+
+    `before` and `after` are tokens of the whole prompt as the provider counts them, `lacking` the parts of messages
+    that the store does not have: they stay as they are.
+    """
+
+    messages: Sequence[HostMessage]
+    rehearsal: Rehearsal
+    before: int
+    after: int
+    lacking: int
+
+    @property
+    def archived(self) -> int:
+        """The number of blocks that leave."""
+        return sum(not row.present for row in self.rehearsal.rows)
+
+
+def compaction(
+    session: Session,
+    messages: Sequence[HostMessage],
+    policy: Policy,
+    *,
+    target: int = 0,
+    focus: str = "",
+    protect: Sequence[str] = (),
+    former: Mapping[str, str] = {},
+    absent: Collection[str] = (),
+) -> Compaction:
+    """The compaction of a host's messages to `target` tokens; by default to as many as cost no more than its summary.
+
+    Blocks with a word of `focus` stay as far as half the target goes, files that `protect` names always. `former` are
+    stubs that the host was given before and `absent` the blocks that had left then: what is in the prompt again since
+    comes back. Raises: Refused if there is too little to gain; BadPolicy.
+    """
+    ledger = session.ledger()
+    redactor = session.store.redaction.of(session.name)
+    shows = match(messages, ledger, session.stored.body, redactor.text if redactor else _as_it_is, former)
+    restored = [block for block in absent if (row := ledger.get(block)) and row.present]
+    view = session.view()
+    first = _there_after_all(ledger, shows)
+    view = replace(view, ledger=hosted(ledger, shows, restored))
+    full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after)
+    before = full.used
+    target = target or payoff.break_even(before)
+    rehearsal = _planned(view, policy, target, _focused(full, focus, target) | _protected(full, protect), first)
+    after = replace(view, ledger=rehearsal.after).used
+    if after > max(target, before * _MOST):
+        raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
+    bodies = session.bodies()
+    given = render(rehearsal.after, bodies, messages, shows)
+    media = _masked_media(ledger, rehearsal.after)
+    rows = {row.id: row for row in (*media, *rehearsal.rows)}
+    rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
+    return Compaction(given, rehearsal, before, after, len(shows.unknown))
+
+
+def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
+    """What puts back the blocks that the host has in its prompt, though by what was recorded it had dropped them.
+
+    What a person, an agent or a policy took out since is to leave the host's prompt now.
+    """
+    whole = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
+    absent = tuple(row.id for row in whole if not row.present and row.removed_by.startswith(("host", "plugin:")))
+    return (Action(verb="restore", targets=absent),) if absent else ()
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _planned(view: View, policy: Policy, target: int, staying: frozenset[str], first: tuple[Action, ...]) -> Rehearsal:
+    """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
+    full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after
+    offered = replace(view, ledger=_pinned(full, staying))
+    plan = msgspec.structs.replace(ask_plan(policy, offered), later=())
+    plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions))
+    rehearsal = rehearse(view, plan, roll_up=True)
+    aim = target
+    for _ in range(_ATTEMPTS):
+        after = replace(offered, ledger=_pinned(rehearsal.after, staying))
+        if after.used <= target:
+            break
+        more = tuple(ask_relief(policy, after, aim))
+        actions: tuple[Action, ...] = (*plan.actions, *more)
+        fuller = rehearse(view, msgspec.structs.replace(plan, actions=actions, actor=actor_name(policy)), roll_up=True)
+        if fuller.tokens_after >= rehearsal.tokens_after:
+            break
+        plan, rehearsal = fuller.plan, fuller
+        aim -= max(0, replace(view, ledger=rehearsal.after).used - target)
+    return rehearsal
+
+
+def _pinned(ledger: Ledger, blocks: Collection[str]) -> Ledger:
+    """The ledger in which these blocks are pinned, as far as they are visible."""
+    rows = [row for block in blocks if (row := ledger.get(block)) and row.state == "visible"]
+    return ledger.with_rows([msgspec.structs.replace(row, state="pinned") for row in rows])
+
+
+def focus_words(text: str) -> tuple[str, ...]:
+    """The words of a text that tell what it is about, short and common ones left out."""
+    candidates = (word.strip("./-") for word in _WORD.findall(text))
+    return tuple(dict.fromkeys(word for word in candidates if len(word) >= _SHORTEST and word.lower() not in _COMMON))
+
+
+def _focused(view: View, text: str, target: int) -> frozenset[str]:
+    """The newest blocks in which a word of the text stands, with the other halves of their pairs."""
+    words = focus_words(text)
+    if not words:
+        return frozenset()
+    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    rows = [row for row in view.ledger.rows() if row.state == "visible" and row.kind not in ("thinking", "dashboard")]
+    calls = {row.call for row in rows if row.call and pattern.search(view.words(row))}
+    room = int(target * _FOCUS)
+    staying: set[str] = set()
+    for row in reversed(rows):
+        if row.call in calls if row.call else pattern.search(view.words(row)):
+            room -= view.part(view.price.body(row))
+            if room < 0:
+                break
+            staying.add(row.id)
+    return frozenset(staying)
+
+
+def _protected(view: View, globs: Sequence[str]) -> frozenset[str]:
+    """The calls on files that one of the patterns names, with their results."""
+    if not globs:
+        return frozenset()
+    rows = [row for row in view.ledger.rows() if row.state == "visible" and row.call]
+    calls = {row.call for row in rows if row.kind == "tool_use" and _names_one(row, globs)}
+    return frozenset(row.id for row in rows if row.call in calls)
+
+
+def _names_one(call: Row, globs: Sequence[str]) -> bool:
+    paths = re.findall(r"[^\s\"'`,;:()\[\]{}<>|=]+", call.label)
+    return any(fnmatch(path, glob) or fnmatch(path.rpartition("/")[2], glob) for path in paths for glob in globs)
+
+
+def _masked_media(before: Ledger, after: Ledger) -> list[Row]:
+    """The images and documents that the host could not take back, as they are now."""
+    masked = (row for row in after.rows() if row.state == "masked" and row.removed_by == "host")
+    return [row for row in masked if before[row.id].state != "masked"]

@@ -1,0 +1,37 @@
+// Compaction without loss: Claude Code's messages go to `ctxvc hook SessionCompact`, and those of a smaller prompt come
+// back, with stubs where blocks left. Without an answer in time Claude Code compacts by itself, as without this module.
+const TIMEOUT_MS = 10000
+
+export const register = (on) => {
+  on('session.compact', async ($, e, next) => {
+    let answer
+    try {
+      $.ui.status('ctxvc: compacting without loss…')
+      const [session, folder, usage] = await Promise.all([$.session.id(), $.session.root(), $.session.usage()])
+      const asked = {
+        session,
+        folder,
+        trigger: e.trigger,
+        tokens: e.agentId ? 0 : usage.context.tokens || 0,
+        agent: e.agentId || '',
+        instructions: e.instructions || '',
+        messages: e.messages,
+      }
+      const run = await $.process.run(['sh', `${$.plugin.root}/scripts/compact.sh`], {
+        cwd: folder,
+        stdin: JSON.stringify(asked),
+        timeoutMs: TIMEOUT_MS,
+      })
+      answer = run.isStdoutTruncated ? { decline: 'the answer is too long' } : JSON.parse(run.stdout || '{}')
+    } catch (error) {
+      answer = { decline: String((error && error.message) || error).slice(0, 200) }
+    }
+    $.ui.status(undefined)
+    if (!Array.isArray(answer.messages) || answer.messages.length === 0) {
+      if (answer.decline) $.ui.log(`ctxvc leaves this compaction to Claude Code: ${answer.decline}`)
+      return next(e)
+    }
+    $.ui.log(answer.line)
+    return { messages: answer.messages, tokensBefore: answer.tokensBefore, tokensAfter: answer.tokensAfter }
+  })
+}

@@ -1,0 +1,162 @@
+"""Compaction in the real client is a policy's plan: words stay, results leave and come back, nothing is there twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from tests.hosts.claude_code import scripted
+from tests.hosts.claude_code.machine import Machine
+from tests.messages_api import call, text, thought
+from tests.messages_api.script import Reply
+
+WORDS = ("Print the first needle.", "And print the second one.", "What now?")
+RULE = "PROJECT-RULE-77: never use pytest."
+
+
+def prints(needle: str, upto: int = 3000) -> dict[str, Any]:
+    return call("Bash", command=f"echo {needle}; seq 1 {upto}", description="print")
+
+
+def prepared(here: Machine, target: str = "16k") -> None:
+    """A project with a rule, a store, and a target so small that a few results are too many."""
+    (here.project / "CLAUDE.md").write_text(RULE + "\n")
+    config = here.home / ".config" / "ctxvc"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text(f'[claude-code]\ntarget = "{target}"\n')
+
+
+def worked(here: Machine) -> None:
+    here.run(WORDS[0], [thought("I print."), prints("needle-1"), prints("needle-2")], [text("Both.")])
+    here.run(WORDS[1], [prints("needle-3")], [text("That too.")])
+
+
+def lines(finished: Any) -> list[str]:
+    """What the plugin's module wrote for the person."""
+    return [str(event["text"]) for event in finished.events if event.get("subtype") == "ui_log"]
+
+
+@contextmanager
+def stored(here: Machine, scope: str = "") -> Iterator[StoredSession]:
+    here.settle(well=False)
+    with Store(here.store) as store:
+        session = StoredSession.open(store, store.sessions()[0], scope)
+        yield session
+        session.leave()
+
+
+def compacted(here: Machine, finished: Any) -> None:
+    """Asserts that the plugin compacted, and that no summary was asked for in the session."""
+    assert [line for line in lines(finished) if line.startswith("ctxvc: ")], (lines(finished), finished.debug[-3000:])
+    assert not [body for body in here.requests(side=True) if scripted.compacts(body)]
+
+
+def sent(here: Machine) -> str:
+    """All that the newest request says."""
+    return scripted.text(here.requests()[-1])
+
+
+def human_texts(session: StoredSession) -> list[str]:
+    rows = (row for row in session.ledger().rows() if row.kind == "user" and row.origin == "human")
+    return [session.body(row).decode() for row in rows]
+
+
+def test_a_manual_compaction_takes_results_and_leaves_every_word(every: Machine) -> None:
+    prepared(every)
+    worked(every)
+    compacted(every, every.run("/compact"))
+    every.run(WORDS[2], [text("Now this.")])
+    assert all(words in sent(every) for words in WORDS)
+    assert RULE in json.dumps(every.requests()[-1])
+    assert sent(every).count("\n2999") <= 1 and sent(every).count("[archived B") >= 2
+    with stored(every) as session:
+        rows = list(session.ledger().rows())
+        assert human_texts(session) == list(WORDS), "each is there once"
+        results = [row for row in rows if row.kind == "tool_result"]
+        assert [row.removed_by for row in results].count("policy:default") >= 2 and len(results) == 3
+        assert not session.pending_plans()
+        handle = results[0].handle
+        body = session.body(results[0])
+    assert every.shell("ctxvc", "recover", handle).encode().strip() == body.strip(), "what left comes back exactly"
+    assert "policy:default" in every.shell("ctxvc", "ops")
+
+
+def test_five_compactions_in_a_row_lose_and_double_nothing(here: Machine) -> None:
+    prepared(here, "18k")
+    said = []
+    for round_ in range(5):
+        words = f"Round {round_}: print needle {round_}."
+        said.append(words)
+        here.run(words, [prints(f"needle-{round_}", 5000)], [text(f"Printed in round {round_}.")])
+        compacted(here, here.run("/compact"))
+    here.run("And now?", [text("That was all.")])
+    for words in said:
+        assert sent(here).count(words) == 1
+    assert "\n4999" not in sent(here)
+    with stored(here) as session:
+        assert human_texts(session) == [*said, "And now?"]
+        results = [row for row in session.ledger().rows() if row.kind == "tool_result"]
+        assert len(results) == 5
+        for round_, row in enumerate(results):
+            assert session.body(row).startswith(b"needle-%d\n1\n" % round_)
+        assert not session.pending_plans()
+
+
+def test_an_automatic_compaction_inside_a_turn_keeps_the_work_at_hand(every: Machine) -> None:
+    prepared(every, "24k")
+    worked(every)
+    full = Reply([prints("needle-4", 2000)], usage={"input_tokens": 970_000})
+    finished = every.run("A long job.", full, [thought("On."), prints("needle-5", 20)], [text("It is done.")])
+    compacted(every, finished)
+    assert all(words in sent(every) for words in (*WORDS[:2], "A long job."))
+    assert "needle-4\n1\n" in sent(every), "the newest result is what the model works with"
+    with stored(every) as session:
+        assert human_texts(session) == [*WORDS[:2], "A long job."]
+
+
+def test_what_is_taken_back_is_in_the_prompt_again_after_the_next_compaction(here: Machine) -> None:
+    prepared(here)
+    worked(here)
+    compacted(here, here.run("/compact"))
+    here.settle()
+    here.shell("ctxvc", "undo")
+    (here.home / ".config" / "ctxvc" / "config.toml").write_text('[claude-code]\ntarget = "200k"\n')
+    compacted(here, here.run("/compact"))
+    here.run(WORDS[2], [text("Now this.")])
+    assert sent(here).count("\n2999") == 3 and "[archived B" not in sent(here)
+    with stored(here) as session:
+        assert human_texts(session) == list(WORDS)
+        assert len([row for row in session.ledger().rows() if row.kind == "tool_result"]) == 3
+
+
+def test_words_of_the_command_are_what_stays(here: Machine) -> None:
+    prepared(here, "24k")
+    here.run(WORDS[0], [prints("parser")], [text("One.")])
+    here.run(WORDS[1], [prints("lexer")], [text("Two.")])
+    here.run(WORDS[2], [prints("needle")], [text("Three.")])
+    compacted(here, here.run("/compact keep the parser"))
+    here.run("Go on.", [text("Yes.")])
+    assert "parser\n1\n2\n" in sent(here) and "lexer\n1\n2\n" not in sent(here)
+
+
+def test_without_ctxvc_the_client_compacts_by_itself(here: Machine) -> None:
+    prepared(here)
+    worked(here)
+    here.settle()
+    programs = here.project.parent / "bin" / "ctxvc"
+    programs.write_text("#!/bin/sh\nexit 3\n")
+    here.start("/compact").finish()
+    assert [body for body in here.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
+
+
+def test_switched_off_it_leaves_the_client_alone(here: Machine) -> None:
+    prepared(here)
+    (here.home / ".config" / "ctxvc" / "config.toml").write_text("[claude-code]\noff = true\n")
+    worked(here)
+    finished = here.run("/compact")
+    assert not lines(finished)
+    assert [body for body in here.requests(side=True) if scripted.compacts(body)]
