@@ -103,7 +103,7 @@ def compaction(
     full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after)
     before = full.used
     target = target or payoff.break_even(before)
-    rehearsal = _planned(view, policy, target, _focused(full, focus, target) | _protected(full, protect), first)
+    rehearsal = planned(view, policy, target, _focused(full, focus, target) | _protected(full, protect), first)
     after = replace(view, ledger=rehearsal.after).used
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
@@ -129,7 +129,13 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _planned(view: View, policy: Policy, target: int, staying: frozenset[str], first: tuple[Action, ...]) -> Rehearsal:
+def planned(
+    view: View,
+    policy: Policy,
+    target: int,
+    staying: frozenset[str] = frozenset(),
+    first: tuple[Action, ...] = (),
+) -> Rehearsal:
     """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
     full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after
     offered = replace(view, ledger=_pinned(full, staying))

@@ -549,7 +549,7 @@ class _Ingest:
         numbering = self._numbered(scope)
         added: list[tuple[str, list[Row]]] = []
         bodies: list[Body] = []
-        for message_added, place in changes.added:
+        for message_added, place in changes.additions:
             rows, placed_bodies = numbering.aside(message_added)
             added.append((place, rows))
             bodies += placed_bodies
@@ -558,7 +558,7 @@ class _Ingest:
         ledger = applied(ledger, changes, added, event.actor, self.counters.group + 1)
         new_groups = [group_number(name) for name in ledger.groups.keys() - before.groups.keys()]
         self.counters = msgspec.structs.replace(self.counters, group=max(new_groups, default=self.counters.group))
-        left = sum(row.present for row in before.rows()) - sum(
+        fewer = sum(row.present for row in before.rows()) - sum(
             row.present for row in ledger.rows() if before.get(row.id)
         )
         self._commit(
@@ -566,7 +566,7 @@ class _Ingest:
             scope,
             number,
             ledger,
-            f"compaction by {event.actor}: {left} blocks left",
+            f"compaction by {event.actor}: {fewer} blocks left",
             {"Ctxvc-Op": "compact", "Ctxvc-Actor": event.actor, "Ctxvc-Host": _detail(event)},
             bodies=tuple(bodies),
             actor="host",

@@ -21,34 +21,34 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 
 @dataclass(slots=True)
 class Recast:
-    """What became of the blocks of a ledger: `kept` are those that the prompt has, with the key of their message now.
+    """What became of the blocks of a ledger. `keys` are those that the prompt has: block → key of its message now.
 
-    `changed` are those that another text stands for, `groups` those whose stub the prompt has. `added` is what the
+    `stubs` are those that another text stands for, `groups` those whose stub the prompt has. `additions` are what the
     ledger lacks, each with the block that it stands before, empty for the end.
     """
 
-    kept: dict[str, str] = field(default_factory=dict)
-    changed: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    stubs: dict[str, str] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
-    added: list[tuple[Message, str]] = field(default_factory=list)
+    additions: list[tuple[Message, str]] = field(default_factory=list)
 
 
 def recast(ledger: Ledger, prompt: Sequence[Message], body: Callable[[Row], bytes]) -> Recast:
     """What the messages of `prompt` make of the blocks of `ledger`."""
-    given = [(message, *each) for message in prompt for each in _host_messages(message)]
-    places = match([host_message for _, host_message, _ in given], ledger, body).places
+    pairs = [(message, *pair) for message in prompt for pair in _host_messages(message)]
+    places = match([host_message for _, host_message, _ in pairs], ledger, body).places
     result = Recast()
-    shown: list[str] = []  # the blocks of the prompt, in its order
+    order: list[str] = []  # the blocks of the prompt
     added: list[tuple[Message, int]] = []
     for place in places:
-        message, host_message, parts = given[place.message]
+        message, host_message, parts = pairs[place.message]
         if place.shows == "new":
             new = (parts[place.at],) if place.part != "text" else parts
-            added.append((msgspec.structs.replace(message, parts=new), len(shown)))
+            added.append((msgspec.structs.replace(message, parts=new), len(order)))
         elif place.shows != "again":
             _note(place, host_message, ledger, result)
-            shown += [block for block in place.blocks if ledger[block].present]
-    result.added = [(message, shown[at] if at < len(shown) else "") for message, at in added]
+            order += [block for block in place.blocks if ledger[block].present]
+    result.additions = [(message, order[at] if at < len(order) else "") for message, at in added]
     return result
 
 
@@ -58,11 +58,11 @@ def _note(place: Place, message: HostMessage, ledger: Ledger, result: Recast) ->
     for block in place.blocks:
         row = ledger[block]
         if place.part == "tool_result" and place.shows == "changed":
-            result.changed[block] = message.tool_results[place.at].text
+            result.stubs[block] = message.tool_results[place.at].text
         elif place.shows == "stub" and not row.present:
-            result.changed[block] = row.stub
+            result.stubs[block] = row.stub
         else:
-            result.kept[block] = message.key
+            result.keys[block] = message.key
 
 
 def _host_messages(message: Message) -> list[tuple[HostMessage, tuple[Part, ...]]]:
@@ -91,18 +91,18 @@ def _host_message(message: Message, parts: Sequence[Part]) -> HostMessage:
 
 
 def applied(ledger: Ledger, recast: Recast, added: Sequence[tuple[str, list[Row]]], actor: str, group: int) -> Ledger:
-    """The ledger with the prompt of `recast`, where `added` are the rows of its new messages, as in `recast.added`.
+    """The ledger with the prompt of `recast`, where `added` are the rows of its new messages, as in `recast.additions`.
 
     What is not in the prompt any more leaves it in groups without a stub, numbered from `group` on.
     """
     draft = _Draft(ledger, actor, group)
-    for block, key in recast.kept.items():
+    for block, key in recast.keys.items():
         draft.keep(ledger[block], key)
-    for block, text in recast.changed.items():
+    for block, text in recast.stubs.items():
         if not ledger[block].present and ledger[block].stub == text:
             continue  # it had left before, and is as it was
         draft.put(msgspec.structs.replace(draft.alone(block), state="archived", level=1, stub=text, removed_by=actor))
-    staying = {*recast.kept, *recast.changed, *(row.id for _, rows in added for row in rows)}
+    staying = {*recast.keys, *recast.stubs, *(row.id for _, rows in added for row in rows)}
     draft.leave([row for row in ledger.rows() if row.id not in staying], recast.groups, added)
     return draft.ledger()
 
@@ -128,7 +128,7 @@ class _Draft:
         row = self._rows.get(block) or self._ledger[block]
         member, name = block, row.group
         while group := self._groups.get(name) or self._ledger.groups.get(name):
-            members = tuple(other for other in group.members if other != member)
+            members = tuple(name for name in group.members if name != member)
             self._groups[name] = msgspec.structs.replace(group, members=members)
             if members:
                 break
@@ -142,15 +142,15 @@ class _Draft:
         own = {**wire.own_metadata(row.extra), "key": key}
         self.put(msgspec.structs.replace(row, extra={**row.extra, "ctxvc": own}) if key else row)
 
-    def leave(self, rows: Sequence[Row], shown: set[str], added: Sequence[tuple[str, list[Row]]]) -> None:
+    def leave(self, rows: Sequence[Row], stubs: set[str], added: Sequence[tuple[str, list[Row]]]) -> None:
         """The rows and groups that are not in the prompt leave it, around the added rows that stand before a block."""
         rows = [row for row in rows if row.present or (row.stub and not row.group)]
         outer = {
             name: group
             for name, group in self._ledger.groups.items()
-            if not group.group and name not in shown and self._groups.get(name, group).members
+            if not group.group and name not in stubs and self._groups.get(name, group).members
         }
-        staying = {name for name, group in outer.items() if not all(map(self._left(rows), group.summary))}
+        staying = {name for name, group in outer.items() if not all(map(self._leaves(rows), group.summary))}
         unplaced: list[str] = [*(outer.keys() - staying), *(row.id for row in rows)]
         unplaced.sort(key=self._first)
         moves = _moves(added)
@@ -164,7 +164,7 @@ class _Draft:
         if not moves:
             self._gather(unplaced, (), "")
 
-    def _left(self, rows: Sequence[Row]) -> Callable[[str], bool]:
+    def _leaves(self, rows: Sequence[Row]) -> Callable[[str], bool]:
         leaving = {row.id for row in rows}
         return lambda block: block in leaving or not self._ledger[block].present
 

@@ -26,12 +26,12 @@ class Arrivals(NamedTuple):
     aliases: dict[str, str]
 
 
-def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], standing: Iterable[Part]) -> Arrivals | None:
+def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: Iterable[Part]) -> Arrivals | None:
     """What `sent`, the messages behind the last reply in a request, brings in, where `lines` are those messages as the
-    transcript has them; None if the two contradict each other. What is `standing` in the prompt already is left out.
+    transcript has them; None if the two contradict each other. What is `present` in the prompt already is left out.
     """
     left_out: dict[_Identity, list[Part]] = defaultdict(list)
-    for part in standing:
+    for part in present:
         left_out[_identity(part)].append(part)
     parts = [(message["role"], list(_parts(message, left_out))) for message in sent]
     bodies = [part.body.strip() for _, own in parts for part in own]
@@ -65,7 +65,7 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
     for block in [content] if isinstance(content, str) else content:
         part = wire.part(block, role, "client")
         if left_out.get(_identity(part)):
-            yield from _behind(part, left_out[_identity(part)].pop())
+            yield from _appended(part, left_out[_identity(part)].pop())
         elif role == "system" or part.kind == "tool_result":
             # So it is rendered: as a system message, and in the order in which the results were sent.
             yield msgspec.structs.replace(
@@ -75,10 +75,10 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
             yield part
 
 
-def _behind(sent: Part, standing: Part) -> Iterator[Part]:
+def _appended(sent: Part, recorded: Part) -> Iterator[Part]:
     """The reminders that the host wrote into a result behind its text, as a text of their own."""
-    if sent.kind == "tool_result" and sent.body.startswith(standing.body):
-        text = display.decode(sent.body.removeprefix(standing.body)).strip()
+    if sent.kind == "tool_result" and sent.body.startswith(recorded.body):
+        text = display.decode(sent.body.removeprefix(recorded.body)).strip()
         if text:
             yield wire.text_part(text, "user", "client")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import msgspec
 
 from ctxvc import policies
 from ctxvc.core.ledger.block import Message
-from ctxvc.policies.run import ask_plan
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, new_session
 from ctxvc.replay.experiments.measure import counts_at
@@ -18,20 +18,22 @@ from ctxvc.replay.measures.anchors import stands_in
 from ctxvc.replay.measures.oracle import oracle
 from ctxvc.replay.measures.retention import LOST, ROUTED, UNMEASURED, Counts, Gauge, Lookup, wilson
 from ctxvc.replay.measures.uses import uses
+from ctxvc.session.compaction import planned
 from ctxvc.tokens.meter import Meter
 
 NAME = "compaction"
-SOURCE = "the compactions that recorded hosts made, with their own summaries"
+SOURCE = "recorded compactions (each beside the host's own summary)"
 APART = (
-    "At each recorded compaction, what stood in the prompt since the one before is brought down to a size at once. "
-    "`reached` is the size to which the host brought it: its share of what a compaction can take, by the provider's "
-    "counts of the calls around it, where the smallest prompt of the recording is what it cannot (system prompt, tools, "
-    "instructions). It holds the summary and files that the host attached again, which the recordings lack; so there are "
-    "the figures at the size of the summary alone, too. Counted is each exact string that a later reply uses and only "
-    "blocks from before the compaction hold. Columns add up: visible in a block, or named (in the summary's text; by a "
-    "stub), or found by one search, or behind an address. What a summary does not name is lost to the host. What a human "
-    "wrote, the newest step and stubs stay whatever the size is: `beside it` is what was left beside what was asked for, "
-    "as a mean of the points."
+    "At each recorded compaction, what stood in the prompt since the one before is brought down to a size at "
+    "once, as our plugins do it. `reached` is the size to which the host brought it: its share of "
+    "what a compaction can take, by the provider's counts of the calls around it, where the smallest prompt of "
+    "the recording is what it cannot (system prompt, tools, instructions). It holds the summary and files that "
+    "the host attached again, which the recordings lack; so there are the figures at the size of the summary "
+    "alone, too. Counted is each exact string that a later reply uses and only blocks from before the compaction "
+    "hold. Columns add up: visible in a block, or named (in the summary's text; by a stub), or found by one "
+    "search, or behind an address. What a summary does not name is lost to the host. What a human wrote, the "
+    "newest step and stubs stay whatever the size is: `beside it` is what was left beside what was asked for, as "
+    "a mean of the points."
 )
 
 POLICIES = ("default", "mask", "clear")
@@ -43,7 +45,7 @@ _KEEP = "keep"
 _SUMMARY, _ORACLE = "the host's summary", "oracle"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Tally(msgspec.Struct, frozen=True):
     """What a way to compact kept at so many points: of all later needs, and of those that only results hold.
 
     `size` sums what it left beside what the host left; `tokens` what it left.
@@ -57,8 +59,8 @@ class Kept(msgspec.Struct, frozen=True):
     size: float = 0.0
     tokens: int = 0
 
-    def __add__(self, more: Kept) -> Kept:
-        return Kept(
+    def __add__(self, more: Tally) -> Tally:
+        return Tally(
             self.way,
             self.aside,
             self.points + more.points,
@@ -72,8 +74,8 @@ class Kept(msgspec.Struct, frozen=True):
 class Compactions(msgspec.Struct, frozen=True):
     """The sums over all points, for the recordings that are set aside and for the others, and each point's."""
 
-    sums: tuple[Kept, ...]
-    points: tuple[tuple[str, int, tuple[Kept, ...]], ...]
+    sums: tuple[Tally, ...]
+    points: tuple[tuple[str, int, tuple[Tally, ...]], ...]
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -90,25 +92,25 @@ class Compactions(msgspec.Struct, frozen=True):
 
 def run(conversations: Iterable[Conversation], *, specs: Sequence[str] = POLICIES) -> Compactions:
     """Every compaction of the recordings, under each policy of `specs`."""
-    sums: dict[tuple[str, bool], Kept] = {}
+    sums: dict[tuple[str, bool], Tally] = {}
     points = []
     meter = Meter(None)
     for conversation in conversations:
         start = 0
-        for compaction in conversation.compactions:
-            ways = tuple(_point(conversation, start, compaction.call, compaction.summary, specs, meter))
-            start = compaction.call
-            for kept in ways:
-                key = kept.way, kept.aside
-                sums[key] = sums[key] + kept if key in sums else kept
+        for host_compaction in conversation.compactions:
+            ways = tuple(_point(conversation, start, host_compaction.call, host_compaction.summary, specs, meter))
+            start = host_compaction.call
+            for own in ways:
+                key = own.way, own.aside
+                sums[key] = sums[key] + own if key in sums else own
             if ways:
-                points.append((conversation.file, compaction.call, ways))
+                points.append((conversation.file, host_compaction.call, ways))
     return Compactions(tuple(sums.values()), tuple(points))
 
 
 def _point(
     conversation: Conversation, start: int, end: int, summary: str, specs: Sequence[str], meter: Meter
-) -> Iterator[Kept]:
+) -> Iterator[Tally]:
     """What each way keeps at the compaction before the call `end`; nothing if no later reply needs what left."""
     part = msgspec.structs.replace(conversation, calls=conversation.calls[start:], compactions=(), reported=())
     cut = end - start
@@ -125,28 +127,28 @@ def _point(
         if all(part.blocks[block].kind in ("tool_result", "thinking") for block in lookup.uses[place].blocks)
     ]
 
-    def kept(way: str, outcomes: bytes, tokens: int, target: int) -> Kept:
+    def result(way: str, outcomes: bytes, tokens: int, target: int) -> Tally:
         measured = bytearray([UNMEASURED]) * len(lookup.uses)
         for place, outcome in zip(places, outcomes, strict=True):
             measured[place] = outcome
         counts, risks = counts_at(bytes(measured), places), counts_at(bytes(measured), at_risk)
-        return Kept(way, conversation.aside, 1, counts, risks, tokens / target, tokens)
+        return Tally(way, conversation.aside, 1, counts, risks, tokens / target, tokens)
 
     sizes = [meter.count(block.text) if block.kind != "thinking" else 0 for block in part.blocks]
     least = meter.count(summary) or 1
-    named = bytes(ROUTED if stands_in(lookup.uses[place].anchor, summary) else LOST for place in places)
-    yield kept(_SUMMARY, named, least, least)
+    in_summary = bytes(ROUTED if stands_in(lookup.uses[place].anchor, summary) else LOST for place in places)
+    yield result(_SUMMARY, in_summary, least, least)
     for title, target in (
         (REACHED, max(least, _reached(conversation, end, sum(sizes[:limit]), least))),
         (ALONE, least),
     ):
         for spec in specs:
-            yield kept(f"{spec}, {title}", *_under(spec, part, cut, target, lookup, places, meter), target)
+            yield result(f"{spec}, {title}", *_under(spec, part, cut, target, lookup, places, meter), target)
         came = sum(sizes[block.number] for block in part.blocks if block.seen == cut and block.number >= limit)
         before = sum(size for block, size in zip(part.blocks, sizes, strict=True) if block.seen < cut)
         prompts = oracle(part, lookup.uses, sizes, _WINDOW, before / _WINDOW, (target + came) / _WINDOW)
         best = next(islice(prompts, cut, None))
-        yield kept(f"{_ORACLE}, {title}", Gauge(lookup).classify(best, places), best.tokens - came, target)
+        yield result(f"{_ORACLE}, {title}", Gauge(lookup).classify(best, places), best.tokens - came, target)
 
 
 def _under(
@@ -161,15 +163,12 @@ def _under(
             prompts.append(message)
         if number < cut:
             prompts.append(call.reply)
-    session.policy = policy
-    plan = ask_plan(policy, session.view())
-    if plan.actions:
-        session.commit(plan)
-    used = session.used()
-    if used > target:
-        session.relieve(target / used)
+    view = session.view()
+    pruned = [msgspec.structs.replace(row, state="pruned") for row in view.ledger.rows() if row.kind == "thinking"]
+    view = replace(view, ledger=view.ledger.with_rows(pruned))  # no host hands thinking to a plugin
+    view = replace(view, ledger=planned(view, policy, target).after)
     terms = policy.terms_in(_WINDOW)
-    prompt = prompts.prompt(cut, session.view())
+    prompt = prompts.prompt(cut, view)
     gauge = Gauge(lookup, archive=terms.handles, search="search" in terms.tools)
     return gauge.classify(prompt, places), prompt.tokens
 
@@ -192,7 +191,7 @@ def _reached(conversation: Conversation, call: int, content: int, summary: int) 
     return int(content * min(1.0, max(0.0, (after - fixed) / max(1, before - fixed))))
 
 
-def _rows(sums: Sequence[Kept]) -> Iterator[tuple[str, ...]]:
+def _rows(sums: Sequence[Tally]) -> Iterator[tuple[str, ...]]:
     bounds = {own.way.rpartition(", ")[2]: own.needs.share() for own in sums if own.way.startswith(_ORACLE)}
     for own in sums:
         share, bound = own.needs.share(), bounds.get(own.way.rpartition(", ")[2])

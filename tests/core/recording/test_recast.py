@@ -54,7 +54,7 @@ def after(was: Recorded, *parts: Part, group: int = 1) -> Ledger:
     number = max((row.number for row in was.ledger.rows()), default=0)
     added: list[tuple[str, list[Row]]] = []
     ledger = was.ledger
-    for message, before in changes.added:
+    for message, before in changes.additions:
         made = Recorded(message)
         rows = []
         for row in made.ledger.rows():
@@ -173,6 +173,6 @@ def test_what_stays_goes_by_the_name_of_its_new_line() -> None:
     back = given(*ALL)
     changes = recast(was.ledger, back, was.body)
 
-    assert set(changes.kept.values()) == {message.key for message in back if message.parts != (STUBBED,)}
+    assert set(changes.keys.values()) == {message.key for message in back if message.parts != (STUBBED,)}
     ledger = applied(was.ledger, changes, [], PLUGIN, 1)
     assert ledger["B1"].extra["ctxvc"]["key"] == back[0].key
