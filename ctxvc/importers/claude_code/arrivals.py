@@ -17,6 +17,8 @@ from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.numbering import is_human
 
 _Identity = tuple[str, str, bytes]
+#: Parts between two replies that are compared with each other; no person or tool makes so many.
+_MOST = 1_000
 
 
 class Arrivals(NamedTuple):
@@ -35,6 +37,8 @@ def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: 
         left_out[_identity(part)].append(part)
     parts = [(message["role"], list(_parts(message, left_out))) for message in sent]
     bodies = [part.body.strip() for _, own in parts for part in own]
+    if len(bodies) > _MOST or len(lines) > _MOST:
+        return None
     origins: dict[bytes, Origin] = {part.body.strip(): part.origin for line in lines for part in line.parts}
     for body in [body for body, origin in origins.items() if origin == "human" and body not in bodies]:
         around = [candidate for candidate in bodies if body in candidate]
