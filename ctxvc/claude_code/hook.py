@@ -82,11 +82,8 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
         _start([str(store)])
     trouble = spool.trouble(request.transcript)
     message = _trouble(hook_event, trouble.reason) if trouble else ""
-    if request.resumes and hooks.is_installing(store, request.transcript):
-        text = ""  # the prompt has it all
-    elif request.resumes:
-        text = hooks.handed_back(store, request.transcript, PATIENCE)
-        text = text or hooks.so_far(store, request.transcript, trouble.reason if trouble else "")
+    if request.resumes:
+        text = _after_compaction(store, request.transcript, trouble.reason if trouble else "")
     elif starts and env.get(OFFER):
         text = _offer(store)
     elif request.event == "PreCompact":  # what it prints is for the summariser
@@ -96,6 +93,13 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
 
         return truncate.swapped(hook_event.fields, int(longest), store)
     return hooks.context(hook_event.event, text, message)
+
+
+def _after_compaction(store: Path, transcript: str, trouble: str) -> str:
+    """The text for the model after a compaction; empty where the host was given a prompt of ours, which has it all."""
+    if hooks.is_installing(store, transcript):
+        return ""
+    return hooks.handed_back(store, transcript, PATIENCE) or hooks.so_far(store, transcript, trouble)
 
 
 def _trouble(hook_event: HookEvent, reason: str) -> str:
