@@ -203,17 +203,32 @@ def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tm
     assert lines(made)[6]["parentUuid"] == "r1"
 
 
-def test_thinking_that_a_cut_took_does_not_come_back(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken_back", [Session.undo, lambda opened: opened.restore("B5")])
+def test_thinking_stays_valid_where_nothing_changed_net(
+    store: Store, tmp_path: Path, taken_back: Callable[[Session], object]
+) -> None:
     path = write(tmp_path / "s.jsonl", *THOUGHTFUL, line("user", "u2", "a5", "and now?"))
     session = take(store, path, final=True).session
     with Session(StoredSession.open(store, session)) as opened:
         opened.archive("B5", "the listing")
-        opened.restore("B5")
+        taken_back(opened)
 
     made = resumable(store, moment(store, session), FOLDER, recorded=path)
 
-    assert made.kept == 0
-    assert b'"thinking"' not in made.data
+    assert (made.kept, made.written, made.thinking) == (12, 1, 0)
+    assert made.data.count(b'"type": "thinking"') == 3
+
+
+def test_before_an_edit_thinking_stays_that_its_cut_took(store: Store, tmp_path: Path) -> None:
+    long = line("user", "r2", "a3", result("cat", "three\n" * 90))
+    path = write(tmp_path / "s.jsonl", *THOUGHTFUL[:8], long, *THOUGHTFUL[9:], line("user", "u2", "a5", "and now?"))
+    session = take(store, path, final=True).session
+    with Session(StoredSession.open(store, session)) as opened:
+        opened.archive("B8", "the second result")
+    made = resumable(store, moment(store, session), FOLDER, recorded=path)
+
+    assert made.kept == 6
+    assert made.data.count(b'"type": "thinking"') == 1
 
 
 def test_what_came_behind_the_recording_hangs_from_its_last_line(store: Store, tmp_path: Path) -> None:

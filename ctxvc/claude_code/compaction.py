@@ -37,6 +37,8 @@ from ctxvc.store.store import Store
 
 #: The event by which the host's extension asks.
 EVENT = "SessionCompact"
+#: The trigger of a compaction that is made ahead of time: the host may take it much later, or never.
+_AHEAD = "precompute"
 #: A plan that waits for the host is never due by itself.
 _NEVER = 1 << 40
 #: The most messages, and characters of a text in one, that are read: the host's own bound, and a generous one.
@@ -125,11 +127,16 @@ class _Installed(msgspec.Struct, frozen=True, kw_only=True):
     stubs: Mapping[str, str] = {}
 
 
-def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bytes:
+def answer(
+    data: bytes,
+    env: Mapping[str, str],
+    chosen: Callable[[Mapping[str, str]], Choice],
+    opened: Store | None = None,
+) -> bytes:
     """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person, or the reason to
     `decline`, for which the host compacts by itself. Never fails: errors are logged, and decline.
 
-    `chosen` gives what the person has set.
+    `chosen` gives what the person has set; `opened` is the store, where it is open already.
     """
     store: Path | None = None
     try:
@@ -144,8 +151,10 @@ def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, s
         if store is None or transcript is None:
             return _declined("this session is not recorded")
         started = time.monotonic()
-        with Store(store) as opened:
+        if opened is not None:
             return _answer(opened, event, transcript, choice, started)
+        with Store(store) as own:
+            return _answer(own, event, transcript, choice, started)
     except Refused as error:
         return _declined(str(error))
     # The boundary: whatever goes wrong here, the host compacts by itself.
@@ -165,7 +174,7 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
     main = _main(transcript)
     settle(store, str(main))
     follower = Follower(store, main, FORMAT)
-    for outcome in follower.take(closes=True):
+    for outcome in follower.take(closes=True, subagent=transcript.stem if event.agent else ""):
         if outcome.error:
             raise outcome.error
     name = follower.session or _session_of(store, event.session)
@@ -421,7 +430,8 @@ def _settle(store: Store, transcript: Path, pending: Pending) -> None:
 def _was_taken(transcript: Path, pending: Pending) -> bool | None:
     """Whether the transcript shows the answer installed; None if it does not tell yet.
 
-    A boundary with our messages behind it says yes; another boundary, or a reply without one, says no.
+    A boundary with our messages behind it says yes; another boundary says no, and so does a reply without one, unless
+    the compaction was made ahead of time.
     """
     expected = iter(pending.digests)
     upcoming = next(expected, "")
@@ -433,7 +443,7 @@ def _was_taken(transcript: Path, pending: Pending) -> bool | None:
             return False
         elif (message := _written(entry)) is not None:
             if not bounded:
-                if entry["type"] == "assistant" and not entry.get("isSidechain"):
+                if entry["type"] == "assistant" and pending.trigger != _AHEAD:
                     return False
                 continue
             if digest(message) == upcoming:
@@ -555,7 +565,10 @@ def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:
 
 
 def warm(stored: StoredSession) -> None:
-    """Counts what is new in the current scope, so that the next compaction need not. Raises: CtxvcError."""
+    """Counts what is new in the current scope, so that the next compaction in this process need not, nor load what it
+    counts with. Raises: CtxvcError."""
     session = Session(stored)
     session.view()
+    session.store.redaction.of(session.name)
+    session.count(f"a text that was never counted: {time.time_ns()}")
     session.save_counts()

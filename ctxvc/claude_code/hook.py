@@ -78,15 +78,12 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
     if request.resumes and (text := hooks.handed_back(store, request.transcript, 0)):
         request = request._replace(detail="compacted")  # the text is already there
     requests.post(store, request)
-    if not _runs(store):
+    if not runs(store):
         _start([str(store)])
     trouble = spool.trouble(request.transcript)
     message = _trouble(hook_event, trouble.reason) if trouble else ""
-    if request.resumes and hooks.is_installing(store, request.transcript):
-        text = ""  # the prompt has it all
-    elif request.resumes:
-        text = hooks.handed_back(store, request.transcript, PATIENCE)
-        text = text or hooks.so_far(store, request.transcript, trouble.reason if trouble else "")
+    if request.resumes:
+        text = _after_compaction(store, request.transcript, trouble.reason if trouble else "")
     elif starts and env.get(OFFER):
         text = _offer(store)
     elif request.event == "PreCompact":  # what it prints is for the summariser
@@ -96,6 +93,13 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
 
         return truncate.swapped(hook_event.fields, int(longest), store)
     return hooks.context(hook_event.event, text, message)
+
+
+def _after_compaction(store: Path, transcript: str, trouble: str) -> str:
+    """The text for the model after a compaction; empty where the host was given a prompt of ours, which has it all."""
+    if hooks.is_installing(store, transcript):
+        return ""
+    return hooks.handed_back(store, transcript, PATIENCE) or hooks.so_far(store, transcript, trouble)
 
 
 def _trouble(hook_event: HookEvent, reason: str) -> str:
@@ -113,7 +117,7 @@ def _offer(store: Path) -> str:
         return ""
 
 
-def _runs(store: Path) -> bool:
+def runs(store: Path) -> bool:
     """Whether a recorder runs for the store."""
     contained.make_folder(store, "ctxvc/hooks")  # through no link
     try:

@@ -160,8 +160,9 @@ def _difference(exported: Resumable, expected: list[Piece]) -> str:
     return f"message {at + 1} of {len(ours)} would come back changed"
 
 
-def _messages(content: list[Piece]) -> Any:
-    return formats.anthropic(formats.Prompt(pieces=content))["messages"]
+def _messages(content: list[Piece]) -> list[tuple[str, list[dict[str, Any]]]]:
+    sent = formats.anthropic(formats.Prompt(pieces=content))["messages"]
+    return [(message["role"], transcript.trimmed(message["content"])) for message in sent]
 
 
 # --- the host's own lines

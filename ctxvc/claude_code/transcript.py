@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
@@ -32,6 +32,8 @@ class PlacedPiece(NamedTuple):
 class InMemory(Recording):
     """A transcript in memory."""
 
+    ended = True
+
     def __init__(self, path: Path, data: bytes) -> None:
         super().__init__(path)
         self._data = data
@@ -42,6 +44,8 @@ class InMemory(Recording):
 
 class Part(Recording):
     """A transcript up to the byte offset `end`."""
+
+    ended = True
 
     def __init__(self, path: Path, end: int) -> None:
         super().__init__(path)
@@ -77,7 +81,7 @@ def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
     """
     count = 0
     for own, theirs in zip(placed, expected, strict=False):
-        if own.piece.role != theirs.role or formats.content(own.piece) != formats.content(theirs):
+        if own.piece.role != theirs.role or trimmed(formats.content(own.piece)) != trimmed(formats.content(theirs)):
             break
         count += 1
     differs = placed[count].end if count < len(placed) else None
@@ -85,6 +89,12 @@ def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
         count -= 1
     end = placed[count - 1].end if count else 0
     return (count, end) if end else (0, 0)
+
+
+def trimmed(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks without the white space at the ends of texts, which the host adds and takes as it joins them, and to
+    which no thinking is bound."""
+    return [{**block, "text": block["text"].strip()} if block["type"] == "text" else block for block in blocks]
 
 
 def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:

@@ -38,8 +38,11 @@ class Recording:
 
     `progress` is called with the number of raw bytes read since its last call. `growing` leaves out a last line whose
     end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit.
-    `stored_output` gives the whole output that a hook truncated, None if it was not stored.
+    `stored_output` gives the whole output that a hook truncated, None if it was not stored. Nothing follows one that
+    has `ended`.
     """
+
+    ended = False
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part
 from ctxvc.core.ledger.label import label
 from ctxvc.core.recording.events import Closed, Compacted, Forked, Opened, Said, Sent
-from ctxvc.core.recording.steps import Fork, Gatherer, Step
+from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 
@@ -54,10 +54,19 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     pair: int = -1
 
 
+class HostCompaction(msgspec.Struct, frozen=True, gc=False):
+    """A compaction by the recorded host, before the call number `call`, and the summary that it put in; "" for none."""
+
+    call: int
+    summary: str
+
+
 class Conversation(msgspec.Struct, frozen=True, dict=True):
     """`id` is the recording's own, or its file's name; `sha256` that of the recording's bytes.
 
-    `system` and `tools` are what the provider was given besides the messages, as far as it was recorded.
+    `system` and `tools` are what the provider was given besides the messages, as far as it was recorded. `compactions`
+    are the host's own, which a replay leaves out. `reported` are the tokens of each call's prompt as the provider
+    counted them, 0 where it did not.
     """
 
     id: str
@@ -69,6 +78,8 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
     system: Any = None
     tools: Any = None
     time: str = ""
+    compactions: tuple[HostCompaction, ...] = ()
+    reported: tuple[int, ...] = ()
 
     @property
     def aside(self) -> bool:
@@ -107,7 +118,7 @@ def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:
     name = importers.detect(recording) if format == "auto" else format
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     for suffix, events in importers.conversations(recording, name):
-        opened, threads = _threads(events)
+        opened, threads, compactions = _threads(events)
         for scope, steps in threads.items():
             if calls := tuple(model_calls(message for step in steps for message in step.messages)):
                 yield Conversation(
@@ -120,13 +131,17 @@ def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:
                     system=opened.system,
                     tools=opened.tools,
                     time=next((message.time for step in steps for message in step.messages if message.time), ""),
+                    compactions=compactions if scope == "main" else (),
+                    reported=tuple(_reported(step.messages for step in steps)),
                 )
 
 
-def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
-    """What is known of a recording as a whole, and its threads as steps: `main`, then each sub-agent's."""
+def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]], tuple[HostCompaction, ...]]:
+    """What is known of a recording as a whole, its threads as steps (`main`, then each sub-agent's), and the
+    compactions of `main`."""
     gatherer, opened = Gatherer(), Opened(format="")
     steps: dict[str, list[tuple[int, Step]]] = {}
+    compacted: list[tuple[int, str, str]] = []
     number, main, forked = 0, gatherer.current, set()
 
     def take(units: Iterator[object]) -> None:
@@ -136,6 +151,9 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
             match unit:
                 case Step(scope=scope):
                     steps.setdefault(scope, []).append((number, unit))
+                case Compaction(scope=scope, event=event):
+                    texts = (display.decode(part.body) for message in event.summary for part in message.parts)
+                    compacted.append((number, scope, "\n".join(texts)))
                 case Fork(scope=scope, origin=origin, unit=last):
                     steps[scope] = [item for item in steps.get(origin, []) if item[0] <= last]
                     forked.add(origin)
@@ -153,7 +171,28 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]]]:
     threads |= {
         scope: [step for _, step in own] for scope, own in steps.items() if scope not in forked and scope != main
     }
-    return opened, threads
+    own = steps.get(main, [])
+    before = (
+        (sum(1 for _ in model_calls(message for at, step in own if at < unit for message in step.messages)), summary)
+        for unit, scope, summary in compacted
+        if scope == main
+    )
+    return opened, threads, tuple(HostCompaction(call, summary) for call, summary in before)
+
+
+def _reported(steps: Iterable[Iterable[Message]]) -> Iterator[int]:
+    """The provider's count of each call's prompt, a number for each of `model_calls`."""
+    tokens, is_reply = 0, False
+    for message in (message for step in steps for message in step):
+        if message.role != "assistant":
+            if is_reply:
+                yield tokens
+            tokens, is_reply = 0, False
+        elif message.parts:
+            tokens = sum(count for name, count in message.usage.items() if name != "output_tokens") or tokens
+            is_reply = True
+    if is_reply:
+        yield tokens
 
 
 def model_calls(messages: Iterable[Message]) -> Iterator[Call]:

@@ -12,6 +12,8 @@ from fnmatch import fnmatch
 
 import msgspec
 
+from ctxvc.core import display
+from ctxvc.core.hosts.ahead import ahead
 from ctxvc.core.hosts.match import Match, match
 from ctxvc.core.hosts.message import HostMessage
 from ctxvc.core.hosts.render import hosted, render
@@ -20,6 +22,7 @@ from ctxvc.core.plan import payoff
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view.view import View
 from ctxvc.errors import Refused
 from ctxvc.policies.run import actor_name, ask_plan, ask_relief
@@ -94,27 +97,47 @@ def compaction(
     stubs that the host was given before and `absent` the blocks that had left then: what is in the prompt again since
     comes back. Raises: Refused if there is too little to gain; BadPolicy.
     """
-    ledger = session.ledger()
     redactor = session.store.redaction.of(session.name)
-    shows = match(messages, ledger, session.stored.body, redactor.text if redactor else _as_it_is, former)
+    stored = redactor.text if redactor else _as_it_is
+    shows = match(messages, session.ledger(), session.stored.body, stored, former)
+    lacking = len(shows.unknown)
+    view, bodies, new = _with_unknown(session, messages, shows)
+    ledger = view.ledger
+    if new:
+        shows = match(messages, ledger, bodies.body, stored, former)
     restored = [block for block in absent if (row := ledger.get(block)) and row.present]
-    view = session.view()
     first = _there_after_all(ledger, shows)
     view = replace(view, ledger=hosted(ledger, shows, restored))
     full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after) if first else view
     before = full.used
     target = target or payoff.break_even(before)
-    staying = _focused(full, focus, target) | _protected(full, protect)
-    rehearsal = _planned(view, full.ledger, policy, target, staying, first)
+    staying = new | _focused(full, focus, target) | _protected(full, protect)
+    rehearsal = planned(view, policy, target, staying, first)
     after = replace(view, ledger=rehearsal.after).used
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
-    bodies = session.bodies()
     given_back = render(rehearsal.after, bodies, messages, shows)
     media = _masked_media(ledger, rehearsal.after)
-    rows = {row.id: row for row in (*media, *rehearsal.rows)}
+    rows = {row.id: row for row in (*media, *rehearsal.rows) if row.id not in new}
     rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
-    return Compaction(given_back, rehearsal, before, after, len(shows.unknown))
+    return Compaction(given_back, rehearsal, before, after, lacking)
+
+
+def _with_unknown(
+    session: Session, messages: Sequence[HostMessage], shows: Match
+) -> tuple[View, Bodies, frozenset[str]]:
+    """The view with what the store lacks, as if it were recorded already: the newest step is often not in the host's
+    transcript yet. With the readers of all bodies, and the blocks that are not there."""
+    rows, own = ahead(session.ledger(), messages, shows) if shows.unknown else ((), {})
+    usual = session.bodies()
+    if not rows:
+        return session.view(), usual, frozenset()
+
+    def body(row: Row) -> bytes:
+        return own[row.id, ""] if (row.id, "") in own else usual.body(row)
+
+    view = replace(session.view_with(rows, own), words=lambda row: display.decode(body(row)))
+    return view, Bodies(body, usual.file), frozenset(row.id for row in rows)
 
 
 def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
@@ -131,11 +154,15 @@ def _as_it_is(text: str) -> str:
     return text
 
 
-def _planned(
-    view: View, full: Ledger, policy: Policy, target: int, staying: frozenset[str], first: tuple[Action, ...]
+def planned(
+    view: View,
+    policy: Policy,
+    target: int,
+    staying: frozenset[str] = frozenset(),
+    first: tuple[Action, ...] = (),
 ) -> Rehearsal:
-    """The plan of a policy for that target behind its `first` actions, tried, where `full` is the ledger behind those.
-    What stays is not offered to it."""
+    """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
+    full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after if first else view.ledger
     offered = replace(view, ledger=_pinned(full, staying))
     makes_room = type(policy).relief is not Policy.relief
     # A policy that says what leaves first is asked for as much as is needed; another for its plan, and then for more.

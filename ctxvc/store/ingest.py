@@ -16,7 +16,7 @@ from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.recording.events import Compacted, Event, Opened, Sent, Warned
+from ctxvc.core.recording.events import Compacted, Event, Opened, Warned
 from ctxvc.core.recording.recast import applied, recast
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
@@ -326,12 +326,13 @@ class _Ingest:
     redactor: Redactor | None = None  # None if all bytes are kept exactly
     files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt or tools that came late
     frame: tuple[Any, Any] = (None, None)  # the newest system prompt and tools
-    prompts: RecordedPrompts | None = None  # from the first recorded request on
+    prompts: RecordedPrompts = field(init=False)
     base: _Base | None = None
     base_units: int = 0  # those that the base has already
 
     def __post_init__(self) -> None:
         self.source = self.earlier
+        self.prompts = RecordedPrompts(self._stored_body)
 
     def go_on_from(self, base: _Base) -> None:
         """What the recording has before the base's end is the base, and the rest comes into a scope of its own."""
@@ -361,8 +362,6 @@ class _Ingest:
                 case Warned():
                     warnings.append(event)
                 case _:
-                    if isinstance(event, Sent) and self.prompts is None:
-                        self.prompts = RecordedPrompts(self._stored_body)
                     while finals and event.end > finals[0]:
                         finals.pop(0)
                         self._commit_all(self.gatherer.finish())
@@ -461,8 +460,7 @@ class _Ingest:
         self.model = model or self.model
         data = {block: body for block, suffix, body in bodies if not suffix}
         ledger = scope.ledger.with_rows(rows)
-        if self.prompts:
-            self.prompts.add(bodies)
+        self.prompts.add(bodies)
         described = step_message(
             rows, lambda row: data.get(row.id, b""), self.source.cwd, step=numbering.step, turn=numbering.turn
         )
@@ -490,7 +488,7 @@ class _Ingest:
 
     def _proof(self, step: Step, ledger: Ledger, rows: Sequence[Row]) -> str:
         """The trailer of a step whose commit renders the request that the host recorded; else empty."""
-        if step.sent is None or self.prompts is None:
+        if step.sent is None:
             return ""
         sent_ledger = recorded_prompts.before_reply(ledger, rows)
         return self.prompts.trailer(sent_ledger, step.sent, step.scope, *self.frame)
@@ -513,8 +511,7 @@ class _Ingest:
         placed = [numbering.aside(message) for message in event.summary]
         summary = [row for rows, _ in placed for row in rows]
         bodies: tuple[Body, ...] = tuple(body for _, placed_bodies in placed for body in placed_bodies)
-        if self.prompts:
-            self.prompts.add(bodies)
+        self.prompts.add(bodies)
         ledger = scope.ledger.with_rows(summary)
         subject = f"compaction by the host: {len(leaving)} blocks left"
         if leaving:
@@ -548,21 +545,20 @@ class _Ingest:
     def _recast(self, unit: Compaction, scope: _Scope, number: int) -> None:
         """Makes the prompt that a plugin of the host's gave back, of the blocks that stand in the scope."""
         event, before = unit.event, scope.ledger
-        prompts = self.prompts or RecordedPrompts(self._stored_body)
-        changes = recast(before, event.prompt, lambda row: prompts.shown(row, unit.scope))
+        changes = recast(before, event.prompt, lambda row: self.prompts.body(row, unit.scope))
         numbering = self._numbered(scope)
         added: list[tuple[str, list[Row]]] = []
         bodies: list[Body] = []
-        for message_added, place in changes.added:
+        for message_added, place in changes.additions:
             rows, placed_bodies = numbering.aside(message_added)
             added.append((place, rows))
             bodies += placed_bodies
-        prompts.add(bodies)
+        self.prompts.add(bodies)
         ledger = before.with_rows(row for _, rows in added for row in rows)
         ledger = applied(ledger, changes, added, event.actor, self.counters.group + 1)
         new_groups = [group_number(name) for name in ledger.groups.keys() - before.groups.keys()]
         self.counters = msgspec.structs.replace(self.counters, group=max(new_groups, default=self.counters.group))
-        left = sum(row.present for row in before.rows()) - sum(
+        fewer = sum(row.present for row in before.rows()) - sum(
             row.present for row in ledger.rows() if before.get(row.id)
         )
         self._commit(
@@ -570,7 +566,7 @@ class _Ingest:
             scope,
             number,
             ledger,
-            f"compaction by {event.actor}: {left} blocks left",
+            f"compaction by {event.actor}: {fewer} blocks left",
             {"Ctxvc-Op": "compact", "Ctxvc-Actor": event.actor, "Ctxvc-Host": _detail(event)},
             bodies=tuple(bodies),
             actor="host",

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Body
-from ctxvc.core.prompt.outline import Bodies, Slot, pieces
-from ctxvc.core.prompt.request import frame, request, up_to
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.prompt.request import canonical, frame, request, up_to
 from ctxvc.core.recording.events import Sent
 from ctxvc.errors import CtxvcError
 
 #: Of a step's commit: the hash of the prompt that its reply saw, and the last block in it.
 TRAILER = "Ctxvc-Prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The newest comparison of a scope: the ledger and the prompt, and the hash of its messages so far where all were
+    the same; None where they were not."""
+
+    ledger: Ledger
+    last: int
+    prompt: tuple[str, ...]
+    hashed: Any
 
 
 class RecordedPrompts:
@@ -24,53 +36,77 @@ class RecordedPrompts:
     def __init__(self, stored: Callable[[Row, str], bytes]) -> None:
         self._stored = stored
         self._imported: dict[tuple[str, str], bytes] = {}
-        self._bodies: dict[str, Bodies] = {}  # scope → its reader, with what the prompt before was made of
-        self._digests: dict[bytes, str] = {}  # message as canonical JSON → SHA-256
+        self._compared: dict[str, _Compared] = {}
 
     def add(self, bodies: Iterable[Body]) -> None:
         """Keeps bodies of this import, of which git has none before it ends."""
         self._imported |= {(block, suffix): data for block, suffix, data in bodies}
 
     def trailer(self, ledger: Ledger, sent: Sent, scope: str, system: Any, tools: Any) -> str:
-        """The trailer's text if the ledger, from which the reply is missing, renders what was sent; else empty."""
-        if frame(system, tools) != sent.frame:
-            return ""
+        """The trailer's text if the ledger, from which the reply is missing, renders what was sent; else empty.
+
+        Only what came behind the newest comparison is rendered, where all before it is still as it was.
+        """
         last = ledger.last()
+        if last is None:
+            return ""
+        earlier = self._compared.get(scope)
+        goes_on = earlier is not None and _goes_on(earlier, ledger, sent)
+        hashed = self._hashed(ledger, sent, scope, earlier if goes_on else None)
+        self._compared[scope] = _Compared(ledger, last.number, sent.prompt, hashed)
+        if hashed is None or frame(system, tools) != sent.frame:
+            return ""
+        fields = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
+        others = (
+            b',"%b":%b' % (name.encode(), canonical(fields[name])) for name in ("system", "tools") if name in fields
+        )
+        whole = hashed.copy()
+        whole.update(b"]" + b"".join(others) + b"}")
+        return f"{whole.hexdigest()} {last.id}"
+
+    def _hashed(self, ledger: Ledger, sent: Sent, scope: str, earlier: _Compared | None) -> Any:
+        """The hash of the messages, as the beginning of the canonical prompt; None if they are not those sent."""
+        if earlier and earlier.hashed is None:
+            return None  # what differed is still there
+        rows = [row for row in ledger.since(earlier.ledger) if row.number > earlier.last] if earlier else []
+        part = Ledger(meta=ledger.meta).with_rows(rows) if earlier else ledger
         try:
-            rendered = request(ledger, self._reader(scope), system, tools)
+            messages = request(part, self._reader(scope), None, None).written
         except (KeyError, CtxvcError):  # a body of before the host recorded its requests
-            return ""
-        if len(rendered.written) != len(sent.prompt):
-            return ""
-        if any(self._digest(message) != digest for message, digest in zip(rendered.written, sent.prompt, strict=True)):
-            return ""
-        return f"{rendered.digest} {last.id if last else '-'}"
+            return None
+        if rows and rows[0].role == "assistant":
+            messages = messages[1:]  # a word of ours, since no prompt begins with a reply
+        count = len(earlier.prompt) if earlier else 0
+        if tuple(hashlib.sha256(message).hexdigest() for message in messages) != sent.prompt[count:]:
+            return None
+        hashed = earlier.hashed.copy() if earlier else hashlib.sha256(b'{"messages":[')
+        hashed.update(b"".join(b"%b%b" % (b"," if count + at else b"", one) for at, one in enumerate(messages)))
+        return hashed
 
     def _reader(self, scope: str) -> Bodies:
-        if scope not in self._bodies:
-            self._bodies[scope] = Bodies(
-                lambda row: self._body(row, scope), lambda row, suffix: self._imported[row.id, suffix]
-            )
-        return self._bodies[scope]
+        return Bodies(lambda row: self._body(row, scope), lambda row, suffix: self._imported[row.id, suffix])
 
-    def shown(self, row: Row, scope: str) -> str:
-        """The text with which a block stands in the prompt; empty if no body can be read."""
-        slot = Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
+    def body(self, row: Row, scope: str) -> bytes:
+        """The body of a block; empty if it cannot be read before the import ends."""
         try:
-            (piece,) = pieces([slot], self._reader(scope))
-        except (KeyError, CtxvcError):
-            return ""
-        return display.decode(piece.body)
+            return self._body(row, scope)
+        except CtxvcError:
+            return b""
 
     def _body(self, row: Row, scope: str) -> bytes:
         imported = self._imported.get((row.id, ""))
         return self._stored(row, scope) if imported is None else imported
 
-    def _digest(self, message: bytes) -> str:
-        digest = self._digests.get(message)
-        if digest is None:
-            digest = self._digests[message] = hashlib.sha256(message).hexdigest()
-        return digest
+
+def _goes_on(earlier: _Compared, ledger: Ledger, sent: Sent) -> bool:
+    """Whether all that was compared stands in the ledger as it did, and was sent again."""
+    was = earlier.ledger
+    return (
+        ledger.groups == was.groups
+        and ledger.meta.cuts == was.meta.cuts
+        and sent.prompt[: len(earlier.prompt)] == earlier.prompt
+        and all(was.get(row.id) is row for row in ledger.since(was) if row.number <= earlier.last)
+    )
 
 
 def before_reply(ledger: Ledger, rows: Iterable[Row]) -> Ledger:

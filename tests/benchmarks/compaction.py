@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -79,10 +80,10 @@ def warmed(host: PlayedHost) -> None:
         stored.leave()
 
 
-def asked(host: PlayedHost) -> tuple[float, dict[str, Any]]:
-    """The wall time of the whole process, as the host waits for it, and the answer."""
+def asked(host: PlayedHost) -> tuple[float, float, dict[str, Any]]:
+    """The processor time of the whole process, the wall time for which the host waits, and the answer."""
     event = {"session": SESSION, "folder": str(host.project), "trigger": "auto", "messages": host.messages}
-    started = time.monotonic()
+    used, started = _processor(), time.monotonic()
     process = subprocess.run(
         [sys.executable, "-m", "ctxvc", "hook", "SessionCompact"],
         input=json.dumps(event).encode(),
@@ -90,19 +91,26 @@ def asked(host: PlayedHost) -> tuple[float, dict[str, Any]]:
         env=host.env,
         check=True,
     )
-    return time.monotonic() - started, json.loads(process.stdout)
+    return _processor() - used, time.monotonic() - started, json.loads(process.stdout)
+
+
+def _processor() -> float:
+    """Seconds of processor time that ended processes of this one took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def interpreter() -> float:
-    started = time.monotonic()
+    used = _processor()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
-    return time.monotonic() - started
+    return _processor() - used
 
 
 def main() -> None:
     bare = min(interpreter() for _ in range(9))
-    print("| tokens before | after | archived | messages | seconds (best of 3) | × interpreter |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; a bare interpreter takes {bare * 1000:.0f} ms")
+    print("| tokens before | after | archived | messages | processor, s | wall, s | × interpreter |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     sizes: list[tuple[int, int]] = []
     for size in SIZES:
         with tempfile.TemporaryDirectory(prefix="ctxvc-compaction-") as folder:
@@ -110,12 +118,14 @@ def main() -> None:
             warmed(host)
             host.says("And now go on with what is left.")
             runs = [asked(host) for _ in range(_TIMES)]
-            took, answer = min(runs, key=lambda run: run[0])
+            processor, _, answer = min(runs, key=lambda run: run[0])
+            wall = min(run[1] for run in runs)
             assert "messages" in answer, answer
             before, after = answer["tokensBefore"], answer["tokensAfter"]
             sizes.append((before, after))
             blocks = answer["line"].split("; ")[1].split()[0]
-            numbers = f"{before:,} | {after:,} | {blocks} | {len(host.messages):,} | {took:.2f} | {took / bare:.0f}"
+            numbers = f"{before:,} | {after:,} | {blocks} | {len(host.messages):,}"
+            numbers += f" | {processor:.2f} | {wall:.2f} | {processor / bare:.0f}"
             print(f"| {numbers} |", flush=True)
     print("\n| tokens before | cache | verbatim | summary | left alone |")
     print("| ---: | --- | ---: | ---: | ---: |")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from ctxvc.claude_code import compaction
+from ctxvc.claude_code import compaction, compaction_desk
 from ctxvc.claude_code.compaction import Choice
 from ctxvc.cli.host_compaction import line
 from ctxvc.policies.default import Default
-from ctxvc.recording import log
+from ctxvc.recording import log, places
 from ctxvc.session.session import Session
+from ctxvc.store import contained
+from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.played_host import SESSION, PlayedHost
@@ -80,6 +85,22 @@ def test_an_answer_is_dropped_where_the_host_goes_on_without_a_boundary(host: Pl
     host.records()
     assert host.plans() == 0
     assert set(host.states().values()) == {"visible"}
+
+
+def test_a_compaction_made_ahead_of_time_may_be_taken_much_later(host: PlayedHost) -> None:
+    answered = host.asks(trigger="precompute")
+    host.says("Meanwhile.")
+    host.replies("Yes.")
+    host.records()
+    assert host.plans() == 1
+    later = [
+        {"role": "user", "text": "Meanwhile.", "toolUses": []},
+        {"role": "assistant", "text": "Yes.", "toolUses": []},
+    ]
+    host.installs([*answered["messages"], *later])
+    host.records()
+    assert host.plans() == 0
+    assert list(host.states().values()).count("archived") == 2
 
 
 def test_an_answer_is_dropped_when_the_host_asks_again(host: PlayedHost) -> None:
@@ -212,3 +233,54 @@ def test_an_error_is_logged_and_declined(host: PlayedHost) -> None:
     event = {"session": SESSION, "folder": str(host.project), "trigger": "auto", "messages": host.messages}
     answered = json.loads(compaction.answer(json.dumps(event).encode(), host.env, fails))
     assert "no such thing" in answered["decline"]
+
+
+def event_of(host: PlayedHost) -> bytes:
+    event = {"session": SESSION, "folder": str(host.project), "trigger": "manual", "messages": host.messages}
+    return json.dumps(event).encode()
+
+
+def usual(_: Mapping[str, str]) -> Choice:
+    return Choice(policy=Default(), line=line, target=3_000)
+
+
+def at_work(host: PlayedHost) -> AbstractContextManager[int]:
+    """The lock that a recorder has while it runs."""
+    places.home(host.store).mkdir(mode=0o700, exist_ok=True)
+    return locked(places.lock(host.store), timeout=0)
+
+
+def test_a_recorder_at_work_answers_and_nothing_is_left_behind(host: PlayedHost) -> None:
+    served: list[bool] = []
+
+    def recorder() -> None:
+        with Store(host.store) as store:
+            until = time.monotonic() + 20
+            while not served and time.monotonic() < until:
+                served.extend([True] if compaction_desk.serve(store, host.env, usual) else [])
+
+    with at_work(host):
+        thread = threading.Thread(target=recorder)
+        thread.start()
+        answered = json.loads(compaction_desk.answer(event_of(host), host.env, usual))
+        thread.join()
+    assert "2 blocks archived" in answered["line"]
+    assert host.plans() == 1
+    assert not [name for name in contained.names(host.store, compaction_desk.FOLDER) if not name.startswith(".")]
+
+
+def test_a_recorder_that_is_busy_leaves_the_answer_to_the_hook(host: PlayedHost) -> None:
+    with at_work(host):
+        answered = json.loads(compaction_desk.answer(event_of(host), host.env, usual))
+    assert "2 blocks archived" in answered["line"]
+    assert not contained.names(host.store, compaction_desk.FOLDER)
+
+
+def test_an_event_of_a_host_that_has_gone_on_is_not_answered(host: PlayedHost) -> None:
+    host.records()
+    path = host.store / compaction_desk.FOLDER / "1-1"
+    places.write_sealed(host.store, path, b'{"time": 3.0}\n' + event_of(host))
+    with Store(host.store) as store:
+        assert not compaction_desk.serve(store, host.env, usual)
+    assert not contained.names(host.store, compaction_desk.FOLDER)
+    assert host.plans() == 0

@@ -15,9 +15,10 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.importers.origins import is_by_client
 
 _Identity = tuple[str, str, bytes]
+#: Parts between two replies that are compared with each other; no person or tool makes so many.
+_MOST = 1_000
 
 
 class Arrivals(NamedTuple):
@@ -27,15 +28,17 @@ class Arrivals(NamedTuple):
     aliases: dict[str, str]
 
 
-def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], standing: Iterable[Part]) -> Arrivals | None:
+def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: Iterable[Part]) -> Arrivals | None:
     """What `sent`, the messages behind the last reply in a request, brings in, where `lines` are those messages as the
-    transcript has them; None if the two contradict each other. What is `standing` in the prompt already is left out.
+    transcript has them; None if the two contradict each other. What is `present` in the prompt already is left out.
     """
     left_out: dict[_Identity, list[Part]] = defaultdict(list)
-    for part in standing:
+    for part in present:
         left_out[_identity(part)].append(part)
     parts = [(message["role"], list(_parts(message, left_out))) for message in sent]
     bodies = [part.body.strip() for _, own in parts for part in own]
+    if len(bodies) > _MOST or len(lines) > _MOST:
+        return None
     origins: dict[bytes, Origin] = {part.body.strip(): part.origin for line in lines for part in line.parts}
     for body in [body for body, origin in origins.items() if origin == "human" and body not in bodies]:
         around = [candidate for candidate in bodies if body in candidate]
@@ -66,7 +69,7 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
     for block in [content] if isinstance(content, str) else content:
         part = wire.part(block, role, "client")
         if left_out.get(_identity(part)):
-            yield from _behind(part, left_out[_identity(part)].pop())
+            yield from _appended(part, left_out[_identity(part)].pop())
         elif role == "system" or part.kind == "tool_result":
             # So it is rendered: as a system message, and in the order in which the results were sent.
             yield msgspec.structs.replace(
@@ -76,22 +79,21 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
             yield part
 
 
-def _behind(sent: Part, standing: Part) -> Iterator[Part]:
+def _appended(sent: Part, recorded: Part) -> Iterator[Part]:
     """The reminders that the host wrote into a result behind its text, as a text of their own."""
-    if sent.kind == "tool_result" and sent.body.startswith(standing.body):
-        text = display.decode(sent.body.removeprefix(standing.body)).strip()
+    if sent.kind == "tool_result" and sent.body.startswith(recorded.body):
+        text = display.decode(sent.body.removeprefix(recorded.body)).strip()
         if text:
             yield wire.text_part(text, "user", "client")
 
 
 def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:
-    """Who made a part: by the line that has it, else by its text; what nothing is known of counts as a person's."""
+    """Who made a part. A text that no line has is the client's, as each prompt has one; an image may be a person's."""
     if part.kind == "tool_result":
         return "tool"
     if part.role == "system":
         return "client"
-    by_line = origins.get(part.body.strip())
-    return by_line or ("client" if part.kind == "user" and is_by_client(display.decode(part.body)) else "human")
+    return origins.get(part.body.strip()) or ("client" if part.kind == "user" else "human")
 
 
 def _identity(part: Part) -> _Identity:

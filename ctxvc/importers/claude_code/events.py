@@ -108,6 +108,8 @@ class Session:
                 yield from self._message(entry, parts, line)
             else:
                 yield from self._record(entry, line)
+        for scope in [scope for scope, boundary in self._boundaries.items() if recording.ended and boundary.prompt]:
+            yield self._compaction(self._boundaries.pop(scope), (), scope, self._end)
 
     def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
         """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""

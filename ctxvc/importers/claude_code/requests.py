@@ -46,8 +46,12 @@ class _Message(NamedTuple):
 
 
 class _Request(NamedTuple):
+    """A request by the hashes of its messages, of which `keep` are those that its `base` begins with."""
+
     hashes: tuple[str, ...]
     shape: str
+    base: str
+    keep: int
 
 
 class _Line(msgspec.Struct, rename="camel"):
@@ -70,6 +74,7 @@ class Requests:
 
     def __init__(self) -> None:
         self._requests: dict[str, _Request] = {}
+        self._digests: dict[str, tuple[str, ...]] = {}  # request → the digest of each message
         self._shapes: dict[str, tuple[Any, Any]] = {}
         self._messages: dict[str, _Message] = {}  # by hash
         self._reply: list[msgspec.Raw] = []  # the content of the newest reply, a line each
@@ -105,9 +110,13 @@ class Requests:
         earlier = base.hashes if base else ()
         if not 0 <= line.keep <= len(earlier) or line.keep + len(line.tail) > _MOST:
             return "a request begins with messages of one that is not known"
-        self._requests[line.id] = _Request((*earlier[: line.keep], *line.tail), line.shape_hash)
+        hashes = (*earlier[: line.keep], *line.tail)
+        self._requests[line.id] = _Request(hashes, line.shape_hash, line.base or "", line.keep)
+        self._digests.pop(line.id, None)
         while len(self._requests) > _EARLIER:
-            del self._requests[next(iter(self._requests))]
+            oldest = next(iter(self._requests))
+            del self._requests[oldest]
+            self._digests.pop(oldest, None)
         return ""
 
     def heard(self, content: msgspec.Raw) -> None:
@@ -130,20 +139,34 @@ class Requests:
         if request is None:
             return None
         self._settle()
-        messages = [self._messages[name] for name in request.hashes if name in self._messages]
-        if not messages or len(messages) < len(request.hashes):
+        digests = self._digests_of(name, request)
+        if not digests:
             return None
-        last = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-        arrivals = [message.message for message in messages[last + 1 :]]
-        if None in arrivals:
-            return None
+        arrivals: list[dict[str, Any]] = []
+        for message_hash in reversed(request.hashes):
+            message = self._messages[message_hash]
+            if message.role == "assistant":
+                break
+            if message.message is None:
+                return None
+            arrivals.append(message.message)
         system, tools = self._shapes.get(request.shape, (None, None))
         return SentRequest(
-            digests=tuple(message.digest for message in messages if message.digest),
-            arrivals=[message for message in arrivals if message is not None],
+            digests=tuple(filter(None, digests)),
+            arrivals=arrivals[::-1],
             system=system,
             tools=tools,
         )
+
+    def _digests_of(self, name: str, request: _Request) -> tuple[str, ...]:
+        """The digest of each message, empty for one that says nothing; none if one is not known."""
+        begin = self._digests.get(request.base, ())[: request.keep]
+        others = [self._messages.get(message_hash) for message_hash in request.hashes[len(begin) :]]
+        if None in others:
+            return ()
+        digests = (*begin, *(message.digest for message in others if message))
+        self._digests[name] = digests
+        return digests
 
     def _settle(self) -> None:
         """Learns the messages that stand in lines since the newest reply began, if any request was recorded."""

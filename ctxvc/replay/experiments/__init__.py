@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.experiments import (
     ablations,
+    compaction,
     layers,
     long_run,
     memory,
@@ -42,5 +43,5 @@ class Experiment(NamedTuple):
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     module.NAME: Experiment(module.NAME, module.SOURCE, module.run, getattr(module, "OPTIONS", ()))
-    for module in (proposition, no_impact, split, long_run, layers, scopes, ablations, pressure, memory)
+    for module in (proposition, no_impact, split, long_run, layers, scopes, ablations, pressure, memory, compaction)
 }

@@ -54,7 +54,7 @@ def _read(name: str, step: int, lines: int) -> Message:
 def test_each_experiment_is_known_by_its_name() -> None:
     assert list(EXPERIMENTS) == [
         *("proposition", "no-impact", "split", "long-run", "layers", "scopes", "ablations", "pressure"),
-        "memory",
+        *("memory", "compaction"),
     ]
     assert all(one.name == name and "(" in one.source for name, one in EXPERIMENTS.items())
 
