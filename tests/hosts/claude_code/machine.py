@@ -89,7 +89,8 @@ class Running:
 class Machine:
     """`project` is a git repository, `home` and `config` are the client's, `api` has every request.
 
-    `plugins` are loaded into each client; `env` is what clients, hooks and tools are given.
+    `plugins` are loaded into each client: by default ours, as a copy in `repository`, since a client may write into the
+    folder of a plugin. `env` is what clients, hooks and tools are given.
     """
 
     project: Path
@@ -101,7 +102,8 @@ class Machine:
     scripts: scripted.Scripts
     space: Space
     env: dict[str, str]
-    plugins: list[Path] = field(default_factory=lambda: [PLUGIN])
+    repository: Path
+    plugins: list[Path]
     session: str = ""
     _started: set[str] = field(default_factory=set)
 
@@ -265,7 +267,10 @@ def _made(folder: Path, client: Path, api: MessagesApi, scripts: scripted.Script
     }
     git = shutil.which("git") or "git"
     subprocess.run([git, "init", "-q", str(project)], env=env, check=True)
-    return Machine(project, home, config, outputs, client, api, scripts, space, env)
+    repository = folder / "repository"
+    shutil.copytree(ROOT / ".claude-plugin", repository / ".claude-plugin")
+    plugin = shutil.copytree(PLUGIN, repository / PLUGIN.relative_to(ROOT))
+    return Machine(project, home, config, outputs, client, api, scripts, space, env, repository, [plugin])
 
 
 def _without_ctxvc(path: str) -> str:

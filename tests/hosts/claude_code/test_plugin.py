@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 
 from ctxvc.mcp.offer import TOOLS
 from tests.hosts.claude_code import scripted
-from tests.hosts.claude_code.machine import PLUGIN, ROOT, Machine
+from tests.hosts.claude_code.machine import PLUGIN, Machine
 from tests.messages_api import call, text
 
 TOOL = "mcp__plugin_ctxvc_store__"
@@ -17,18 +16,16 @@ COMMANDS = sorted(path.stem for path in (PLUGIN / "commands").glob("*.md"))
 
 def without_mod(here: Machine) -> None:
     """As in a client that is too old for a mod: the host's own compaction is not replaced."""
-    plugin = shutil.copytree(PLUGIN, here.project.parent / "plugin")
-    path = plugin / "hooks" / "hooks.json"
+    path = here.plugins[0] / "hooks" / "hooks.json"
     hooks = {name: value for name, value in json.loads(path.read_text()).items() if name != "modules"}
     path.write_text(json.dumps(hooks))
-    here.plugins = [plugin]
 
 
 def test_the_repository_is_a_marketplace_and_its_commands_run(every: Machine) -> None:
     client = str(every.client)
-    for folder in (PLUGIN, ROOT):
+    for folder in (*every.plugins, every.repository):
         assert "Validation passed" in every.shell(client, "plugin", "validate", str(folder))
-    every.shell(client, "plugin", "marketplace", "add", str(ROOT))
+    every.shell(client, "plugin", "marketplace", "add", str(every.repository))
     every.shell(client, "plugin", "install", "ctxvc@ctxvc")
     every.plugins = []
     every.run("Hi.", [text("Hello.")])

@@ -120,8 +120,7 @@ def test_a_client_that_is_killed_in_a_call_is_recorded_and_resumed(every: Machin
 
 
 def test_where_the_scripts_or_the_program_vanish_the_client_goes_on(every: Machine) -> None:
-    plugin = shutil.copytree(PLUGIN, every.project.parent / "plugin")
-    every.plugins = [plugin]
+    (plugin,) = every.plugins
     waits = [[call("Bash", command="touch begun; sleep 2", description="wait")]]
     running = every.start("Go.", *waits, *prints("a", "b"))
     wait_for(every.project / "begun")
