@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ctxvc.core.display import human_tokens
 from ctxvc.core.hosts.message import HostMessage, ToolResult, ToolUse
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import Group, Row
@@ -38,6 +37,8 @@ from ctxvc.store.store import Store
 
 #: The event by which the host's extension asks.
 EVENT = "SessionCompact"
+#: The trigger of a compaction that is made ahead of time: the host may take it much later, or never.
+_AHEAD = "precompute"
 #: A plan that waits for the host is never due by itself.
 _NEVER = 1 << 40
 #: The most messages, and characters of a text in one, that are read: the host's own bound, and a generous one.
@@ -59,17 +60,19 @@ _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 class Choice(NamedTuple):
     """What a person has set for this host: the policy, the target in tokens (0: as pays), patterns of files that stay.
 
-    `always` compacts also where the host's own summary is cheaper; `off` never.
+    `always` compacts also where the host's own summary is cheaper; `off` never. `line` words a compaction for the
+    person: its tokens before and after, the blocks that left, its seconds.
     """
 
     policy: Policy
+    line: Callable[[int, int, int, float], str]
     target: int = 0
     protect: Sequence[str] = ()
     always: bool = False
     off: bool = False
 
 
-class Asked(NamedTuple):
+class CompactionEvent(NamedTuple):
     """A compaction that the host asks for. `agent` is the sub-agent whose conversation it is, if it is one's.
 
     `tokens` is the size of the newest prompt as the provider counted it; 0 if the host does not tell.
@@ -92,7 +95,7 @@ class _Changes(msgspec.Struct, frozen=True, kw_only=True):
     next_group: int
     rows: tuple[Row, ...]
     groups: tuple[Group, ...]
-    done: tuple[Action, ...]
+    actions: tuple[Action, ...]
     rolled: tuple[str, ...]
     tokens_before: int
     tokens_after: int
@@ -124,27 +127,34 @@ class _Installed(msgspec.Struct, frozen=True, kw_only=True):
     stubs: Mapping[str, str] = {}
 
 
-def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bytes:
+def answer(
+    data: bytes,
+    env: Mapping[str, str],
+    chosen: Callable[[Mapping[str, str]], Choice],
+    opened: Store | None = None,
+) -> bytes:
     """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person, or the reason to
     `decline`, for which the host compacts by itself. Never fails: errors are logged, and decline.
 
-    `chosen` gives what the person has set.
+    `chosen` gives what the person has set; `opened` is the store, where it is open already.
     """
     store: Path | None = None
     try:
-        asked = parsed(data)
-        if asked is None:
+        event = parsed(data)
+        if event is None:
             return _declined("the event cannot be read")
         choice = chosen(env)
         if choice.off or places.is_off(env):
             return _declined("")
-        store = places.store(Path(asked.folder or "."), env)
-        transcript = _transcript(env, asked)
+        store = places.store(Path(event.folder or "."), env)
+        transcript = _transcript(env, event)
         if store is None or transcript is None:
             return _declined("this session is not recorded")
         started = time.monotonic()
-        with Store(store) as opened:
-            return _answer(opened, asked, transcript, choice, started)
+        if opened is not None:
+            return _answer(opened, event, transcript, choice, started)
+        with Store(store) as own:
+            return _answer(own, event, transcript, choice, started)
     except Refused as error:
         return _declined(str(error))
     # The boundary: whatever goes wrong here, the host compacts by itself.
@@ -158,56 +168,56 @@ def _declined(reason: str) -> bytes:
     return json.dumps({"decline": reason}).encode()
 
 
-def _answer(store: Store, asked: Asked, transcript: Path, choice: Choice, started: float) -> bytes:
+def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choice, started: float) -> bytes:
     """Raises: CtxvcError, OSError."""
-    _await(transcript, asked.messages)
+    _await(transcript, event.messages)
     main = _main(transcript)
     settle(store, str(main))
     follower = Follower(store, main, FORMAT)
-    for outcome in follower.take(closes=True):
+    for outcome in follower.take(closes=True, subagent=transcript.stem if event.agent else ""):
         if outcome.error:
             raise outcome.error
-    name = follower.session or _session_of(store, asked.session)
-    scope = names.slug(f"agent-{asked.agent}".lower(), "agent") if asked.agent else ""
+    name = follower.session or _session_of(store, event.session)
+    scope = names.slug(f"agent-{event.agent}".lower(), "agent") if event.agent else ""
     if scope and scope not in store.tips(name):
         raise NotFound(f"no scope {name}/{scope} is recorded", hint="it is once the sub-agent's transcript is there")
     stored = StoredSession.open(store, name, scope)
     try:
         session = Session(stored, actor=choice.policy.actor, policy=choice.policy)
-        made = _in_hosts_tokens(_compaction(session, asked, transcript, choice), asked.tokens)
-        _put(session, asked, transcript, made)
+        compacted = _in_hosts_tokens(_compaction(session, event, transcript, choice), event.tokens)
+        _put(session, event, transcript, compacted)
         session.save_counts()
-        return _encoded(made, time.monotonic() - started)
+        return _encoded(compacted, choice, time.monotonic() - started)
     finally:
         stored.leave()
 
 
-def _compaction(session: Session, asked: Asked, transcript: Path, choice: Choice) -> Compaction:
+def _compaction(session: Session, event: CompactionEvent, transcript: Path, choice: Choice) -> Compaction:
     """Raises: Refused, BadPolicy."""
     before = _read_installed(session.store.path, str(transcript))
     absent, _ = selection.expand(",".join(before.absent), session.ledger()) if before.absent else ((), ())
-    messages = [message for message in asked.messages if not is_own(message)]
-    made = compaction(
+    messages = [message for message in event.messages if not is_own(message)]
+    compacted = compaction(
         session,
         messages,
         choice.policy,
         target=choice.target,
-        focus=asked.instructions,
+        focus=event.instructions,
         protect=choice.protect,
         former=before.stubs,
         absent=absent,
     )
-    size = max(made.before, asked.tokens)
+    size = max(compacted.before, event.tokens)
     if size < payoff.LEAST and not (choice.always or choice.target):
         raise Refused(f"below {payoff.LEAST:,} tokens the host's own summary is cheaper (the prompt has {size:,})")
-    return made
+    return compacted
 
 
-def _in_hosts_tokens(made: Compaction, tokens: int) -> Compaction:
+def _in_hosts_tokens(compacted: Compaction, tokens: int) -> Compaction:
     """The compaction with the provider's count of the prompt before it, and what that becomes without what leaves."""
     if not tokens:
-        return made
-    return replace(made, before=tokens, after=max(made.after, tokens - made.before + made.after))
+        return compacted
+    return replace(compacted, before=tokens, after=max(compacted.after, tokens - compacted.before + compacted.after))
 
 
 def is_own(message: HostMessage) -> bool:
@@ -218,21 +228,21 @@ def is_own(message: HostMessage) -> bool:
     )
 
 
-def _put(session: Session, asked: Asked, transcript: Path, made: Compaction) -> None:
+def _put(session: Session, event: CompactionEvent, transcript: Path, compacted: Compaction) -> None:
     """Writes down the plan as pending, and what its commit needs. The one before it was not installed."""
-    store, rehearsal = session.store.path, made.rehearsal
+    store, rehearsal = session.store.path, compacted.rehearsal
     drop(session.stored, str(transcript), "the host compacted again without it")
-    reason = f"{asked.trigger} compaction in {FORMAT}, once it is installed there"
+    reason = f"{event.trigger} compaction in {FORMAT}, once it is installed there"
     reason = "; ".join(filter(None, (rehearsal.plan.reason, reason)))
     plan = msgspec.structs.replace(rehearsal.plan, actions=rehearsal.done, reason=reason, above=_NEVER, later=())
     proposed = session.propose(plan)
     changes = _Changes(
         plan=msgspec.structs.replace(plan, above=0),
-        stood={row.id: _standing(session.ledger()[row.id]) for row in rehearsal.rows},
+        stood={row.id: _position(session.ledger()[row.id]) for row in rehearsal.rows},
         next_group=session.stored.next_group,
         rows=rehearsal.rows,
         groups=rehearsal.groups,
-        done=rehearsal.done,
+        actions=rehearsal.done,
         rolled=rehearsal.rolled,
         tokens_before=rehearsal.tokens_before,
         tokens_after=rehearsal.tokens_after,
@@ -241,47 +251,39 @@ def _put(session: Session, asked: Asked, transcript: Path, made: Compaction) -> 
         plan=proposed.id,
         session=session.name,
         scope=session.scope,
-        trigger=asked.trigger,
-        before=made.before,
-        after=made.after,
+        trigger=event.trigger,
+        before=compacted.before,
+        after=compacted.after,
         offset=transcript.stat().st_size,
-        digests=tuple(map(digest, made.messages)),
+        digests=tuple(map(digest, compacted.messages)),
         changes=changes,
-        stubs=_stubs(made),
+        stubs=_stubs(compacted),
     )
     places.write_sealed(store, places.answer(store, str(transcript)), _packed(pending))
     places.write_sealed(store, places.compacted(store, str(transcript)), str(time.time()).encode())
 
 
-def _stubs(made: Compaction) -> dict[str, str]:
+def _stubs(compacted: Compaction) -> dict[str, str]:
     """The stubs among the messages: text → group."""
-    texts = {message.text for message in made.messages if message.role == "user"}
-    groups = made.rehearsal.after.groups.values()
+    texts = {message.text for message in compacted.messages if message.role == "user"}
+    groups = compacted.rehearsal.after.groups.values()
     return {group.stub: group.id for group in groups if group.stub in texts}
 
 
-def _encoded(made: Compaction, seconds: float) -> bytes:
+def _encoded(compacted: Compaction, choice: Choice, seconds: float) -> bytes:
     fields = {
-        "messages": [encoded_message(message) for message in made.messages],
-        "line": line(made.before, made.after, made.archived, seconds),
-        "tokensBefore": made.before,
-        "tokensAfter": made.after,
+        "messages": [encoded_message(message) for message in compacted.messages],
+        "line": choice.line(compacted.before, compacted.after, compacted.archived, seconds),
+        "tokensBefore": compacted.before,
+        "tokensAfter": compacted.after,
     }
     return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def line(before: int, after: int, archived: int, seconds: float) -> str:
-    """What the person is told of a compaction."""
-    return (
-        f"ctxvc: {human_tokens(before)} → {human_tokens(after)} in {seconds:.1f} s; "
-        f"{archived} block{'' if archived == 1 else 's'} archived, 0 lost; ctxvc undo takes it back"
-    )
 
 
 # --- the host's messages
 
 
-def parsed(data: bytes) -> Asked | None:
+def parsed(data: bytes) -> CompactionEvent | None:
     """The event; None if it is none. Whatever in it has another form than the host's is left out."""
     value = wire.parsed(data, dict)
     if value is None or not isinstance(value.get("messages"), list):
@@ -291,7 +293,7 @@ def parsed(data: bytes) -> Asked | None:
         return None
     messages = tuple(message for one in value["messages"][-_MOST:] if (message := host_message(one)))
     tokens = value.get("tokens")
-    return Asked(messages=messages, tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0, **fields)
+    return CompactionEvent(messages=messages, tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0, **fields)
 
 
 _FIELDS = ("session", "folder", "trigger", "agent", "instructions")
@@ -352,15 +354,15 @@ def digest(message: HostMessage) -> str:
 # --- the transcript
 
 
-def _transcript(env: Mapping[str, str], asked: Asked) -> Path | None:
+def _transcript(env: Mapping[str, str], event: CompactionEvent) -> Path | None:
     """The file of the conversation; None if the host keeps none."""
     config = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    files = sorted((config / "projects").glob(f"*/{asked.session}.jsonl"), key=lambda path: path.stat().st_mtime)
+    files = sorted((config / "projects").glob(f"*/{event.session}.jsonl"), key=lambda path: path.stat().st_mtime)
     if not files:
         return None
-    if not asked.agent:
+    if not event.agent:
         return files[-1]
-    own = files[-1].with_suffix("") / "subagents" / f"agent-{asked.agent}.jsonl"
+    own = files[-1].with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl"
     return own if own.exists() else None
 
 
@@ -409,15 +411,15 @@ def read_pending(store: Path, transcript: str) -> Pending | None:
 
 
 def _settle(store: Store, transcript: Path, pending: Pending) -> None:
-    taken = _was_taken(transcript, pending)
-    if taken is None:
+    installed = _was_taken(transcript, pending)
+    if installed is None:
         return
     if pending.session not in store.sessions() or pending.scope not in store.tips(pending.session):
         places.remove(store.path, places.answer(store.path, str(transcript)))
         return
     stored = StoredSession.open(store, pending.session, pending.scope)
     try:
-        if taken:
+        if installed:
             _commit(stored, transcript, pending)
         else:
             drop(stored, str(transcript), "the host went on without it")
@@ -428,7 +430,8 @@ def _settle(store: Store, transcript: Path, pending: Pending) -> None:
 def _was_taken(transcript: Path, pending: Pending) -> bool | None:
     """Whether the transcript shows the answer installed; None if it does not tell yet.
 
-    A boundary with our messages behind it says yes; another boundary, or a reply without one, says no.
+    A boundary with our messages behind it says yes; another boundary says no, and so does a reply without one, unless
+    the compaction was made ahead of time.
     """
     expected = iter(pending.digests)
     upcoming = next(expected, "")
@@ -440,7 +443,7 @@ def _was_taken(transcript: Path, pending: Pending) -> bool | None:
             return False
         elif (message := _written(entry)) is not None:
             if not bounded:
-                if entry["type"] == "assistant" and not entry.get("isSidechain"):
+                if entry["type"] == "assistant" and pending.trigger != _AHEAD:
                     return False
                 continue
             if digest(message) == upcoming:
@@ -501,7 +504,7 @@ def _commit(stored: StoredSession, transcript: Path, pending: Pending) -> None:
         after=ledger.with_rows(changes.rows).with_groups(changes.groups),
         rows=changes.rows,
         groups=changes.groups,
-        done=changes.done,
+        done=changes.actions,
         problems=(),
         tokens_before=changes.tokens_before,
         tokens_after=changes.tokens_after,
@@ -510,7 +513,7 @@ def _commit(stored: StoredSession, transcript: Path, pending: Pending) -> None:
     trailers = {"Ctxvc-Host": f"{FORMAT} trigger={pending.trigger} tokens={pending.before}→{pending.after}"}
     if any(plan.id == pending.plan for plan in session.pending()):
         if changes.next_group == stored.next_group and all(
-            (row := ledger.get(block)) and _standing(row) == stood for block, stood in changes.stood.items()
+            (row := ledger.get(block)) and _position(row) == stood for block, stood in changes.stood.items()
         ):
             session.install(rehearsal, trailers)
         else:
@@ -521,7 +524,7 @@ def _commit(stored: StoredSession, transcript: Path, pending: Pending) -> None:
     places.remove(store, places.answer(store, str(transcript)))
 
 
-def _standing(row: Row) -> str:
+def _position(row: Row) -> str:
     """How a block stands in the prompt, to see whether that has changed."""
     return f"{row.sha256[:12]} {row.state} {row.group}"
 
@@ -562,7 +565,10 @@ def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:
 
 
 def warm(stored: StoredSession) -> None:
-    """Counts what is new in the current scope, so that the next compaction need not. Raises: CtxvcError."""
+    """Counts what is new in the current scope, so that the next compaction in this process need not, nor load what it
+    counts with. Raises: CtxvcError."""
     session = Session(stored)
     session.view()
+    session.store.redaction.of(session.name)
+    session.count(f"a text that was never counted: {time.time_ns()}")
     session.save_counts()

@@ -113,10 +113,10 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
 def is_installing(store: Path, transcript: str) -> bool:
     """Whether the host has just been given a prompt of ours to install."""
     try:
-        given = float(places.sealed(store, places.compacted(store, transcript)))
+        moment = float(places.sealed(store, places.compacted(store, transcript)))
     except (FileNotFoundError, ValueError):
         return False
-    return 0 <= time.time() - given < _FRESH
+    return 0 <= time.time() - moment < _FRESH
 
 
 def so_far(store: Path, transcript: str, reason: str = "") -> str:

@@ -75,7 +75,7 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
     if request.resumes and (text := hooks.handed_back(store, request.transcript, 0)):
         request = request._replace(detail="compacted")  # the text is already there
     requests.post(store, request)
-    if not _runs(store):
+    if not runs(store):
         _start([str(store)])
     trouble = spool.trouble(request.transcript)
     message = _trouble(hook_event, trouble.reason) if trouble else ""
@@ -110,7 +110,7 @@ def _offer(store: Path) -> str:
         return ""
 
 
-def _runs(store: Path) -> bool:
+def runs(store: Path) -> bool:
     """Whether a recorder runs for the store."""
     contained.make_folder(store, "ctxvc/hooks")  # through no link
     try:

@@ -6,6 +6,7 @@ Of other programs only the transcripts are known, by their importers.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,11 @@ from ctxvc.store.store import Store
 #: Days without a change after which Claude Code deletes a transcript, unless its settings differ.
 _KEPT_DAYS = 30.0
 _DAY = 86_400
+#: The first release whose compaction a plugin can replace.
+COMPACTED_SINCE = (2, 1, 287)
+_RELEASE = re.compile(rb'"version":\s?"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,5})"')
+#: Bytes at a transcript's end in which its release is looked for.
+_TAIL = 256 * 1024
 Owner = Literal["user", "team", "project"]
 
 
@@ -127,6 +133,17 @@ def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], 
             state = "whole"  # the open step of a running session may wait
         sessions.append(Transcript(path, name, state, days - age / _DAY if name == FORMAT else None))
     return sessions
+
+
+def newest_release(sessions: Iterable[Transcript]) -> tuple[int, ...]:
+    """The release of Claude Code that wrote the newest session's end; empty if it does not say."""
+    paths = [transcript.path for transcript in sessions if transcript.format == FORMAT]
+    if not paths:
+        return ()
+    with max(paths, key=lambda path: path.stat().st_mtime).open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+        releases = _RELEASE.findall(file.read())
+    return tuple(map(int, releases[-1])) if releases else ()
 
 
 def recorded_by_hooks(sessions: Iterable[Transcript], store: Path | None) -> bool:

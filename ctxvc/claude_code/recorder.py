@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import time as clock
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ctxvc.claude_code import compaction, event, handoff, hook, requests, settings, spool
+from ctxvc.claude_code import compaction, compaction_desk, event, handoff, hook, requests, settings, spool
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
@@ -47,7 +48,13 @@ _REASON = 400
 _TRIES = 3
 
 
-def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON) -> None:
+def work(
+    path: Path,
+    *,
+    linger: float = LINGER,
+    phrases: dict[str, str] = PYTHON,
+    compactor: Callable[[Store], bool] = lambda _: False,
+) -> None:
     """Serves the requests of the store at `path` until none has come for `linger` seconds.
 
     Returns at once if another process serves them. After an unexpected error the store is opened anew, since nothing in
@@ -60,7 +67,7 @@ def work(path: Path, *, linger: float = LINGER, phrases: dict[str, str] = PYTHON
                 with Store(path) as store:
                     for folder in store.remaining:
                         log.note(path, "purge", f"finished; {folder} may still have erased content")
-                    recorder = _Recorder(store, phrases)
+                    recorder = _Recorder(store, phrases, compactor)
                     try:
                         recorder.run(linger)
                     finally:
@@ -89,12 +96,15 @@ class _Followed:
 class _Recorder:
     store: Store
     phrases: dict[str, str]
+    compactor: Callable[[Store], bool]
     transcripts: dict[str, _Followed] = field(default_factory=dict)
     surprised: bool = False
 
     def run(self, linger: float) -> None:
         last = clock.monotonic()
         while True:
+            if self.compactor(self.store):
+                last = clock.monotonic()
             pending = [*requests.pending(self.store.path), *self._marked()]
             for transcript, group in _by_transcript(pending).items():
                 if self._due(transcript, [request for _, request in group]):
@@ -239,9 +249,15 @@ def _status(ledger: Ledger, stored: StoredSession) -> bytes:
     return json.dumps(fields).encode()
 
 
-def record(arguments: Sequence[str], env: Mapping[str, str], phrases: dict[str, str] = PYTHON) -> None:
+def record(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    phrases: dict[str, str] = PYTHON,
+    chosen: Callable[[Mapping[str, str]], compaction.Choice] | None = None,
+) -> None:
     """Serves the requests of a store.
 
+    `chosen` gives what the person has set for the host's compactions; without it, these are left to the hooks.
     `arguments` are its path, or the folder of a project that may need one and the first request. Errors are logged with
     the texts of `phrases`.
     """
@@ -255,7 +271,10 @@ def record(arguments: Sequence[str], env: Mapping[str, str], phrases: dict[str, 
                 requests.post(store, first)
         if store:
             requests.ask_again(store)  # a disk that was full may have room
-            work(store, phrases=phrases)
+            if chosen:
+                work(store, phrases=phrases, compactor=partial(compaction_desk.serve, env=env, chosen=chosen))
+            else:
+                work(store, phrases=phrases)
     # The boundary: errors can only go to the log, and to the person by the next hook.
     except Exception as error:
         if store:

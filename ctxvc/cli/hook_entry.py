@@ -6,6 +6,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctxvc.claude_code.compaction import Choice
 
 #: The longest event that is read, in bytes; some include a tool's result.
 _MOST = 64 * 1024 * 1024
@@ -33,7 +37,7 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
         from ctxvc.claude_code.recorder import record
         from ctxvc.cli.phrases import COMMAND_LINE  # `doctor` shows the log
 
-        record(arguments[1:], env, COMMAND_LINE)
+        record(arguments[1:], env, COMMAND_LINE, _choice)
         return 0
     if event in ("post-commit", "post-rewrite", "link"):
         from ctxvc.recording import git_hooks
@@ -48,13 +52,19 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
         return 0
     data = sys.stdin.buffer.read(_MOST) if sys.stdin else b""
     if event == COMPACTION:
-        from ctxvc.claude_code import compaction
-        from ctxvc.cli.host_compaction import choice
+        from ctxvc.claude_code import compaction_desk
 
-        _say(compaction.answer(data, env, choice))
+        _say(compaction_desk.answer(data, env, _choice))
         return 0
     _say(answering.answer(event, data, env))
     return 0
+
+
+def _choice(env: Mapping[str, str]) -> Choice:
+    """What the person has set for the host's compactions. Raises: CtxvcError."""
+    from ctxvc.cli.host_compaction import choice
+
+    return choice(env)
 
 
 def _say(data: bytes) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ctxvc.claude_code.compaction import Choice
 from ctxvc.cli import settings
 from ctxvc.cli.registry import COMMANDS
+from ctxvc.core.display import human_tokens
 from ctxvc.policies import parse
 from ctxvc.policies.default import Default
 
@@ -18,8 +19,15 @@ def choice(env: Mapping[str, str]) -> Choice:
     table = settings.person(env, COMMANDS).hosts.get(HOST, {})
     return Choice(
         policy=parse(table["policy"]) if "policy" in table else Default(),
+        line=line,
         target=table.get("target", 0),
         protect=table.get("protect", ()),
         always=table.get("always", False),
         off=table.get("off", False),
     )
+
+
+def line(before: int, after: int, blocks: int, seconds: float) -> str:
+    """What the person is told of a compaction."""
+    sizes = f"{human_tokens(before)} → {human_tokens(after)} in {seconds:.1f} s"
+    return f"ctxvc: {sizes}; {blocks} block{'' if blocks == 1 else 's'} archived, 0 lost; `ctxvc undo` takes it back"

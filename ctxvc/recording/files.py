@@ -229,16 +229,16 @@ class Follower:
         self._projects = projects
         self._stamps: dict[Path, Stamp] = {}  # file → its stamp when it was taken
 
-    def take(self, *, final: bool = False, closes: bool = False) -> list[Outcome]:
+    def take(self, *, final: bool = False, closes: bool = False, subagent: str = "") -> list[Outcome]:
         """Records the new part of each changed file; gives the outcomes.
 
         `final` also records an open step as it is. `closes` means that no step continues past the host's next action,
-        so that the open one is recorded too if it is complete.
+        so that the open one is recorded too if it is complete; with `subagent`, the name of its file, only there.
         """
-        outcomes = self._file(self.path, final=final, closes=closes)
+        outcomes = self._file(self.path, final=final, closes=closes and not subagent)
         if self.session:
             for path in importers.importer(self._format).beside(self.path):
-                outcomes += self._file(path, into=self.session, final=final)
+                outcomes += self._file(path, into=self.session, final=final, closes=closes and path.stem == subagent)
         if any(outcome.units for outcome in outcomes):
             self._store.merge_packs()
         return outcomes

@@ -12,6 +12,8 @@ from fnmatch import fnmatch
 
 import msgspec
 
+from ctxvc.core import display
+from ctxvc.core.hosts.ahead import ahead
 from ctxvc.core.hosts.match import Match, match
 from ctxvc.core.hosts.message import HostMessage
 from ctxvc.core.hosts.render import hosted, render
@@ -20,6 +22,7 @@ from ctxvc.core.plan import payoff
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view.view import View
 from ctxvc.errors import Refused
 from ctxvc.policies.run import actor_name, ask_plan, ask_relief
@@ -52,8 +55,9 @@ _COMMON = frozenset(
 _FOCUS = 0.5
 #: A compaction that leaves more than this share of the prompt would be asked for again at once.
 _MOST = 0.9
-#: Attempts at a target, each with what the one before left too much.
+#: Attempts at a target, each with what the one before left too much, and how near is near enough.
 _ATTEMPTS = 3
+_NEAR = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +97,47 @@ def compaction(
     stubs that the host was given before and `absent` the blocks that had left then: what is in the prompt again since
     comes back. Raises: Refused if there is too little to gain; BadPolicy.
     """
-    ledger = session.ledger()
     redactor = session.store.redaction.of(session.name)
-    shows = match(messages, ledger, session.stored.body, redactor.text if redactor else _as_it_is, former)
+    stored = redactor.text if redactor else _as_it_is
+    shows = match(messages, session.ledger(), session.stored.body, stored, former)
+    lacking = len(shows.unknown)
+    view, bodies, new = _with_unknown(session, messages, shows)
+    ledger = view.ledger
+    if new:
+        shows = match(messages, ledger, bodies.body, stored, former)
     restored = [block for block in absent if (row := ledger.get(block)) and row.present]
-    view = session.view()
     first = _there_after_all(ledger, shows)
     view = replace(view, ledger=hosted(ledger, shows, restored))
-    full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after)
+    full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after) if first else view
     before = full.used
     target = target or payoff.break_even(before)
-    rehearsal = planned(view, policy, target, _focused(full, focus, target) | _protected(full, protect), first)
+    staying = new | _focused(full, focus, target) | _protected(full, protect)
+    rehearsal = planned(view, full.ledger, policy, target, staying, first)
     after = replace(view, ledger=rehearsal.after).used
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
-    bodies = session.bodies()
-    given = render(rehearsal.after, bodies, messages, shows)
+    given_back = render(rehearsal.after, bodies, messages, shows)
     media = _masked_media(ledger, rehearsal.after)
-    rows = {row.id: row for row in (*media, *rehearsal.rows)}
+    rows = {row.id: row for row in (*media, *rehearsal.rows) if row.id not in new}
     rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
-    return Compaction(given, rehearsal, before, after, len(shows.unknown))
+    return Compaction(given_back, rehearsal, before, after, lacking)
+
+
+def _with_unknown(
+    session: Session, messages: Sequence[HostMessage], shows: Match
+) -> tuple[View, Bodies, frozenset[str]]:
+    """The view with what the store lacks, as if it were recorded already: the newest step is often not in the host's
+    transcript yet. With the readers of all bodies, and the blocks that are not there."""
+    rows, own = ahead(session.ledger(), messages, shows) if shows.unknown else ((), {})
+    usual = session.bodies()
+    if not rows:
+        return session.view(), usual, frozenset()
+
+    def body(row: Row) -> bytes:
+        return own[row.id, ""] if (row.id, "") in own else usual.body(row)
+
+    view = replace(session.view_with(rows, own), words=lambda row: display.decode(body(row)))
+    return view, Bodies(body, usual.file), frozenset(row.id for row in rows)
 
 
 def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
@@ -120,8 +145,8 @@ def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
 
     What a person, an agent or a policy took out since is to leave the host's prompt now.
     """
-    whole = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
-    absent = tuple(row.id for row in whole if not row.present and row.removed_by.startswith(("host", "plugin:")))
+    rows = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
+    absent = tuple(row.id for row in rows if not row.present and row.removed_by.startswith(("host", "plugin:")))
     return (Action(verb="restore", targets=absent),) if absent else ()
 
 
@@ -131,30 +156,34 @@ def _as_it_is(text: str) -> str:
 
 def planned(
     view: View,
+    full: Ledger,
     policy: Policy,
     target: int,
     staying: frozenset[str] = frozenset(),
     first: tuple[Action, ...] = (),
 ) -> Rehearsal:
-    """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
-    full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after
+    """The plan of a policy for that target behind its `first` actions, tried, where `full` is the ledger behind those.
+    What stays is not offered to it."""
     offered = replace(view, ledger=_pinned(full, staying))
-    plan = msgspec.structs.replace(ask_plan(policy, offered), later=())
-    plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions))
-    rehearsal = rehearse(view, plan, roll_up=True)
+    makes_room = type(policy).relief is not Policy.relief
+    # A policy that says what leaves first is asked for as much as is needed; another for its plan, and then for more.
+    plan = Plan(actions=(), actor=actor_name(policy)) if makes_room else ask_plan(policy, offered)
+    plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions), later=())
+    rehearsal = rehearse(view, plan, roll_up=True) if plan.actions else None
     aim = target
     for _ in range(_ATTEMPTS):
-        after = replace(offered, ledger=_pinned(rehearsal.after, staying))
-        if after.used <= target:
+        now = rehearsal.after if rehearsal else full
+        used = replace(view, ledger=now).used
+        if used <= target * _NEAR:
             break
-        more = tuple(ask_relief(policy, after, aim))
-        actions: tuple[Action, ...] = (*plan.actions, *more)
-        fuller = rehearse(view, msgspec.structs.replace(plan, actions=actions, actor=actor_name(policy)), roll_up=True)
-        if fuller.tokens_after >= rehearsal.tokens_after:
+        aim -= max(0, used - target) if aim < used and rehearsal else 0
+        more = tuple(ask_relief(policy, replace(view, ledger=_pinned(now, staying)), max(0, aim)))
+        plan = msgspec.structs.replace(plan, actions=(*plan.actions, *more))
+        fuller = rehearse(view, plan, roll_up=True)
+        if rehearsal and fuller.tokens_after >= rehearsal.tokens_after:
             break
-        plan, rehearsal = fuller.plan, fuller
-        aim -= max(0, replace(view, ledger=rehearsal.after).used - target)
-    return rehearsal
+        rehearsal = fuller
+    return rehearsal or rehearse(view, plan)
 
 
 def _pinned(ledger: Ledger, blocks: Collection[str]) -> Ledger:
@@ -171,10 +200,10 @@ def focus_words(text: str) -> tuple[str, ...]:
 
 def _focused(view: View, text: str, target: int) -> frozenset[str]:
     """The newest blocks in which a word of the text stands, with the other halves of their pairs."""
-    words = focus_words(text)
-    if not words:
+    subjects = focus_words(text)
+    if not subjects:
         return frozenset()
-    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    pattern = re.compile("|".join(map(re.escape, subjects)), re.IGNORECASE)
     rows = [row for row in view.ledger.rows() if row.state == "visible" and row.kind not in ("thinking", "dashboard")]
     calls = {row.call for row in rows if row.call and pattern.search(view.words(row))}
     room = int(target * _FOCUS)

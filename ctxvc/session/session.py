@@ -169,6 +169,10 @@ class Session:
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(message))
 
+    def count(self, content: str) -> int:
+        """The tokens of a text, as the session counts."""
+        return self._context.meter.count(content)
+
     def save_counts(self) -> None:
         """Keeps the counts of tokens in the store's cache; `close` does it too."""
         self._context.meter.save()
@@ -311,6 +315,10 @@ class Session:
     def view(self) -> View:
         """The prompt as it would be sent now, and its cost."""
         return self._context.view()
+
+    def view_with(self, rows: Sequence[Row], bodies: Mapping[tuple[str, str], bytes]) -> View:
+        """The view as it would be with more rows, whose bodies, by block and suffix, are these."""
+        return self._context.view(self.ledger().with_rows(rows), rows, bodies)
 
     def used(self) -> int:
         """The tokens of the prompt as the provider would count them, system and tools included."""

@@ -442,6 +442,11 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
         yield _problem("recording", finding, f"remove disableAllHooks from {disabled_by}")
     elif any(transcript.format == FORMAT for transcript in transcripts) and not hooked:
         yield _note("recording", "Claude Code does not record automatically here", "ctxvc install claude-code")
+    release = installed.newest_release(transcripts) if hooked else ()
+    if release and release < installed.COMPACTED_SINCE:
+        since, own = (".".join(map(str, version)) for version in (installed.COMPACTED_SINCE, release))
+        finding = f"Claude Code {own} compacts by its own summary; ctxvc replaces that from {since} on"
+        yield _note("compaction", finding, "claude update")
 
 
 class DoctorItem(Item, frozen=True, kw_only=True):

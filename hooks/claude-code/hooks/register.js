@@ -7,12 +7,13 @@ export const register = (on) => {
     let answer
     try {
       $.ui.status('ctxvc: compacting without loss…')
-      const [session, folder, usage] = await Promise.all([$.session.id(), $.session.root(), $.session.usage()])
+      const [session, folder] = await Promise.all([$.session.id(), $.session.root()])
+      const tokens = e.agentId ? 0 : await $.session.usage().then((usage) => usage.context.tokens || 0, () => 0)
       const asked = {
         session,
         folder,
         trigger: e.trigger,
-        tokens: e.agentId ? 0 : usage.context.tokens || 0,
+        tokens,
         agent: e.agentId || '',
         instructions: e.instructions || '',
         messages: e.messages,

@@ -43,6 +43,7 @@ def lines(finished: Any) -> list[str]:
 @contextmanager
 def stored(here: Machine, scope: str = "") -> Iterator[StoredSession]:
     here.settle(well=False)
+    here.shell("ctxvc", "import")  # on a busy machine the client does not wait for its last hook
     with Store(here.store) as store:
         session = StoredSession.open(store, store.sessions()[0], scope)
         yield session
@@ -160,3 +161,63 @@ def test_switched_off_it_leaves_the_client_alone(here: Machine) -> None:
     finished = here.run("/compact")
     assert not lines(finished)
     assert [body for body in here.requests(side=True) if scripted.compacts(body)]
+
+
+def test_a_sub_agents_compaction_is_its_own(here: Machine) -> None:
+    prepared(here, "24k")
+    agent = call("Agent", description="look", prompt="Look at THE-DEEP-END.", run_in_background=False)
+    finished = here.run(
+        "Ask somebody.",
+        [agent],
+        [text("They looked.")],
+        agents={
+            "THE-DEEP-END": [
+                [prints("deep-1", 4000)],
+                Reply([prints("deep-2", 2000)], usage={"input_tokens": 970_000}),
+                [thought("On."), prints("deep-3", 10)],
+                [text("I looked.")],
+            ]
+        },
+    )
+    compacted(here, finished)
+    bodies = [
+        body for body in here.requests() if "THE-DEEP-END" in scripted.text(body) and "deep-3" in scripted.text(body)
+    ]
+    assert "[archived B" in scripted.text(bodies[-1]) and "\n3999" not in scripted.text(bodies[-1])
+    with stored(here) as session:
+        assert not any(row.removed_by.startswith("policy:") for row in session.ledger().rows()), "not the main line's"
+        (scope,) = [name for name in session.scopes() if name != "main"]
+        rows = list(session.ledger(scope).rows())
+        assert next(row.removed_by for row in rows if row.kind == "tool_result") == "policy:default"
+
+
+def test_ctxvc_killed_while_it_answers_leaves_the_compaction_to_the_client(here: Machine) -> None:
+    prepared(here)
+    worked(here)
+    here.settle()
+    program = here.project.parent / "bin" / "ctxvc"
+    usual = program.read_text()
+    program.write_text(
+        f'#!/bin/sh\nif [ "$2" = SessionCompact ]; then cat >/dev/null; kill -9 $$; fi\nexec {program}-usual "$@"\n'
+    )
+    (program.parent / "ctxvc-usual").write_text(usual)
+    (program.parent / "ctxvc-usual").chmod(0o755)
+    here.run("/compact")
+    assert [body for body in here.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
+    here.run(WORDS[2], [text("Now this.")])
+    with stored(here) as session:
+        assert set(WORDS) <= set(human_texts(session)), [(row.origin, row.label) for row in session.ledger().rows()]
+        assert not session.pending_plans()
+
+
+def test_a_killed_client_and_recorder_leave_a_plan_that_is_committed_later(here: Machine) -> None:
+    prepared(here)
+    worked(here)
+    compacted(here, here.run("/compact"))
+    here.end_recorder()
+    here.run(WORDS[2], [text("Now this.")])
+    with stored(here) as session:
+        assert human_texts(session) == list(WORDS)
+        assert not session.pending_plans()
+        results = [row for row in session.ledger().rows() if row.kind == "tool_result"]
+        assert [row.removed_by for row in results].count("policy:default") >= 2 and len(results) == 3
