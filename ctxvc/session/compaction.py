@@ -112,7 +112,7 @@ def compaction(
     before = full.used
     target = target or payoff.break_even(before)
     staying = new | _focused(full, focus, target) | _protected(full, protect)
-    rehearsal = planned(view, policy, target, staying, first)
+    rehearsal = planned(view, full.ledger, policy, target, staying, first)
     after = replace(view, ledger=rehearsal.after).used
     if after > max(target, before * _MOST):
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
@@ -156,13 +156,14 @@ def _as_it_is(text: str) -> str:
 
 def planned(
     view: View,
+    full: Ledger,
     policy: Policy,
     target: int,
     staying: frozenset[str] = frozenset(),
     first: tuple[Action, ...] = (),
 ) -> Rehearsal:
-    """The plan of a policy for that target behind its `first` actions, tried. What stays is not offered to it."""
-    full = rehearse(view, Plan(actions=first, actor=actor_name(policy))).after if first else view.ledger
+    """The plan of a policy for that target behind its `first` actions, tried, where `full` is the ledger behind those.
+    What stays is not offered to it."""
     offered = replace(view, ledger=_pinned(full, staying))
     makes_room = type(policy).relief is not Policy.relief
     # A policy that says what leaves first is asked for as much as is needed; another for its plan, and then for more.

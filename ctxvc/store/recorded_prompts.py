@@ -57,12 +57,12 @@ class RecordedPrompts:
         if hashed is None or frame(system, tools) != sent.frame:
             return ""
         fields = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
-        others = (
+        frame_fields = (
             b',"%b":%b' % (name.encode(), canonical(fields[name])) for name in ("system", "tools") if name in fields
         )
-        whole = hashed.copy()
-        whole.update(b"]" + b"".join(others) + b"}")
-        return f"{whole.hexdigest()} {last.id}"
+        prompt_hash = hashed.copy()
+        prompt_hash.update(b"]" + b"".join(frame_fields) + b"}")
+        return f"{prompt_hash.hexdigest()} {last.id}"
 
     def _hashed(self, ledger: Ledger, sent: Sent, scope: str, earlier: _Compared | None) -> Any:
         """The hash of the messages, as the beginning of the canonical prompt; None if they are not those sent."""

@@ -161,10 +161,10 @@ class Requests:
     def _digests_of(self, name: str, request: _Request) -> tuple[str, ...]:
         """The digest of each message, empty for one that says nothing; none if one is not known."""
         begin = self._digests.get(request.base, ())[: request.keep]
-        others = [self._messages.get(message_hash) for message_hash in request.hashes[len(begin) :]]
-        if None in others:
+        newer = [self._messages.get(message_hash) for message_hash in request.hashes[len(begin) :]]
+        if None in newer:
             return ()
-        digests = (*begin, *(message.digest for message in others if message))
+        digests = (*begin, *(message.digest for message in newer if message))
         self._digests[name] = digests
         return digests
 

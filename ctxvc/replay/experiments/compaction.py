@@ -166,7 +166,7 @@ def _under(
     view = session.view()
     pruned = [msgspec.structs.replace(row, state="pruned") for row in view.ledger.rows() if row.kind == "thinking"]
     view = replace(view, ledger=view.ledger.with_rows(pruned))  # no host hands thinking to a plugin
-    view = replace(view, ledger=planned(view, policy, target).after)
+    view = replace(view, ledger=planned(view, view.ledger, policy, target).after)
     terms = policy.terms_in(_WINDOW)
     prompt = prompts.prompt(cut, view)
     gauge = Gauge(lookup, archive=terms.handles, search="search" in terms.tools)
