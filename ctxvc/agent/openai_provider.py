@@ -22,8 +22,6 @@ from ctxvc.core import conversion
 if TYPE_CHECKING:
     import openai
 
-#: Sent where a server of one's own asks for no key; the client does not go without.
-_NO_KEY = "none"
 _HINTS = {"key": "set OPENAI_API_KEY", "unreadable": "check the address: it should be that of a server with this API"}
 
 
