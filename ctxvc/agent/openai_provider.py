@@ -15,15 +15,13 @@ from ctxvc.agent import message as messages
 from ctxvc.agent import stream
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.openai_stream import ChatAssembly, ResponsesAssembly, chat_message, responses_message
-from ctxvc.agent.refusal import Fault, Overflow, plain, refusal
+from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.server import Server
 from ctxvc.core import conversion
 
 if TYPE_CHECKING:
     import openai
 
-#: Sent where a server of one's own asks for no key; the client does not go without.
-_NO_KEY = "none"
 _HINTS = {"key": "set OPENAI_API_KEY", "unreadable": "check the address: it should be that of a server with this API"}
 
 
@@ -50,7 +48,7 @@ class _OpenAI(Server):
         try:
             self._client = client or openai.OpenAI(**options)
         except openai.OpenAIError as error:
-            raise ModelFailed(f"no request can be made: {plain(str(error))}", hint=_HINTS["key"]) from error
+            raise ModelFailed("no key is set for the provider", hint=_HINTS["key"]) from error
         self._refused: set[str] = set()  # options that this server does not take
 
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
@@ -189,7 +187,7 @@ def _fault(error: Exception) -> Overflow | Fault:
 
     match error:
         case openai.APIConnectionError():
-            return Fault("network", f"the provider cannot be reached: {plain(str(error))}", hint="check the network")
+            return unreachable(error, error.request.url)
         case openai.APIStatusError():
             answer = refusal(error.status_code, error.body if error.body is not None else error.message)
             return _hinted(answer) if isinstance(answer, Fault) else answer

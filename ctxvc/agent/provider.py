@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxvc.agent import stream
 from ctxvc.agent.model import ModelFailed
-from ctxvc.agent.refusal import Fault, Overflow, plain, refusal
+from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.server import WAITS, Server, behind
 from ctxvc.core.conversion.fields import without_foreign
 
@@ -80,15 +80,7 @@ def _refused(error: Exception) -> Overflow | Fault:
         case TypeError():
             return Fault("key", f"the provider rejected the key: {plain(str(error))}", hint="set ANTHROPIC_API_KEY")
         case anthropic.APIConnectionError():
-            url = error.request.url
-            port = f":{url.port}" if url.port else ""
-            place = f" at {plain(f'{url.scheme}://{url.host}{port}')}" if url.host else ""
-            reason = plain(str(error.__cause__ or error)) or type(error.__cause__).__name__
-            return Fault(
-                "network",
-                f"the provider cannot be reached{place}: {reason}",
-                hint="check the network, and the address",
-            )
+            return unreachable(error, error.request.url)
         case anthropic.APIStatusError():
             return refusal(error.status_code, error.body if error.body is not None else error.message)
     return Fault("failed", f"the provider failed: {plain(str(error))}")

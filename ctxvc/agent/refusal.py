@@ -117,6 +117,16 @@ def refusal(status: int, body: object) -> Overflow | Fault:
     return Fault("failed", f"the provider failed: {text}")
 
 
+def unreachable(error: Exception, url: Any) -> Fault:
+    """The fault of a request to a URL (of `httpx2`) that nobody answered, from the client's error."""
+    port = f":{url.port}" if url.port else ""
+    place = f" at {plain(f'{url.scheme}://{url.host}{port}')}" if url.host else ""
+    reason = plain(str(error.__cause__ or error)) or type(error.__cause__).__name__
+    return Fault(
+        "network", f"the provider cannot be reached{place}: {reason}", hint="check the network, and the address"
+    )
+
+
 def sizes(text: str) -> tuple[int, int]:
     """The size of a prompt and what the model takes, from a server's words; 0 for what they do not say."""
     text = text[:_READ].replace(",", "")

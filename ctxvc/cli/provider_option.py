@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _OPENAIS = re.compile(r"(openai/)?(gpt-|chatgpt-|o[1-9]\b|codex-)")
 _OPENAI_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
 _ANTHROPIC_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
+#: Sent to an address of one's own without a key: most such servers want none, and the client does not go without.
+_NO_KEY = "none"
 #: Models of a server that are hint where one has to be chosen.
 _LISTED = 5
 
@@ -72,6 +75,8 @@ def server(place: Endpoint) -> AbstractContextManager[Server]:
         return closing(Anthropic(**options))
     from ctxvc.agent.openai_provider import ChatCompletions, Responses
 
+    if place.url and not os.environ.get("OPENAI_API_KEY"):
+        options["api_key"] = _NO_KEY
     return closing((Responses if place.provider == "openai-responses" else ChatCompletions)(**options))
 
 

@@ -275,6 +275,7 @@ def test_a_prompt_over_the_window_that_the_server_names_is_made_smaller(
     ("arguments", "env", "path"),
     [
         ((), {}, "chat"),
+        ((), {"OPENAI_API_KEY": ""}, "chat"),
         (("--provider", "openai-responses"), {}, "responses"),
         ((), {"CTXVC_PROVIDER": "openai-responses"}, "responses"),
         (("--model", "gpt-5"), {"ANTHROPIC_API_KEY": "test"}, "chat"),
