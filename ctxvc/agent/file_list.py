@@ -36,6 +36,12 @@ def top(folder: Path) -> Path | None:
     return Path(os.fsdecode(answer.removesuffix(b"\n"))) if answer else None
 
 
+def down_to(folder: Path) -> list[Path]:
+    """The folders from the top of the work tree down to this one; this one alone if it is in none."""
+    above, places = top(folder), [folder, *folder.parents]
+    return places[: places.index(above) + 1][::-1] if above in places else [folder]
+
+
 def _listed(start: Path, *, exclude: str, at: Sequence[str] = ()) -> list[str] | None:
     """Git's listing: files, and repositories with a trailing slash. None for a folder outside any repository."""
     options = ("-z", "-co", "--exclude-standard", f"--exclude={exclude}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.agent.file_list import top
+from ctxvc.agent.file_list import down_to
 from ctxvc.core.display import decode, one_line
 from ctxvc.core.ledger import notes, wire
 from ctxvc.core.ledger.block import Message
@@ -52,11 +52,8 @@ def skills(folder: Path) -> list[Skill]:
     A link out of the folder that has the skills is none: what is elsewhere is not for a model to read.
     """
     folder = folder.resolve()
-    above = top(folder)
-    places = [folder, *folder.parents]
-    places = places[: places.index(above) + 1] if above in places else [folder]
     by_name: dict[str, Skill] = {}
-    for place in reversed(places):
+    for place in down_to(folder):
         for path in _skill_files(place):
             if skill := _skill(path, os.path.relpath(path, folder)):
                 by_name[skill.name] = skill

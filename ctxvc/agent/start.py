@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.agent import orientation
-from ctxvc.agent.file_list import top
+from ctxvc.agent.file_list import down_to
 from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS
@@ -51,11 +51,8 @@ def read(folder: Path) -> list[InstructionFile]:
     a model to read.
     """
     folder = folder.resolve()
-    above = top(folder)
-    places = [folder, *folder.parents]
-    places = places[: places.index(above) + 1] if above in places else [folder]
     by_path: dict[Path, InstructionFile] = {}
-    for place in reversed(places):
+    for place in down_to(folder):
         for name in NAMES:
             path = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
             if path in by_path or place not in path.parents:
