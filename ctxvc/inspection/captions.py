@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc import __version__
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, facts, wire
 from ctxvc.core.ledger.ledger import Row
@@ -54,9 +53,9 @@ def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = N
 @lru_cache(maxsize=1)
 def _code() -> str:
     """A checksum of the code that decides on a label."""
-    digest = hashlib.sha256(__version__.encode())
+    digest = hashlib.sha256()
     for module in _CODE:
-        with suppress(OSError):  # without sources the version has to do
+        with suppress(OSError):  # there may be no sources
             digest.update(Path(module.__file__ or "").read_bytes())
     return digest.hexdigest()[:16]
 

@@ -32,10 +32,10 @@ def init(app: App, folder: Path | None) -> None:
     if app.output.json:
         app.output.value(InitializedStore(store=str(path), created=created))
     else:
-        done = (
+        event = (
             "created a store" if created else "a store already exists" if complete else "completed the clone of a store"
         )
-        app.output.say(f"{done} at {path}")
+        app.output.say(f"{event} at {path}")
 
 
 class InitializedStore(Answer, frozen=True, kw_only=True, tag="ctxvc.init/1"):

@@ -211,14 +211,14 @@ class Ledger:
         cache: dict[int, tuple[Mapping[int, tuple[Row, ...]], dict[int, T]]] = self.cache_of(rule)
         results: list[Iterable[T]] = []
         for number, page in self.segments.pages():
-            earlier, known = cache.get(number, ({}, {}))
+            earlier, results_of_page = cache.get(number, ({}, {}))
             if earlier is not page:  # then it is compared segment by segment
-                known = {
-                    segment: known[segment] if earlier.get(segment) is rows else rule(rows)
+                results_of_page = {
+                    segment: results_of_page[segment] if earlier.get(segment) is rows else rule(rows)
                     for segment, rows in page.items()
                 }
-                cache[number] = page, known
-            results.append(known.values())
+                cache[number] = page, results_of_page
+            results.append(results_of_page.values())
         return chain.from_iterable(results)
 
     def by_id(self) -> Mapping[str, Row]:

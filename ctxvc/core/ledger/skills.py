@@ -136,8 +136,8 @@ def _marks(rows: tuple[Row, ...]) -> _Marks:
     patterns = {"tool_use": _PATH, "tool_result": _HEAD}
     calls = frozenset(row.call for row in rows if row.kind in patterns and patterns[row.kind].search(row.label))
     texts = [row for row in rows if row.kind not in patterns and row.origin == "client" and row.label.startswith(_BASE)]
-    named = [row for row in rows if row.kind == "tool_use" and _CALLED.search(row.label)]
-    return _Marks(calls, (*texts, *named), loads=bool(calls or texts))
+    by_tool = [row for row in rows if row.kind == "tool_use" and _CALLED.search(row.label)]
+    return _Marks(calls, (*texts, *by_tool), loads=bool(calls or texts))
 
 
 def _latest_step(rows: tuple[Row, ...]) -> int | None:

@@ -151,12 +151,12 @@ class _Inside(NamedTuple):
 
     steps: set[int]
     leaving: set[int]
-    beside: set[int]
+    outside: set[int]
 
     def is_split(self, places: Mapping[int, int]) -> bool:
         """Whether its blocks are in several runs, or some in one and some in none, with the places of steps in runs."""
         runs = set(map(places.get, self.leaving))
-        return len(runs | {None} if self.beside else runs) > 1
+        return len(runs | {None} if self.outside else runs) > 1
 
 
 def _insides(draft: LedgerDraft, fit: Mapping[int, _Step]) -> list[_Inside]:
@@ -173,7 +173,7 @@ def _insides(draft: LedgerDraft, fit: Mapping[int, _Step]) -> list[_Inside]:
             body = bodies.get(row.step)
             inside = insides[name]
             inside.steps.add(row.step)
-            (inside.leaving if body is None or row.id in body else inside.beside).add(row.step)
+            (inside.leaving if body is None or row.id in body else inside.outside).add(row.step)
     insides.pop("", None)
     return list(insides.values())
 
@@ -192,10 +192,10 @@ def _fit(
         draft.groups.get(outermost(draft.groups, name)) for name in {row.group: None for row in rows if row.group}
     ]
     cache = draft.ledger.cache_of(_fit)
-    known = cache.get(number)
-    if known is None or known[0] != rows or known[1] != around:
-        known = cache[number] = rows, around, _worked_out(draft, number, rows, stay)
-    step: _Step | None = known[2]
+    cached = cache.get(number)
+    if cached is None or cached[0] != rows or cached[1] != around:
+        cached = cache[number] = rows, around, _worked_out(draft, number, rows, stay)
+    step: _Step | None = cached[2]
     return step
 
 

@@ -36,7 +36,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Known:
+class Cache:
     """What was made of spans (`of`, by their places) as their rows stood in `segments`, under these `terms`."""
 
     of: dict[int, Any] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class Course:
     #: from; None where nothing is shared.
     _outside: int | None = None
     _own: set[int] | None = None
-    #: What is known of spans that are over, by their places: forks share it.
-    known: Known = field(default_factory=Known)
+    #: What was worked out of spans that are over, by their places: forks share it.
+    cache: Cache = field(default_factory=Cache)
 
     def fork(self) -> Self:
         """A course that goes on from here, and leaves this one as it is."""
@@ -127,7 +127,7 @@ class _Grown(NamedTuple):
     """What was made of all rows before block `end`, and what of these decides it."""
 
     key: Hashable
-    made: Any
+    state: Any
     end: int
     past: list[tuple[Any, ...]]
 
@@ -143,16 +143,16 @@ def grown(ledger: Ledger, key: Hashable, fresh: G, *, since: int = 0) -> G:
     if entry is not None and (entry.key != key or entry.past != _past(ledger, entry.end)):
         entry = None
     rows = _from(ledger, entry.end if entry else 0, since)
-    if entry is not None and not entry.made.renew(fresh, rows):
+    if entry is not None and not entry.state.renew(fresh, rows):
         entry, rows = None, _from(ledger, 0, since)
-    made: G = entry.made if entry else fresh
+    state: G = entry.state if entry else fresh
     steps = [list(step) for _, step in groupby(rows, key=attrgetter("step"))]
     for step in steps[:-1]:
-        made.take(step)
+        state.take(step)
     if steps:
         end = steps[-1][0].number
-        cache["newest"] = _Grown(key, made, end, _past(ledger, end))
-    newest = made.fork()
+        cache["newest"] = _Grown(key, state, end, _past(ledger, end))
+    newest = state.fork()
     for step in steps[-1:]:
         newest.take(step)
     return newest

@@ -116,7 +116,7 @@ class _Derived:
     looked at files; `purposes` caches those of calls."""
 
     course: Course
-    most: int
+    longest: int
     text_of: Words
     purposes: dict[tuple[str, ...], _Purpose]
     number: int = 0
@@ -141,7 +141,7 @@ class _Derived:
         if self.making and (
             any(speaks(row.kind, row.role, row.origin) for row in step)
             or (kind and kind != self.course.spans[self.making.place].type)
-            or number_of_step - self.making.began >= self.most
+            or number_of_step - self.making.began >= self.longest
         ):
             self.end(self.last)
         first = 0
@@ -193,13 +193,13 @@ def derived(ledger: Ledger, text_of: Words, *, most: int = IMPLICIT, tools: Tool
     purposes: dict[tuple[str, ...], _Purpose] = ledger.cache_of(_purpose)
     course = Course(most, prologue=not is_part)
     fresh = _Derived(course, most, text_of, purposes, number=start if is_part else 0)
-    made = grown(ledger, ("derived", most, start), fresh, since=start)
-    made.end(None)
-    if not made.course.spans:  # without an episode there is no prologue
-        made.course = Course(most, prologue=False)
+    state = grown(ledger, ("derived", most, start), fresh, since=start)
+    state.end(None)
+    if not state.course.spans:  # without an episode there is no prologue
+        state.course = Course(most, prologue=False)
         for row in ledger.rows():
-            made.course.put(row, None)
-    return graph(ledger, made.course, tools=tools, superseded=made.superseded())
+            state.course.put(row, None)
+    return graph(ledger, state.course, tools=tools, superseded=state.superseded())
 
 
 def _human_steps(rows: tuple[Row, ...]) -> list[int]:

@@ -207,35 +207,35 @@ def graph(ledger: Ledger, course: Course, *, tools: Tools = TOOLS, superseded: C
     blocks = course.before or (course.spans[0].blocks if course.spans else [])
     first = ledger[blocks[0]].number if blocks else 0
     rows, stays, level = ledger.by_id(), staying(ledger, first), leaving(ledger, tools, first)
-    known = _known(ledger, course, tools)
+    settled = _settled(ledger, course, tools)
     episodes: list[Episode] = []
     for place, span in enumerate(course.spans):
-        episode = known.get(place)
+        episode = settled.get(place)
         if episode is None:
             of_span = [rows[block] for block in span.blocks]
             episode = _episode(span, of_span, ledger, stays, level)
             if course.is_settled(place) and not any(_may_leave(row, ledger.meta) for row in of_span):
-                known[place] = episode
+                settled[place] = episode
         if episode.superseded != (span.name in superseded):
             episode = msgspec.structs.replace(episode, superseded=span.name in superseded)
         episodes.append(episode)
     return Graph(prologue=tuple(course.before), episodes=tuple(episodes), places=course.places)
 
 
-def _known(ledger: Ledger, course: Course, tools: Tools) -> dict[int, Episode]:
+def _settled(ledger: Ledger, course: Course, tools: Tools) -> dict[int, Episode]:
     """The episodes of which all has left that ever may, and none of whose blocks changed since, by their places.
 
     They are the same whatever is protected or cut now.
     """
-    known, end = course.known, max(ledger.meta.cuts, default=0)
-    if known.terms is None or known.terms[0] != tools or known.terms[1] > end:
-        known.of.clear()
+    cache, end = course.cache, max(ledger.meta.cuts, default=0)
+    if cache.terms is None or cache.terms[0] != tools or cache.terms[1] > end:
+        cache.of.clear()
     else:
-        for segment in ledger.segments.changed_since(known.segments):
+        for segment in ledger.segments.changed_since(cache.segments):
             for row in ledger.segments.get(segment):
-                known.of.pop(course.places.get(row.id, -1), None)
-    known.segments, known.terms = ledger.segments, (tools, end)
-    return known.of
+                cache.of.pop(course.places.get(row.id, -1), None)
+    cache.segments, cache.terms = ledger.segments, (tools, end)
+    return cache.of
 
 
 def _may_leave(row: Row, meta: Meta) -> bool:
