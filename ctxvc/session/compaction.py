@@ -64,15 +64,13 @@ _NEAR = 1.02
 class Compaction:
     """A compaction as it would be: the messages for the host, and the rehearsal whose commit makes it true here.
 
-    `before` and `after` are tokens of the whole prompt as the provider counts them, `lacking` the parts of messages
-    that the store does not have: they stay as they are.
+    `before` and `after` are tokens of the whole prompt as the provider counts them.
     """
 
     messages: Sequence[HostMessage]
     rehearsal: Rehearsal
     before: int
     after: int
-    lacking: int
 
     @property
     def archived(self) -> int:
@@ -100,7 +98,6 @@ def compaction(
     redactor = session.store.redaction.of(session.name)
     stored = redactor.text if redactor else _as_it_is
     shows = match(messages, session.ledger(), session.stored.body, stored, former)
-    lacking = len(shows.unknown)
     view, bodies, new = _with_unknown(session, messages, shows)
     ledger = view.ledger
     if new:
@@ -120,7 +117,7 @@ def compaction(
     media = _masked_media(ledger, rehearsal.after)
     rows = {row.id: row for row in (*media, *rehearsal.rows) if row.id not in new}
     rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
-    return Compaction(given_back, rehearsal, before, after, lacking)
+    return Compaction(given_back, rehearsal, before, after)
 
 
 def _with_unknown(
