@@ -105,9 +105,9 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
 def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
     tail: list[bytes] = []  # of a line whose end has not come
     for chunk in chunks:
-        first, *others = chunk.split(b"\n")
+        first, *later = chunk.split(b"\n")
         tail.append(first)
-        for line in others:
+        for line in later:
             yield b"".join(tail).removesuffix(b"\r").decode("utf-8", "replace")
             tail = [line]
     yield b"".join(tail).decode("utf-8", "replace")
