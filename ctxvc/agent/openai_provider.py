@@ -157,7 +157,8 @@ class ChatCompletions(_OpenAI):
         return message
 
     def _stream(self, arguments: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        return self._client.chat.completions.with_streaming_response.create(**arguments)
+        unread: AbstractContextManager[Any] = self._client.chat.completions.with_streaming_response.create(**arguments)
+        return unread
 
     def _message_of(self, response: Any, say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
         return stream.message_of(response.iter_bytes(), say, assembly=ChatAssembly(say), from_json=chat_message)
@@ -173,7 +174,8 @@ class Responses(_OpenAI):
         return {**value, "stream": True, "store": False, "include": ["reasoning.encrypted_content"]}
 
     def _stream(self, arguments: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        return self._client.responses.with_streaming_response.create(**arguments)
+        unread: AbstractContextManager[Any] = self._client.responses.with_streaming_response.create(**arguments)
+        return unread
 
     def _message_of(self, response: Any, say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
         return stream.message_of(
