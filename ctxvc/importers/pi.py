@@ -276,7 +276,7 @@ def _opened(header: dict[str, Any], stem: str) -> Opened:
     return Opened(
         format=FORMAT,
         source=source,
-        name=_name(source or stem),
+        name=session_name(source or stem),
         model=_text(header, "modelId"),
         cwd=_text(header, "cwd"),
         time=_text(header, "timestamp"),
@@ -291,7 +291,7 @@ def _told_later(*, model: str = "", title: str = "") -> Iterator[Event]:
         yield Opened(format=FORMAT, model=model, title=title, grows=True)
 
 
-def _name(source: str) -> str:
+def session_name(source: str) -> str:
     """A session name from an id; of a UUIDv7 the end, since its beginning is the time, the same for a whole minute."""
     return "pi-" + names.slug(source[-8:] if source[14:15] == "7" else source[:8])
 
@@ -302,10 +302,17 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
     match role:
         case "assistant":
             parts = _reply(raw)
-            model, usage = _text(raw, "model"), _usage(raw.get("usage"))
             if not parts:
                 return None
-            return Message(role="assistant", parts=parts, reply=key, key=key, time=time, model=model, usage=usage)
+            return Message(
+                role="assistant",
+                parts=parts,
+                reply=key,
+                key=key,
+                time=time,
+                model=_text(raw, "model"),
+                usage=usage(raw.get("usage")),
+            )
         case "toolResult":
             parts = (_result(raw),)
         case "bashExecution":
@@ -314,7 +321,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
             summary = raw.get("summary")
             parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
         case "user":
-            parts = tuple(_piece(block, _origin(block)) for block in _blocks(raw))
+            parts = tuple(_piece(block, origin(block)) for block in _blocks(raw))
         case _:
             parts = tuple(_piece(block, "client") for block in _blocks(raw))
     return Message(role="user", parts=parts, key=key, time=time) if parts else None
@@ -334,7 +341,7 @@ def _blocks(raw: dict[str, Any]) -> list[Any]:
     return content if isinstance(content, list) else [] if content is None else [content]
 
 
-def _origin(block: Any) -> Origin:
+def origin(block: Any) -> Origin:
     """`client` for a skill that pi expanded from its name; with a person's words after it, the text is `human`."""
     text = _text(block, "text").strip() if isinstance(block, dict) else ""
     return "client" if text.startswith("<skill name=") and text.endswith("</skill>") else "human"
@@ -405,8 +412,21 @@ def _result(raw: dict[str, Any]) -> Part:
     return msgspec.structs.replace(wire.part(result, "user", "tool"), tool=tool)
 
 
+def shown_text(raw: Mapping[str, Any]) -> str:
+    """The text that the model sees for a message that has no content of its own; empty for none.
+
+    It is a command that a person ran, or a summary.
+    """
+    if raw.get("role") == "bashExecution":
+        return "" if raw.get("excludeFromContext") is True else _command_text(raw)
+    return _text(raw, "summary")
+
+
 def _command(raw: dict[str, Any]) -> Part:
-    """The text that the model sees for a command that a person ran."""
+    return _annotated(wire.text_part(_command_text(raw), "user", "client"), {"role": "bashExecution"})
+
+
+def _command_text(raw: Mapping[str, Any]) -> str:
     output, status = _text(raw, "output"), raw.get("exitCode")
     text = f"Ran `{_text(raw, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
     if raw.get("cancelled") is True:
@@ -415,14 +435,14 @@ def _command(raw: dict[str, Any]) -> Part:
         text += f"\n\nCommand exited with code {status}"
     if raw.get("truncated") is True and (path := _text(raw, "fullOutputPath")):
         text += f"\n\n[Output truncated. Full output: {path}]"
-    return _annotated(wire.text_part(text, "user", "client"), {"role": "bashExecution"})
+    return text
 
 
-def _usage(usage: Any) -> dict[str, int]:
+def usage(counted: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API; none if the call was not counted."""
-    if not isinstance(usage, dict):
+    if not isinstance(counted, dict):
         return {}
-    counts = {ours: usage[theirs] for theirs, ours in _USAGE.items() if isinstance(usage.get(theirs), int)}
+    counts = {ours: counted[theirs] for theirs, ours in _USAGE.items() if isinstance(counted.get(theirs), int)}
     return counts if any(counts.values()) else {}
 
 

@@ -76,6 +76,7 @@ class Conversation:
         self.adapter = Adapter(session)
         self._lock = threading.RLock()
         self._blocks: dict[str, int] = {}  # id of a message → the number of its newest block, in any scope
+        self._by_scope: dict[str, set[str]] = {}  # scope → the ids of the messages there
         self._scanned: dict[str, int] = {}  # scope → the newest block number that `_blocks` knows of
 
     @staticmethod
@@ -120,12 +121,19 @@ class Conversation:
         """
         with self._lock:
             self.session.stored.refresh()
-            blocks = self._recorded()
-            new = [message for message in messages if message.id not in blocks]
+            blocks = self.recorded()
+            here = self._by_scope[self.session.scope]
+            last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
+            new = [
+                message
+                for at, message in enumerate(messages)
+                if message.id not in blocks or (at > last >= 0 and message.id not in here)
+            ]
             common = max((blocks[message.id] for message in messages if message.id in blocks), default=0)
             if common and self._is_ahead(common, {message.id for message in messages}):
                 self._rewind(common)
-                here = set(_ids(self.session.ledger().rows()))
+                self.recorded()
+                here = self._by_scope[self.session.scope]
                 last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
                 new = list(messages[last + 1 :])
             for are_results, run in groupby(new, lambda message: bool(_result(message))):
@@ -139,7 +147,7 @@ class Conversation:
         """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
         stop = "tool_use" if _calls(message.message) else "end_turn"
         with self._lock:
-            if message.message.get("content") and message.id not in self._recorded():
+            if message.message.get("content") and message.id not in self.recorded():
                 self.adapter.record({**message.message, "stop_reason": stop}, noted=_note(message))
 
     def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
@@ -150,7 +158,7 @@ class Conversation:
         bodies = revision.now(self.session.stored).bodies
         for _, run in groupby(self.session.ledger().rows(), lambda row: row.msg):
             rows = list(run)
-            if (record := _record(rows[0])) is not None:
+            if (record := record_of(rows[0])) is not None:
                 yield {"role": rows[0].role, "content": [_block(row, bodies) for row in rows]}, record
 
     # --- what goes out
@@ -205,14 +213,15 @@ class Conversation:
         for message in late:
             self.adapter.append(_noted(message))
 
-    def _recorded(self) -> Mapping[str, int]:
+    def recorded(self) -> Mapping[str, int]:
         """Id of each message that was recorded → the number of its newest block, in any scope."""
         for scope in self.session.scopes():
-            scanned = self._scanned.get(scope, 0)
+            scanned, ids = self._scanned.get(scope, 0), self._by_scope.setdefault(scope, set())
             for row in takewhile(lambda row: row.number > scanned, self.session.ledger(scope).backwards()):  # noqa: B023
                 self._scanned[scope] = max(row.number, self._scanned.get(scope, 0))
-                if (record := _record(row)) is not None:
+                if (record := record_of(row)) is not None:
                     name = str(record.get("id"))
+                    ids.add(name)
                     self._blocks[name] = max(row.number, self._blocks.get(name, 0))
         return self._blocks
 
@@ -226,20 +235,25 @@ class Conversation:
         session = self.session
         if session.stored.open_calls:
             session.stored.finish()
+        commit = self.commit_before(common)
+        scope_names = session.scopes()
+        name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
+        session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+
+    def commit_before(self, common: int) -> str:
+        """The commit of the last step that has no message behind the block `common`."""
+        session = self.session
         session.stored.flush()
         block = f"B{common}"
         scopes = (session.scope, *session.scopes())
         scope = next(scope for scope in scopes if session.ledger(scope).get(block))
         step = session.ledger(scope)[block].step
         later = takewhile(lambda row: row.number > common, session.ledger(scope).backwards())
-        if any(row.step == step and _record(row) is not None for row in later):
+        if any(row.step == step and record_of(row) is not None for row in later):
             step -= 1
         reader = StoredSession.open(session.store, session.name, scope)
         reader.leave()
-        commit = revision.resolve(session.store, reader, f"step:{step}").commit
-        scope_names = session.scopes()
-        name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
-        session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+        return revision.resolve(session.store, reader, f"step:{step}").commit
 
 
 def session_name(text: str) -> str:
@@ -271,14 +285,15 @@ def _noted(message: FrameworkMessage[Any]) -> Message:
     return annotated(incoming.message(message.message, message.origin), _note(message))
 
 
-def _record(row: Row) -> Mapping[str, Any] | None:
+def record_of(row: Row) -> Mapping[str, Any] | None:
+    """What is recorded of the framework's message that begins with this row, its `id` too; None for any other row."""
     record = wire.own_metadata(row.extra).get("record")
     return record if isinstance(record, dict) else None
 
 
 def _ids(rows: Iterable[Row]) -> Iterator[str]:
     """The ids of the messages that begin with these rows."""
-    return (str(record.get("id")) for record in map(_record, rows) if record is not None)
+    return (str(record.get("id")) for record in map(record_of, rows) if record is not None)
 
 
 def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:

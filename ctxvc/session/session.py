@@ -163,6 +163,15 @@ class Session:
         """The terms of the session's policy: tools, protocol, the form of the dashboard."""
         return self._context.terms
 
+    @property
+    def shows_tags(self) -> bool:
+        """Whether results get tags from now on, by which a model can name them."""
+        return self._context.tags
+
+    @shows_tags.setter
+    def shows_tags(self, shows: bool) -> None:
+        self._context.tags = shows
+
     def begin(self) -> None:
         """Appends and pins the policy's text on the use of its tools, unless it is there already; `open` calls it."""
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):

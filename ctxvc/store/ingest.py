@@ -31,6 +31,11 @@ from ctxvc.store.store import Store, request_files
 _QUICK = ("core.compression=1",)
 
 
+def live_format(agent: str) -> str:
+    """The format of sessions that are recorded while a program runs, by what ctxvc has inside it."""
+    return f"{agent}-live"
+
+
 class IngestResult(msgspec.Struct, kw_only=True):
     """The result of an import. `units` counts new commits, `waiting` messages of a step that may still grow."""
 
@@ -121,6 +126,9 @@ def start_ingest(
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
+    live = "" if as_new or session_name else store.session_of(live_format(opened.format), opened.source, tips)
+    if live:
+        raise Refused(f"it is recorded already, as it was held, in session {live}", hint=Phrase("import-as-new"))
     base = None if into or as_new else _base(store, opened, tips)
     if base and session_name not in ("", base.session):
         base = None  # it was imported as a session of its own
