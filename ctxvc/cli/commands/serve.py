@@ -20,9 +20,10 @@ _LOOK = 1.0
 
 
 @command("serve", "ctxvc serve --stdio")
-@click.option("--stdio", is_flag=True, required=True, help="One JSON object a line, on stdin and stdout.")
+@click.option("--stdio", is_flag=True, required=True, expose_value=False,
+              help="One JSON object a line, on stdin and stdout.")  # fmt: skip
 @click.pass_obj
-def serve(app: App, stdio: bool) -> None:
+def serve(app: App) -> None:
     """
     Coding agents start it themselves, by an extension that `ctxvc install pi` or `ctxvc install opencode` puts in
     place: before each call of the model it records the conversation and answers with the prompt, inside its budget.

@@ -14,7 +14,7 @@ from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.policy import Policy, Terms
-from ctxvc.errors import BadInput, CtxvcError, Refused
+from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 from ctxvc.importers import pi as pi_recording
 from ctxvc.integrations.hosts import opencode, pi
 from ctxvc.integrations.hosts.conversation import TOOLS, HostConversation
@@ -148,11 +148,15 @@ class Service:
             )
         if hello.host not in HOSTS:
             raise BadInput(f"there is no host {hello.host[:40]!r}", hint=f"there are {', '.join(HOSTS)}")
-        self._store = self._store or self._open_store()
+        about = {"version": self._version, "protocol": PROTOCOL}
+        try:
+            self._store = self._store or self._open_store()
+        except NotFound:
+            return {**about, "store": "", "tools": []}  # nothing is recorded in this project
         self._host = HOSTS[hello.host]
-        own_tools = definitions(Terms(tools=TOOLS, folds=False, brief=False))
+        own_tools = definitions(Terms(tools=TOOLS, folds=False))
         tools = [{**tool, "name": PREFIX + tool["name"]} for tool in own_tools]
-        return {"version": self._version, "protocol": PROTOCOL, "store": str(self._store.path), "tools": tools}
+        return {**about, "store": str(self._store.path), "tools": tools}
 
     def _messages(self, host: Host, request: Messages) -> dict[str, Any]:
         known = self._conversations.get(request.session)
