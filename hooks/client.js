@@ -2,7 +2,6 @@
 // `ctxvc install` writes `program.js` beside this file: how ctxvc is started, and of which version this is.
 
 import { spawn } from "node:child_process"
-import { createInterface } from "node:readline"
 import { PROGRAM, VERSION } from "./program.js"
 
 const PROTOCOL = 1
@@ -68,10 +67,17 @@ export class Client {
     child.on("error", (error) => ended(`cannot be started: ${error.message}`))
     child.on("exit", (code) => ended(`it ended with ${code}`))
     child.stdin.on("error", () => {}) // the child has ended, which is told already
-    createInterface({ input: child.stdout }).on("line", (line) => {
-      const answer = JSON.parse(line)
-      this.#waiting.get(answer.id)?.resolve(answer)
-      this.#waiting.delete(answer.id)
+    // Not by node:readline, which takes U+2028 inside a text for the end of a line.
+    child.stdout.setEncoding("utf8")
+    let rest = ""
+    child.stdout.on("data", (chunk) => {
+      const lines = (rest + chunk).split("\n")
+      rest = lines.pop()
+      for (const line of lines) {
+        const answer = JSON.parse(line)
+        this.#waiting.get(answer.id)?.resolve(answer)
+        this.#waiting.delete(answer.id)
+      }
     })
     this.#child = child
   }

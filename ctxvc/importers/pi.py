@@ -18,7 +18,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
 
@@ -35,7 +35,9 @@ _USAGE = {
     "cacheWrite": "cache_creation_input_tokens",
 }
 #: Entries that add nothing to the prompt.
-_SILENT = frozenset({"thinking_level_change", "custom", "label"})
+_SILENT = frozenset({"thinking_level_change", "custom", "label", "usage"})
+#: Messages that an edit may give another content.
+_EDITABLE = frozenset({"user", "assistant", "toolResult", "custom", "custom_message"})
 _ROLES = frozenset(
     {
         "user",
@@ -132,6 +134,7 @@ class _Session:
         self._position = {"": ""}  # of every entry, by its id
         self._above: dict[str, str] = {}  # the position before a message, by its key
         self._summaries: set[str] = set()  # keys of the messages that a compaction put in
+        self._editable: dict[str, tuple[dict[str, Any], str]] = {}  # id of an entry → its message, and the role
         self._warned: set[str] = set()
 
     def read(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
@@ -159,6 +162,8 @@ class _Session:
         if kind == "model_change":
             yield from _told_later(model=_text(entry, "modelId"))
             yield from self._window_news(_text(entry, "modelId"))
+        elif kind == "context_edit":
+            yield from self._edited(entry, line)
         elif kind == "session_info":
             yield from _told_later(title=_text(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
@@ -209,6 +214,8 @@ class _Session:
             yield from self._unknown(f"messages with an unknown role are skipped: {display.one_line(role, 40)!r}", line)
             return
         position = self._position[key]
+        if role in _EDITABLE:
+            self._editable[key] = raw, role
         message = _message(raw, role, key, time)
         if message:
             if position != self._here:
@@ -218,6 +225,23 @@ class _Session:
             yield self._compacted(entry, message, line) if kind == "compaction" else Said(message=message, end=line.end)
         if role == "assistant" and self._position[key] == self._here and _is_final(raw, message):
             yield Closed(end=line.end)
+
+    def _edited(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
+        """What the prompt has from now on in the place of an earlier message."""
+        target, replacement = _text(entry, "targetId"), entry.get("replacement")
+        raw, role = self._editable.get(target, ({}, ""))
+        if not role or not (replacement is None or isinstance(replacement, dict)):
+            yield from self._unknown("an edit of what no message is was skipped", line)
+            return
+        content = replacement.get("content") if replacement else None
+        message = _message({**raw, "content": content}, role, target, "") if replacement else None
+        yield Edited(
+            end=line.end,
+            key=target,
+            call=_text(raw, "toolCallId") if role == "toolResult" else "",
+            parts=message.parts if message else (),
+            time=_text(entry, "timestamp"),
+        )
 
     def _compacted(self, compaction: dict[str, Any], summary: Message, line: Line) -> Compacted:
         kept_keys = self._kept_keys(compaction, self._above[summary.key])
@@ -438,11 +462,11 @@ def _command_text(raw: Mapping[str, Any]) -> str:
     return text
 
 
-def usage(counted: Any) -> dict[str, int]:
+def usage(tokens: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API; none if the call was not counted."""
-    if not isinstance(counted, dict):
+    if not isinstance(tokens, dict):
         return {}
-    counts = {ours: counted[theirs] for theirs, ours in _USAGE.items() if isinstance(counted.get(theirs), int)}
+    counts = {ours: tokens[theirs] for theirs, ours in _USAGE.items() if isinstance(tokens.get(theirs), int)}
     return counts if any(counts.values()) else {}
 
 

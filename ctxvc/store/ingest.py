@@ -15,8 +15,9 @@ from ctxvc.core.ledger import names
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
-from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
+from ctxvc.core.recording.edit import edited
+from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.steps import Compaction, Edit, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import purge_apply
@@ -361,7 +362,7 @@ class _Ingest:
                     self._knows(opened)
                 case Warned():
                     warnings.append(event)
-                case Said() | Closed() | Compacted() | Forked():
+                case Said() | Closed() | Compacted() | Edited() | Forked():
                     while finals and event.end > finals[0]:
                         finals.pop(0)
                         self._commit_all(self.gatherer.finish())
@@ -438,6 +439,8 @@ class _Ingest:
                     self._step(step, number)
                 case Compaction() as compaction:
                     self._compaction(compaction, number)
+                case Edit() as edit:
+                    self._edit(edit, number)
                 case Fork() as fork:
                     self._fork(fork, number)
 
@@ -522,6 +525,23 @@ class _Ingest:
             actor="host",
             time=event.time,
             window=None if event.scope else self.window,
+        )
+
+    def _edit(self, unit: Edit, number: int) -> None:
+        """Lets the blocks of a message stand in the prompt as the host has them from now on."""
+        scope = self._scope(unit.scope)
+        rows = edited(scope.ledger, unit.event)
+        blocks = " ".join(row.id for row in rows)
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            scope.ledger.with_rows(rows),
+            f"edit by the host: {blocks or 'nothing'}",
+            {"Ctxvc-Op": "edit", "Ctxvc-Actor": "host", "Ctxvc-Blocks": blocks},
+            actor="host",
+            time=unit.event.time,
+            window=self.window,
         )
 
     def _fork(self, unit: Fork, number: int) -> None:
@@ -749,9 +769,9 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
     match unit:
         case Step():
             return msgspec.structs.replace(unit, messages=tuple(map(redactor.message, unit.messages)))
-        case Compaction():
+        case Compaction() | Edit():
             event = redactor.event(unit.event)
-            assert isinstance(event, Compacted)
+            assert isinstance(event, type(unit.event))
             return msgspec.structs.replace(unit, event=event)
     return unit
 

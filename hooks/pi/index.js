@@ -54,7 +54,8 @@ export default function (pi) {
     if (!tools.length) return
     // The policy keeps the prompt inside its budget by itself: pi's own threshold is no reason to summarise.
     if (event.reason === "threshold") return { cancel: true }
-    const answer = await client.ask("compact", { session: ctx.sessionManager.getSessionId() })
+    const messages = originals([], ctx.sessionManager.buildSessionProjection().entries)
+    const answer = await client.ask("compact", { ...about(pi, ctx), messages })
     if (!answer?.freed) return
     const told = `ctxvc: ${answer.freed} tokens freed, ${answer.used} of ${answer.budget} used; nothing is lost`
     if (ctx.hasUI) ctx.ui.notify(told, "info")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Window
 
 
@@ -85,6 +85,19 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     window: Window | None = None
 
 
+class Edited(msgspec.Struct, frozen=True, kw_only=True):
+    """From here on the prompt has `parts` in the place of a message's content: none where the message left it.
+
+    The message is the one with the key `key`, or with a `call` the result of that call.
+    """
+
+    end: int
+    key: str = ""
+    call: str = ""
+    parts: tuple[Part, ...] = ()
+    time: str = ""
+
+
 class Forked(msgspec.Struct, frozen=True, kw_only=True):
     """A rewind: what follows continues from the message with the key `after` (empty: from before the first)."""
 
@@ -100,4 +113,4 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
 
 
-Event = Opened | Said | Closed | Compacted | Forked | Warned
+Event = Opened | Said | Closed | Compacted | Edited | Forked | Warned

@@ -30,8 +30,11 @@ from ctxvc.store import revision
 TOOLS = ("note", "recover", "search")
 #: The share of the budget that is in use after a person asked for room.
 COMPACTED = 0.4
-#: A reply may need so many tokens at most where the host says more, and so much of the window.
-_RESERVE, _RESERVED_SHARE = 32_000, 4
+#: A reply may need so many tokens at most where the host says more, and such a part of the window.
+_RESERVE, _RESERVED_PART = 32_000, 4
+#: What a host keeps free besides, and the part of the window that this may be: pi shortens replies by a margin of its
+#: own, opencode counts the newest reply as a part of the prompt.
+_MARGIN, _MARGIN_PART = 4_096, 10
 _UNRECORDED = "\0"
 
 
@@ -74,7 +77,7 @@ class HostConversation:
     def resize(self, model: str, window: int, reserve: int) -> None:
         """The model and window that the host has now; a budget that a person set stays, if it fits."""
         meta = self.session.ledger().meta
-        reserve = min(reserve or _RESERVE, _RESERVE, window // _RESERVED_SHARE) if window else 0
+        reserve = min(reserve or _RESERVE, _RESERVE, window // _RESERVED_PART) + min(_MARGIN, window // _MARGIN_PART)
         fields = budget_fields(Budget(window, reserve)) if window else {}
         self.session.set(**fields, **({"model": model} if model and model != meta.model else {}))
 
@@ -83,11 +86,7 @@ class HostConversation:
 
         Raises: OverBudget if what may not leave is too large; BadInput if no model could answer to it.
         """
-        keys = self._keys(raw)
-        self._tools.begin()
-        self._conversation.take([piece.message for key in keys if key for piece in self._pieces[key]])
-        self._locate()
-        self._withdraw(keys)
+        keys = self._take(raw)
         self.session.request()
         before = self._edits
         messages = self._messages(raw, keys)
@@ -101,8 +100,9 @@ class HostConversation:
             for message in raw
         ]
 
-    def compact(self) -> int:
+    def compact(self, raw: Sequence[Mapping[str, Any]]) -> int:
         """Makes room because a person, or the host, wants it; gives the tokens that it freed."""
+        self._take(raw)
         return self.session.relieve(COMPACTED)
 
     def answer(self, tool: str, arguments: Mapping[str, Any], call: str) -> Answer:
@@ -113,6 +113,15 @@ class HostConversation:
         return self._tools.answer(tool, dict(arguments), call)
 
     # --- what comes in
+
+    def _take(self, raw: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Takes in what is new; gives the messages' keys."""
+        keys = self._keys(raw)
+        self._tools.begin()
+        self._conversation.take([piece.message for key in keys if key for piece in self._pieces[key]])
+        self._locate()
+        self._withdraw(keys)
+        return keys
 
     def _keys(self, raw: Sequence[Mapping[str, Any]]) -> list[str]:
         """The keys of the messages, each another one; empty for those that are not recorded."""
@@ -154,7 +163,7 @@ class HostConversation:
 
     def _messages(self, raw: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[Any]:
         at = {key: number for number, key in enumerate(keys) if key}
-        shown: set[str] = set()
+        visible: set[str] = set()
         replaced: dict[str, dict[int, str]] = defaultdict(dict)
         appended: dict[int, list[str]] = defaultdict(list)
         newest = -1
@@ -166,7 +175,7 @@ class HostConversation:
             if place and place.key in at:
                 newest = max(newest, at[place.key])
                 if slot.show == "body" and slot.kind == slot.row.kind:
-                    shown.add(slot.row.id)
+                    visible.add(slot.row.id)
                     continue
                 if _stands_in_place(slot):
                     replaced[place.key][place.item] = self._text(slot, bodies)
@@ -177,7 +186,7 @@ class HostConversation:
                 appended[newest].append(text)
         dropped: dict[str, set[int]] = defaultdict(set)
         for block, place in self._places.items():
-            if place.key in at and block not in shown and place.item not in replaced.get(place.key, ()):
+            if place.key in at and block not in visible and place.item not in replaced.get(place.key, ()):
                 dropped[place.key].add(place.item)
         return self._assembled(raw, keys, dropped, replaced, appended)
 
@@ -191,26 +200,26 @@ class HostConversation:
     ) -> list[Any]:
         """The prompt in the host's order. A text of ours goes to the end of what the user or the tools said before."""
         messages: list[Any] = [self._host.own(appended[-1], raw[0] if raw else None)] if appended.get(-1) else []
-        waiting: list[str] = []  # texts that wait for the end of a reply's results
+        texts: list[str] = []  # texts that wait for the end of a reply's results
         self._edits = {}
         for number, message in enumerate(raw):
             key = keys[number]
-            waiting += appended.get(number, ())
+            texts += appended.get(number, ())
             role = self._host.role(message)
             following = self._host.role(raw[number + 1]) if number + 1 < len(raw) else ""
-            takes = bool(waiting and key) and role != "assistant" and following != "result"
-            edit = Edit(dropped.get(key, ()), replaced.get(key, {}), tuple(waiting) if takes else ())
+            takes = bool(texts and key) and role != "assistant" and following != "result"
+            edit = Edit(dropped.get(key, ()), replaced.get(key, {}), tuple(texts) if takes else ())
             if key and any(edit):
                 self._edits[key] = edit
                 after = self._host.edited(message, edit)
                 if after is not None:
                     messages.append(number if after == message else after)
-                    waiting = [] if takes else waiting
+                    texts = [] if takes else texts
             else:
                 messages.append(number)
-            if waiting and following != "result":
-                messages.append(self._host.own(waiting, message))
-                waiting = []
+            if texts and following != "result":
+                messages.append(self._host.own(texts, message))
+                texts = []
         if messages and self._role(messages[0], raw) == "assistant":
             messages.insert(0, self._host.own([stub.BEGINNING], raw[0]))
         return messages

@@ -24,7 +24,7 @@ _ASKED = 20
 _FORKED = "the host's session {source} goes on from here"
 
 
-class Asked(NamedTuple):
+class HostSession(NamedTuple):
     """A host's session: its id there, that of the one it was forked from if the host says so, and what it runs with.
 
     `name` is for a new session of the store. `system` and `tools` are the model's besides the messages.
@@ -61,18 +61,18 @@ class _Shared(NamedTuple):
 
 
 def conversation(
-    host: Host, store: Store, asked: Asked, raw: Sequence[Mapping[str, Any]], policy: Policy
+    host: Host, store: Store, host_session: HostSession, raw: Sequence[Mapping[str, Any]], policy: Policy
 ) -> HostConversation:
     """The conversation of the host's session, whose messages are `raw`. Raises: CtxvcError."""
     scopes = sorted(_scopes(store, live_format(host.NAME)), key=lambda scope: -scope.time)
-    own = [scope for scope in scopes if scope.source == asked.source]
+    own = [scope for scope in scopes if scope.source == host_session.source]
     if own:
         best = _closest(host, store, own, raw)
         return HostConversation(host, _session(store, best.scope.session, best.scope.scope, policy))
-    parents = [scope for scope in scopes if scope.source == asked.parent] or scopes[:_ASKED]
+    parents = [scope for scope in scopes if scope.source == host_session.parent] or scopes[:_ASKED]
     if parents and (best := _closest(host, store, parents, raw)).messages:
-        return HostConversation(host, _fork(store, best, asked.source, policy))
-    return HostConversation(host, _new(host, store, asked, policy))
+        return HostConversation(host, _fork(store, best, host_session.source, policy))
+    return HostConversation(host, _new(host, store, host_session, policy))
 
 
 def _scopes(store: Store, format: str) -> Iterator[_Scope]:
@@ -112,15 +112,21 @@ def _fork(store: Store, shared: _Shared, source: str, policy: Policy) -> Session
     return _session(store, origin.session, name, policy)
 
 
-def _new(host: Host, store: Store, asked: Asked, policy: Policy) -> Session:
-    taken = {name.lower() for name in store.sessions()}
-    slug = names.slug(asked.name)
-    name = next(name for number in count(1) if (name := slug if number == 1 else f"{slug}-{number}") not in taken)
+def _new(host: Host, store: Store, host_session: HostSession, policy: Policy) -> Session:
+    in_use = {name.lower() for name in store.sessions()}
+    slug = names.slug(host_session.name)
+    name = next(name for number in count(1) if (name := slug if number == 1 else f"{slug}-{number}") not in in_use)
     recorded = Source(
-        format=live_format(host.NAME), id=asked.source, agent=host.NAME, cwd=asked.folder, missing=host.MISSING
+        format=live_format(host.NAME),
+        id=host_session.source,
+        agent=host.NAME,
+        cwd=host_session.folder,
+        missing=host.MISSING,
     )
-    tools = definitions(Terms(tools=TOOLS, folds=False), own=asked.tools)
-    store.create_session(name, model=asked.model, source=recorded, system=asked.system or None, tools=tools)
+    tools = definitions(Terms(tools=TOOLS, folds=False), own=host_session.tools)
+    store.create_session(
+        name, model=host_session.model, source=recorded, system=host_session.system or None, tools=tools
+    )
     return _session(store, name, "main", policy)
 
 

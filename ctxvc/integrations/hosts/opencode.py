@@ -66,10 +66,10 @@ def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
 
 def own(texts: Sequence[str], near: Mapping[str, Any] | None) -> dict[str, Any]:
     info = _info(near) if near else {}
-    kept = {name: info[name] for name in ("sessionID", "agent", "model", "time") if name in info}
+    fields = {name: info[name] for name in ("sessionID", "agent", "model", "time") if name in info}
     model = {"providerID": info.get("providerID", ""), "modelID": info.get("modelID", "")}
     ours = {"id": f"{info.get('id', 'msg')}-ctxvc", "role": "user", "agent": info.get("mode", ""), "model": model}
-    message = {"info": {**ours, **kept}, "parts": []}
+    message = {"info": {**ours, **fields}, "parts": []}
     return {**message, "parts": _own_parts(texts, message)}
 
 

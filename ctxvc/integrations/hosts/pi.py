@@ -71,16 +71,16 @@ def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     if raw["role"] == "toolResult":
         if 0 in edit.dropped:
             return None
-        kept = _texts([edit.replaced[0]]) if 0 in edit.replaced else _content(raw)
-        return {**raw, "content": [*kept, *own]}
-    kept = [
+        items = _texts([edit.replaced[0]]) if 0 in edit.replaced else _content(raw)
+        return {**raw, "content": [*items, *own]}
+    items = [
         {"type": "text", "text": edit.replaced[place]} if place in edit.replaced else item
         for place, item in enumerate(_content(raw))
         if place not in edit.dropped
     ]
-    if (not kept and not own) or all(_kind(item) == "thinking" for item in [*kept, *own]):
+    if (not items and not own) or all(_kind(item) == "thinking" for item in [*items, *own]):
         return None
-    return {**raw, "content": [*kept, *own]}
+    return {**raw, "content": [*items, *own]}
 
 
 def own(texts: Sequence[str], near: Mapping[str, Any] | None) -> dict[str, Any]:

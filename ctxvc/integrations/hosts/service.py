@@ -18,7 +18,7 @@ from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 from ctxvc.importers import pi as pi_recording
 from ctxvc.integrations.hosts import opencode, pi
 from ctxvc.integrations.hosts.conversation import TOOLS, HostConversation
-from ctxvc.integrations.hosts.lookup import Asked, conversation
+from ctxvc.integrations.hosts.lookup import HostSession, conversation
 from ctxvc.integrations.hosts.message import Host
 from ctxvc.store.store import Store
 
@@ -49,7 +49,7 @@ class OfSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Messages(OfSession, frozen=True, kw_only=True):
-    """The messages of the host's next request. `parent` is the session that this one was forked from, if known."""
+    """The messages of the host's next request. `parent` is the session it was forked from, if known."""
 
     messages: list[dict[str, Any]]
     parent: str = ""
@@ -118,33 +118,33 @@ class Service:
 
     def _answer(self, verb: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if verb == "hello":
-            return self._hello(_taken(request, Hello))
+            return self._hello(_fields(request, Hello))
         if self._host is None:
             raise BadInput("the first request is not `hello`", hint="say hello first")
         match verb:
             case "messages":
-                return self._messages(self._host, _taken(request, Messages))
+                return self._messages(self._host, _fields(request, Messages))
             case "edits":
-                kept = _taken(request, Edits)
-                return {"messages": self._conversation(kept.session).edits(kept.messages)}
+                edits = _fields(request, Edits)
+                return {"messages": self._conversation(edits.session).edits(edits.messages)}
             case "tool":
-                call = _taken(request, Tool)
+                call = _fields(request, Tool)
                 tool = call.tool.removeprefix(PREFIX)
                 answer = self._conversation(call.session).answer(tool, call.arguments, call.call)
                 return {"text": answer.text, "is_error": answer.error}
             case "compact":
-                compacted = self._conversation(_taken(request, OfSession).session)
-                freed = compacted.compact()
-                return {"freed": freed, **_state(compacted)}
+                messages = _fields(request, Messages)
+                compacted = self._recorded(self._host, messages)
+                return {"freed": compacted.compact(messages.messages), **_state(compacted)}
             case "status":
-                return _state(self._conversation(_taken(request, OfSession).session))
+                return _state(self._conversation(_fields(request, OfSession).session))
         raise BadInput(f"there is no verb {verb[:40]!r}", hint="hello, messages, edits, tool, compact or status")
 
     def _hello(self, hello: Hello) -> dict[str, Any]:
         if hello.version != self._version or hello.protocol != PROTOCOL:
             raise Refused(
                 f"the extension is of ctxvc {hello.version[:40]}, and this is {self._version}",
-                hint=f"run `ctxvc install {hello.host[:40]}` again",
+                hint="install the extension again, by the program of this version",
             )
         if hello.host not in HOSTS:
             raise BadInput(f"there is no host {hello.host[:40]!r}", hint=f"there are {', '.join(HOSTS)}")
@@ -158,13 +158,18 @@ class Service:
         tools = [{**tool, "name": PREFIX + tool["name"]} for tool in own_tools]
         return {**about, "store": str(self._store.path), "tools": tools}
 
-    def _messages(self, host: Host, request: Messages) -> dict[str, Any]:
-        known = self._conversations.get(request.session)
-        if known is None:
-            known = self._opened(host, request)
+    def _recorded(self, host: Host, request: Messages) -> HostConversation:
+        """The conversation, with the model and the window that the host has now."""
+        if request.session in self._conversations:
+            recorded = self._conversation(request.session)
+        else:
+            recorded = self._opened(host, request)
         window = min(filter(None, (request.window, self._budget)), default=0)
-        known.resize(request.model[:_LONGEST_ID], window, request.reserve)
-        prompt = known.prompt(request.messages)
+        recorded.resize(request.model[:_LONGEST_ID], max(window, 0), max(request.reserve, 0))
+        return recorded
+
+    def _messages(self, host: Host, request: Messages) -> dict[str, Any]:
+        prompt = self._recorded(host, request).prompt(request.messages)
         return {"messages": prompt.messages, "used": prompt.used, "budget": prompt.budget, "edited": prompt.edited}
 
     def _opened(self, host: Host, request: Messages) -> HostConversation:
@@ -173,7 +178,7 @@ class Service:
             raise BadInput("the session has no id of a usual length", hint="give the host's own id")
         if any(not isinstance(message, dict) for message in request.messages):
             raise BadInput("a message is not an object", hint="give the host's own messages")
-        asked = Asked(
+        host_session = HostSession(
             source=request.session,
             name=_name(host, request.session),
             parent=request.parent,
@@ -182,7 +187,7 @@ class Service:
             system=request.system,
             tools=request.tools,
         )
-        opened = conversation(host, self._store, asked, request.messages, self._policy())
+        opened = conversation(host, self._store, host_session, request.messages, self._policy())
         while len(self._conversations) >= _OPEN:
             _, oldest = self._conversations.popitem(last=False)
             oldest.close()
@@ -228,7 +233,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return value
 
 
-def _taken(request: Mapping[str, Any], kind: type[Any]) -> Any:
+def _fields(request: Mapping[str, Any], kind: type[Any]) -> Any:
     """Raises: BadInput."""
     fields = kind.__struct_fields__
     try:
