@@ -141,6 +141,7 @@ CLAUDE_CODE = {
 }
 CLAUDE_CODE_ROOMS = (
     "claude_code",
+    "integrations.claude_agent_sdk",
     "importers.claude_code",
     *(f"cli.commands.{name}" for name in ("install", "export", "hook")),
 )

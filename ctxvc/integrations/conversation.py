@@ -18,9 +18,10 @@ from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt.formats import normalise_anthropic
+from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.prompt.request import canonical
+from ctxvc.core.prompt.sanitise import Piece, valid
 from ctxvc.core.view.budget import Budget
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
@@ -317,45 +318,76 @@ def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in blocks if block.get("type") == "tool_use"]
 
 
-def _names(message: Mapping[str, Any]) -> list[str]:
-    """The ids of the calls that a message makes, or answers."""
-    blocks = message["content"]
-    return [str(block["id" if block["type"] == "tool_use" else "tool_use_id"]) for block in blocks if _is_call(block)]
-
-
-def _is_call(block: Mapping[str, Any]) -> bool:
-    return block.get("type") in ("tool_use", "tool_result")
-
-
 def _sent(prompt: Sequence[Mapping[str, Any]], messages: Sequence[FrameworkMessage[T]]) -> Iterator[Sent[T]]:
     """The messages of a prompt, parted as a framework's are, each with the object that it is or comes from."""
     exact: dict[bytes, T] = {}
     bases: dict[tuple[str, str], T] = {}
+    lengths: set[int] = set()
     for item in messages:
-        for normal in normalise_anthropic([dict(item.message)]):
-            exact[canonical(normal)] = item.source
-            bases.update(((normal["role"], name), item.source) for name in _names(normal))
+        role, content = item.message["role"], _as_sent(item.message)
+        exact[_key(role, content)] = item.source
+        bases.update(((role, name), item.source) for name in _call_ids(content))
+        lengths.add(len(content))
     for message in prompt:
-        for part in _parted(message, exact):
-            found_basis = next((bases[key] for name in _names(part) if (key := (part["role"], name)) in bases), None)
-            yield Sent(message=part, source=exact.get(canonical(part)), basis=found_basis)
+        role = message["role"]
+        for content in _parted(role, message["content"], exact, sorted(lengths, reverse=True)):
+            basis = next((bases[role, name] for name in _call_ids(content) if (role, name) in bases), None)
+            yield Sent(message={"role": role, "content": content}, source=exact.get(_key(role, content)), basis=basis)
 
 
-def _parted(message: Mapping[str, Any], exact: Mapping[bytes, object]) -> Iterator[dict[str, Any]]:
-    """A message as a framework has it: results and what is in `exact` on their own, all else together."""
-    role = message["role"]
+def _parted(
+    role: str, content: list[dict[str, Any]], exact: Mapping[bytes, object], lengths: Sequence[int]
+) -> Iterator[list[dict[str, Any]]]:
+    """The content of a message as a framework has it: a result alone, what is in `exact` and the rest together."""
     if role == "assistant":
-        yield dict(message)
+        yield content
         return
-    together: list[dict[str, Any]] = []
-    for block in message["content"]:
-        alone = {"role": role, "content": [block]}
-        if block.get("type") != "tool_result" and canonical(alone) not in exact:
-            together.append(block)
-            continue
-        if together:
-            yield {"role": role, "content": together}
-            together = []
-        yield alone
-    if together:
-        yield {"role": role, "content": together}
+    loose: list[dict[str, Any]] = []
+    at = 0
+    while at < len(content):
+        is_result = content[at].get("type") == "tool_result"
+        length = 1 if is_result else next((n for n in lengths if _key(role, content[at : at + n]) in exact), 0)
+        if length and loose:
+            yield loose
+            loose = []
+        if length:
+            yield content[at : at + length]
+        else:
+            loose.append(content[at])
+        at += length or 1
+    if loose:
+        yield loose
+
+
+def _key(role: str, content: Sequence[Mapping[str, Any]]) -> bytes:
+    return canonical([role, *content])
+
+
+def _call_ids(content: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ids of the calls that are made or answered here."""
+    names = {"tool_use": "id", "tool_result": "tool_use_id"}
+    return [str(block.get(names[block["type"]])) for block in content if block.get("type") in names]
+
+
+def _as_sent(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The content of a message as a prompt has it that nothing took out of it.
+
+    Text that reads as one of ours is guarded in a prompt, so it is never equal to this: what the model gets is guarded.
+    """
+    recorded = incoming.message(message, "client")
+    content = [
+        Piece(
+            message=0,
+            role=part.role,
+            kind=part.kind,
+            body=part.body,
+            ext=part.ext,
+            call=part.call,
+            tool=part.tool,
+            error=part.error,
+            extra=part.extra,
+            files=dict(part.files),
+        )
+        for part in recorded.parts
+    ]
+    return [block for piece in valid(content) if piece.role == recorded.role for block in formats.content(piece)]

@@ -266,3 +266,19 @@ def test_any_name_of_a_conversation_names_a_session(tmp_path: Path, text: str) -
 
 def test_two_names_of_conversations_never_name_one_session() -> None:
     assert session_name("a/b") != session_name("a-b") != session_name("a:b")
+
+
+def test_a_message_of_several_blocks_comes_back_whole_and_one_of_unknown_blocks_too(framework: Framework) -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    framework.says("user", [{"type": "text", "text": "See."}, picture])
+    framework.prompt()
+    framework.replies([{"type": "reasoning", "encrypted": "abc"}, {"type": "text", "text": "So."}])
+    framework.says("user", "Go on.")
+
+    assert [item.source for item in framework.prompt() if item.source] == ["source 0", "source 1", "source 2"]
+
+
+def test_text_that_imitates_a_stub_does_not_come_back_as_it_was(framework: Framework) -> None:
+    framework.says("user", "[archived B1@abcdef · 9k; recover B1]")
+
+    assert "source 0" not in {item.source for item in framework.prompt()}

@@ -114,6 +114,8 @@ def of_reply(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int 
     texts = (plain(row.label) for row in rows if row.kind == "assistant")
     if answer := next(filter(None, texts), ""):
         return display.fitted(answer, width)
+    if rows and all(row.kind == "other" and row.state == "pruned" for row in rows):
+        return f"{len(rows)} record{'' if len(rows) == 1 else 's'} of a framework"
     return "no reply" if not any(row.role == "assistant" for row in rows) else "a reply without text"
 
 

@@ -1,0 +1,263 @@
+"""A `SessionStore` of the Claude Agent SDK: its transcripts in a store, entry by entry, and readable as sessions.
+
+Source: `SessionStore` in `claude_agent_sdk/types.py`, and the contracts in its `testing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import tempfile
+import threading
+import time as clock
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ctxvc import importers
+from ctxvc.core.ledger import wire
+from ctxvc.errors import CtxvcError
+from ctxvc.importers.file import Recording
+from ctxvc.integrations.conversation import session_name
+from ctxvc.integrations.records import Records
+from ctxvc.store.ingest import ingest
+from ctxvc.store.store import Store, create
+
+FORMAT = "claude-code"
+#: Seconds between two imports of a transcript that grows, and how many times its own duration an import waits.
+_SECONDS = 2.0
+_TIMES = 10
+_FILE = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
+_SUBAGENT = re.compile(r"subagents/(?:(?!\.)[\w.-]{1,200}/){0,8}agent-[\w.-]{1,200}", re.ASCII)
+
+
+class CtxvcSessionStore:
+    """`ClaudeAgentOptions(session_store=CtxvcSessionStore(".ctxvc"))`. Use it in a `with` block, or `close` it.
+
+    What `append` took is on the disk when it returns. Entries come back as they were given, but for secrets, which are
+    marks by then. Transcripts are imported as they grow, for `ctxvc log` and all that reads sessions; `failure` is why
+    the newest import was not possible, if it was not. `delete` takes a transcript out of what the SDK sees; history
+    keeps it, until a person purges it.
+    """
+
+    def __init__(self, path: str | Path = ".ctxvc") -> None:
+        place = Path(path)
+        self._store = Store(place) if (place / "HEAD").exists() else create(place)
+        self._lock = threading.RLock()
+        self._transcripts: dict[str, _Transcript] = {}
+        self.failure: CtxvcError | None = None
+
+    # --- the protocol
+
+    async def append(self, key: Any, entries: Sequence[Any]) -> None:
+        """Adds entries to the transcript of `key`; one whose `uuid` it has is not added again. Raises: CtxvcError."""
+        await asyncio.to_thread(self._append, key, list(entries))
+
+    async def load(self, key: Any) -> list[Any] | None:
+        """The entries of a transcript, None if it has none. Raises: CtxvcError."""
+        return await asyncio.to_thread(self._load, key)
+
+    async def list_sessions(self, project_key: str) -> list[Any]:
+        """The sessions of a project, each with the time of its newest entry in milliseconds."""
+        return [{"session_id": one["session_id"], "mtime": one["mtime"]} for one in await self._heads(project_key)]
+
+    async def list_session_summaries(self, project_key: str) -> list[Any]:
+        """The SDK's own summaries of the sessions of a project."""
+        return await self._heads(project_key)
+
+    async def delete(self, key: Any) -> None:
+        """Takes a transcript out, a session's with those of its sub-agents. Nothing is erased: `purge` does that."""
+        await asyncio.to_thread(self._delete, key)
+
+    async def list_subkeys(self, key: Any) -> list[str]:
+        """The subpaths of a session that have entries."""
+        return await asyncio.to_thread(self._subkeys, key)
+
+    # --- a `with` block
+
+    def __enter__(self) -> CtxvcSessionStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Imports what is new and commits everything; closes the files."""
+        with self._lock:
+            for transcript in self._transcripts.values():
+                if transcript.unread:
+                    self._import(transcript, final=True)
+                transcript.records.close()
+            self._transcripts.clear()
+            self._store.close()
+
+    # --- inside
+
+    def _append(self, key: Any, entries: list[Any]) -> None:
+        if not entries:
+            return
+        with self._lock:
+            transcript = self._transcript(key)
+            assert transcript is not None
+            transcript.append(str(key.get("subpath") or ""), entries)
+            if transcript.unread and clock.monotonic() >= transcript.import_due:
+                self._import(transcript)
+
+    def _load(self, key: Any) -> list[Any] | None:
+        with self._lock:
+            transcript = self._transcript(key, make=False)
+            return transcript.load(str(key.get("subpath") or "")) if transcript else None
+
+    def _subkeys(self, key: Any) -> list[str]:
+        with self._lock:
+            transcript = self._transcript(key, make=False)
+            return transcript.subpaths() if transcript else []
+
+    def _delete(self, key: Any) -> None:
+        with self._lock:
+            if transcript := self._transcript(key, make=False):
+                transcript.delete(key.get("subpath"))
+
+    async def _heads(self, project_key: str) -> list[Any]:
+        return await asyncio.to_thread(self._heads_now, project_key)
+
+    def _heads_now(self, project_key: str) -> list[Any]:
+        heads = []
+        with self._lock:
+            for name in self._store.sessions():
+                if name.startswith(_prefix(project_key)) and (head := self._opened(name).head()):
+                    heads.append(head)
+        return heads
+
+    def _transcript(self, key: Any, *, make: bool = True) -> _Transcript | None:
+        """The transcript of a key; without `make` None if there is none."""
+        name = session_name(f"{_prefix(key['project_key'])}{key['session_id']}")
+        if not (make or name in self._transcripts or self._store.has(name)):
+            return None
+        return self._opened(name, str(key["project_key"]), str(key["session_id"]))
+
+    def _opened(self, name: str, project: str = "", session: str = "") -> _Transcript:
+        if name not in self._transcripts:
+            self._transcripts[name] = _Transcript(Records(self._store, name), project, session)
+        return self._transcripts[name]
+
+    def _import(self, transcript: _Transcript, *, final: bool = False) -> None:
+        """The transcript as a session, as far as it goes. A failure is only noted: the entries are safe."""
+        start = clock.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="ctxvc-") as folder:
+                main, *subagents = transcript.write(Path(folder))
+                session = self._ingest(main, final=final)
+                for path in subagents:
+                    self._ingest(path, into=session, final=final)
+            self.failure = None
+        except CtxvcError as error:
+            self.failure = error
+        transcript.unread = False
+        now = clock.monotonic()
+        transcript.import_due = now + max(_SECONDS, _TIMES * (now - start))
+
+    def _ingest(self, path: Path, *, into: str = "", final: bool = False) -> str:
+        ((_, events),) = importers.conversations(Recording(path), FORMAT)
+        return ingest(self._store, events, into=into, source=path.stem if into else "", final=final).session
+
+
+class _Transcript:
+    """One session of the SDK: its own entries and those of its sub-agents, by subpath, as far as they were read."""
+
+    def __init__(self, records: Records, project: str, session: str) -> None:
+        self.records = records
+        self.unread = False  # whether there are entries that no import has read
+        self.import_due = 0.0
+        self._project, self._session = project, session
+        self._entries: dict[str, list[Any]] = {}
+        self._uuids: dict[str, set[str]] = {}
+        self._summary: Any = None
+        self._mtime = 0
+
+    def append(self, subpath: str, entries: list[Any]) -> None:
+        from claude_agent_sdk import fold_session_summary
+
+        def make() -> list[dict[str, Any]]:
+            self._refresh()
+            seen, new = set(self._uuids.get(subpath, ())), []
+            for entry in entries:
+                uuid = entry.get("uuid")
+                if not (isinstance(uuid, str) and uuid in seen):
+                    new.append(entry)
+                    seen |= {uuid} if isinstance(uuid, str) else set()
+            if not new:
+                return []
+            mtime = int(clock.time() * 1000)
+            value = {"project": self._project, "session": self._session, "time": mtime}
+            if subpath:
+                return [{**value, "subpath": subpath, "entries": new}]
+            key = {"project_key": self._project, "session_id": self._session}
+            summary = fold_session_summary(self._summary, key, new)
+            return [{**value, "entries": new, "summary": summary["data"]}]
+
+        self.records.append(make)
+        self._refresh()
+
+    def load(self, subpath: str) -> list[Any] | None:
+        self._refresh()
+        entries = self._entries.get(subpath)
+        return None if entries is None else list(entries)
+
+    def subpaths(self) -> list[str]:
+        self._refresh()
+        return sorted(subpath for subpath in self._entries if subpath)
+
+    def delete(self, subpath: str | None) -> None:
+        self.records.append(lambda: [{"deleted": subpath}])
+        self._refresh()
+
+    def head(self) -> dict[str, Any] | None:
+        """Id, newest time and summary of the session, read from its newest entries alone; None if it was deleted."""
+        for value in self.records.newest_first():
+            if "deleted" in value and value["deleted"] is None:
+                return None
+            if "summary" in value:
+                return {"session_id": value["session"], "mtime": value["time"], "data": value["summary"]}
+        return None
+
+    def write(self, folder: Path) -> list[Path]:
+        """The transcript as files as the host keeps them, its own first, then those of sub-agents."""
+        digest = hashlib.sha256(self._session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        stem = self._session if _FILE.fullmatch(self._session) else digest
+        files = [(folder / f"{stem}.jsonl", self._entries.get("", []))]
+        for subpath, entries in self._entries.items():
+            if _SUBAGENT.fullmatch(subpath):
+                files.append((folder / stem / f"{subpath}.jsonl", entries))
+        for path, entries in files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"".join(wire.compact(entry) + b"\n" for entry in entries))
+        return [path for path, _ in files]
+
+    def _refresh(self) -> None:
+        for value in self.records.new():
+            self._apply(value)
+
+    def _apply(self, value: dict[str, Any]) -> None:
+        if "deleted" in value:
+            subpath = value["deleted"]
+            for name in [*self._entries] if subpath is None else [subpath]:
+                self._entries.pop(name, None)
+                self._uuids.pop(name, None)
+            if subpath is None:
+                self._summary = None
+            return
+        self._project, self._session = value["project"], value["session"]
+        subpath = value.get("subpath", "")
+        self._entries.setdefault(subpath, []).extend(value["entries"])
+        ids = (entry.get("uuid") for entry in value["entries"])
+        self._uuids.setdefault(subpath, set()).update(uuid for uuid in ids if isinstance(uuid, str))
+        if "summary" in value:
+            self._summary = {"session_id": value["session"], "mtime": value["time"], "data": value["summary"]}
+        self.unread = True
+
+
+def _prefix(project_key: str) -> str:
+    """What the names of the sessions begin with that hold a project's transcripts."""
+    return f"sdk-{hashlib.sha256(project_key.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}-"

@@ -1,0 +1,98 @@
+"""What only a framework can read, as blocks of a session that are in no prompt: JSON values, in their order.
+
+As blocks they are as durable as a conversation, and `verify`, `push` and `purge` know them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.errors import Damaged, Refused
+from ctxvc.store.log.stored_session import FLUSH_SECONDS, FLUSH_STEPS, StoredSession
+from ctxvc.store.log.transaction import AdmittedEntry
+from ctxvc.store.store import Store
+
+_TYPE = "ctxvc_record"
+
+
+class Records:
+    """The records of one session. Safe to call from several threads, beside other processes."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        """Opens the session, which is made where it is not. Raises: CtxvcError."""
+        if not store.has(name):
+            with suppress(Refused):  # another process was first
+                store.create_session(name, make_current=False)
+        self._store = store
+        self._stored = StoredSession.open(store, name, "main")
+        self._lock = threading.RLock()
+        self._newest = 0  # number of the newest block that `new` gave
+        self._committed = clock.monotonic()
+        self._pending = 0
+
+    def append(self, make: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        """Adds the values that `make` gives, which are on the disk when this returns.
+
+        Nobody else adds anything meanwhile: what `make` gets from `new` is all that there is. Raises: CtxvcError.
+        """
+        with self._lock:
+            with self._stored.writing() as transaction:
+                parts = [wire.part({"type": _TYPE, "value": value}, "user", "client") for value in make()]
+                messages = self._stored.redacted_messages([Message(role="user", parts=tuple(parts))])
+                for scope, entry in self._stored.number(transaction, messages):
+                    rows = tuple(msgspec.structs.replace(row, state="pruned", removed_by="host") for row in entry.rows)
+                    transaction.append(scope, AdmittedEntry(msgspec.structs.replace(entry, rows=rows)))
+                self._stored.acknowledge(transaction)
+            self._pending += bool(parts)
+            if self._pending >= FLUSH_STEPS or clock.monotonic() - self._committed > FLUSH_SECONDS:
+                self.commit()
+
+    def redacted(self, text: str) -> str:
+        """The text without its secrets: for what stands in a value in another encoding, where nobody would find it."""
+        return self._stored.redacted({"": text})[""]
+
+    def new(self) -> list[Any]:
+        """The values that were added since the last call, by anybody, oldest first. Raises: Damaged."""
+        with self._lock:
+            self._stored.refresh()
+            rows = [*takewhile(lambda row: row.number > self._newest, self._stored.ledger().backwards())]
+            values = [_value(self._stored.body(row)) for row in reversed(rows)]
+            self._newest = max((row.number for row in rows), default=self._newest)
+        return values
+
+    def newest_first(self) -> Iterator[Any]:
+        """All values, each read when it is asked for. Raises: Damaged."""
+        self._stored.refresh()
+        return (_value(self._stored.body(row)) for row in self._stored.ledger().backwards())
+
+    def commit(self) -> None:
+        """What was added is in a commit, for git and others to see. Raises: CtxvcError."""
+        with self._lock:
+            if self._stored.in_step:
+                self._stored.finish()
+            if self._store.sessions() == [self._stored.name]:  # else a conversation is what people look at
+                self._store.set_current_scope(self._stored.name, "main")
+            self._committed, self._pending = clock.monotonic(), 0
+
+    def close(self) -> None:
+        """Commits what is not committed yet, and closes the files."""
+        with self._lock:
+            self.commit()
+            self._stored.close()
+
+
+def _value(body: bytes) -> Any:
+    """The value of a block. Raises: Damaged for one that somebody else put there."""
+    value = wire.parsed(body, dict)
+    if value is None or value.get("type") != _TYPE:
+        raise Damaged("a block among records is none", hint="give the framework's records a session of their own")
+    return value.get("value")
