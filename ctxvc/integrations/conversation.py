@@ -122,7 +122,7 @@ class Conversation:
         """
         with self._lock:
             self.session.stored.refresh()
-            blocks = self.recorded()
+            blocks = self.blocks()
             here = self._by_scope[self.session.scope]
             last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
             new = [
@@ -133,22 +133,26 @@ class Conversation:
             common = max((blocks[message.id] for message in messages if message.id in blocks), default=0)
             if common and self._is_ahead(common, {message.id for message in messages}):
                 self._rewind(common)
-                self.recorded()
+                self.blocks()
                 here = self._by_scope[self.session.scope]
                 last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
                 new = list(messages[last + 1 :])
-            for are_results, run in groupby(new, lambda message: bool(_result(message))):
-                if are_results:
-                    self._take_results(list(run))
-                    continue
-                for message in run:
-                    self.adapter.append(_noted(message))
+            self._add(new)
+
+    def _add(self, new: Sequence[FrameworkMessage[Any]]) -> None:
+        """Records messages that are not in the scope."""
+        for are_results, run in groupby(new, lambda message: bool(result_of(message))):
+            if are_results:
+                self._take_results(list(run))
+                continue
+            for message in run:
+                self.adapter.append(as_recorded(message))
 
     def reply(self, message: FrameworkMessage[Any]) -> None:
         """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
         stop = "tool_use" if _calls(message.message) else "end_turn"
         with self._lock:
-            if message.message.get("content") and message.id not in self.recorded():
+            if message.message.get("content") and message.id not in self.blocks():
                 self.adapter.record({**message.message, "stop_reason": stop}, noted=_note(message))
 
     def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
@@ -204,17 +208,17 @@ class Conversation:
         answers: dict[str, FrameworkMessage[Any]] = {}
         late: list[FrameworkMessage[Any]] = []
         for message in messages:
-            call = str(_result(message).get("tool_use_id"))
+            call = str(result_of(message).get("tool_use_id"))
             if call in open_calls and call not in answers:
                 answers[call] = message
             else:
-                late.append(msgspec.structs.replace(message, message=_as_text(_result(message)), origin="client"))
+                late.append(msgspec.structs.replace(message, message=_as_text(result_of(message)), origin="client"))
         noted = {call: _note(message) for call, message in answers.items()}
-        self.adapter.results([_result(message) for message in answers.values()], noted=noted)
+        self.adapter.results([result_of(message) for message in answers.values()], noted=noted)
         for message in late:
-            self.adapter.append(_noted(message))
+            self.adapter.append(as_recorded(message))
 
-    def recorded(self) -> Mapping[str, int]:
+    def blocks(self) -> Mapping[str, int]:
         """Id of each message that was recorded → the number of its newest block, in any scope."""
         for scope in self.session.scopes():
             scanned, ids = self._scanned.get(scope, 0), self._by_scope.setdefault(scope, set())
@@ -282,7 +286,7 @@ def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
     return {"record": {**message.record, "id": message.id}}
 
 
-def _noted(message: FrameworkMessage[Any]) -> Message:
+def as_recorded(message: FrameworkMessage[Any]) -> Message:
     return annotated(incoming.message(message.message, message.origin), _note(message))
 
 
@@ -297,7 +301,7 @@ def _ids(rows: Iterable[Row]) -> Iterator[str]:
     return (str(record.get("id")) for record in map(record_of, rows) if record is not None)
 
 
-def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
+def result_of(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
     """The result that a message is; empty for any other message."""
     match message.message.get("content"):
         case [{"type": "tool_result"} as result]:

@@ -20,7 +20,7 @@ from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
-from ctxvc.integrations.conversation import Conversation, record_of
+from ctxvc.integrations.conversation import Conversation, FrameworkMessage, as_recorded, record_of, result_of
 from ctxvc.integrations.hosts.message import Edit, Host, Piece, key_of
 from ctxvc.session.context import budget_fields
 from ctxvc.session.session import Session
@@ -57,6 +57,30 @@ class _Place(NamedTuple):
     item: int
 
 
+class _Recorded(Conversation):
+    """A conversation that takes in a step at once: one record, and one wait for the disk."""
+
+    def _add(self, new: Sequence[FrameworkMessage[Any]]) -> None:
+        step: list[FrameworkMessage[Any]] = []
+        open_calls = set(self.session.stored.open_calls)
+        for message in new:
+            result = result_of(message)
+            if message.message["role"] == "assistant" or (result and result["tool_use_id"] not in open_calls):
+                self._append(step)
+                step, open_calls = [], set(self.session.stored.open_calls)
+            if result and result["tool_use_id"] not in open_calls:
+                super()._add([message])
+                continue
+            step.append(message)
+            open_calls.discard(result.get("tool_use_id", ""))
+            open_calls |= {block["id"] for block in message.message["content"] if block["type"] == "tool_use"}
+        self._append(step)
+
+    def _append(self, step: Sequence[FrameworkMessage[Any]]) -> None:
+        if step:
+            self.session.append(*map(as_recorded, step))
+
+
 class HostConversation:
     """A conversation of a host. Each method raises CtxvcError where the session cannot go on."""
 
@@ -64,10 +88,11 @@ class HostConversation:
         session.shows_dashboard = session.shows_tags = False
         self.session = session
         self._host = host
-        self._conversation = Conversation(session)
+        self._conversation = _Recorded(session)
         self._tools = Tools(session)
         self._pieces: dict[str, list[Piece]] = {}  # key of a message → its pieces
         self._places: dict[str, _Place] = {}  # block → where it is in the host's messages
+        self._guarded: dict[str, str] = {}  # result that reads as a text of ours → what the model is sent for it
         self._scanned: tuple[str, int] = ("", 0)  # a scope, and the newest block there that `_places` knows of
         self._edits: dict[str, Edit] = {}  # key → what changed in that message in the newest prompt
 
@@ -87,7 +112,7 @@ class HostConversation:
         Raises: OverBudget if what may not leave is too large; BadInput if no model could answer to it.
         """
         keys = self._take(raw)
-        self.session.request()
+        self.session.prepare()
         before = self._edits
         messages = self._messages(raw, keys)
         view = self.session.view()
@@ -145,6 +170,9 @@ class HostConversation:
             piece = next((piece for piece in self._pieces.get(key, ()) if piece.message.id == name), None)
             if piece and len(piece.places) == len(rows):
                 self._places |= {row.id: _Place(key, item) for row, item in zip(rows, piece.places, strict=True)}
+                text = "\n".join(map(_plain, piece.message.message["content"]))
+                if result_of(piece.message) and (safe := stub.guarded(text)) != text:
+                    self._guarded[rows[0].id] = safe
         self._scanned = self.session.scope, ledger.meta.counters.block
 
     def _withdraw(self, keys: Sequence[str]) -> None:
@@ -176,6 +204,8 @@ class HostConversation:
                 newest = max(newest, at[place.key])
                 if slot.show == "body" and slot.kind == slot.row.kind:
                     visible.add(slot.row.id)
+                    if slot.row.id in self._guarded:
+                        replaced[place.key][place.item] = self._guarded[slot.row.id]
                     continue
                 if _stands_in_place(slot):
                     replaced[place.key][place.item] = self._text(slot, bodies)
