@@ -198,7 +198,7 @@ class HostConversation:
         bodies = revision.now(self.session.stored).bodies
         for slot in outline(self.session.ledger()):
             place = self._places.get(slot.row.id)
-            if slot.kind == "tool_result" and slot.row.kind == "tool_use":
+            if slot.kind == "tool_result" and place is None:
                 continue  # a call without a result: the host has its own words for that
             if place and place.key in at:
                 newest = max(newest, at[place.key])

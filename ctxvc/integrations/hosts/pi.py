@@ -20,7 +20,7 @@ _ROLES = frozenset({*_OWN_CONTENT, "bashExecution", "compactionSummary", "branch
 
 def key(raw: Mapping[str, Any]) -> str:
     """A result goes by its call, all else by role and moment: these stay when pi copies a session."""
-    role, moment = raw.get("role"), raw.get("timestamp")
+    role, moment = str(raw.get("role")), raw.get("timestamp")
     if role not in _ROLES:
         return ""
     if role == "toolResult":
@@ -63,7 +63,7 @@ def pieces(raw: Mapping[str, Any], key: str) -> list[Piece]:
 
 def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     own = [{"type": "text", "text": text} for text in edit.appended]
-    if raw.get("role") not in _OWN_CONTENT:
+    if str(raw.get("role")) not in _OWN_CONTENT:
         texts = [text for _, text in sorted(edit.replaced.items())]
         if not edit.dropped and not texts:
             return dict(raw)
