@@ -26,7 +26,8 @@ FORMAT = "pi"
 ENDINGS = LINES
 GROWS = True
 
-_MISSING = ("the system prompt", "the tool definitions", "pi's own words around summaries")
+_WORDS = "pi's own words around summaries"
+_MISSING = ("the system prompt", "the tool definitions", _WORDS)
 
 _USAGE = {
     "input": "input_tokens",
@@ -129,6 +130,7 @@ class _Session:
         self._window = Window()
         self._opened = False
         self._described = False
+        self._instructed = False  # whether the system prompt and the tools are known
         self._here = ""  # the position after the events so far
         self._entries = [""]  # the id of every entry in file order, which version 1 refers to by number
         self._position = {"": ""}  # of every entry, by its id
@@ -210,6 +212,9 @@ class _Session:
             yield Warned(text="the entry has no message", line=line.number)
             return
         role = _text(raw, "role") if kind == "message" else kind
+        if role == "system":
+            yield from self._system(raw)
+            return
         if role not in _ROLES:
             yield from self._unknown(f"messages with an unknown role are skipped: {display.one_line(role, 40)!r}", line)
             return
@@ -225,6 +230,22 @@ class _Session:
             yield self._compacted(entry, message, line) if kind == "compaction" else Said(message=message, end=line.end)
         if role == "assistant" and self._position[key] == self._here and _is_final(raw, message):
             yield Closed(end=line.end)
+
+    def _system(self, raw: dict[str, Any]) -> Iterator[Event]:
+        """The system prompt and the tools that the session began with; pi writes later ones as differences."""
+        if self._instructed:
+            return
+        sections, tools = raw.get("sections"), raw.get("toolsAdded")
+        texts = [raw.get("content"), *(sections.values() if isinstance(sections, dict) else ())]
+        system = "\n\n".join(text for text in texts if isinstance(text, str) and text)
+        definitions = [
+            {"name": tool["name"], "description": _text(tool, "description"), "input_schema": tool.get("parameters")}
+            for tool in (tools if isinstance(tools, list) else ())
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+        ]
+        if system:
+            self._instructed = True
+            yield Opened(format=FORMAT, system=system, tools=definitions or None, missing=(_WORDS,), grows=True)
 
     def _edited(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
         """What the prompt has from now on in the place of an earlier message."""

@@ -128,8 +128,11 @@ def start_ingest(
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
     live = "" if as_new or session_name else store.session_of(live_format(opened.format), opened.source, tips)
-    if live:
-        raise Refused(f"it is recorded already, as it was held, in session {live}", hint=Phrase("import-as-new"))
+    if live:  # nothing is missing there
+        result = IngestResult(session=live, created=False, warnings=warnings)
+        return Unfinished(
+            result=result, format=opened.format, source=opened.source, scope="main", finish=_Ending(ExitStack())
+        )
     base = None if into or as_new else _base(store, opened, tips)
     if base and session_name not in ("", base.session):
         base = None  # it was imported as a session of its own

@@ -471,6 +471,21 @@ def test_nothing_differs_from_the_converted_trajectory(session: Path):
     assert used == expected
 
 
+# The system prompt
+
+
+def test_the_system_prompt_and_the_tools_are_those_that_the_session_began_with(tell: Tell):
+    tool = {"name": "read", "description": "Reads.", "parameters": {"type": "object"}}
+    sections = {"preamble": "You code.", "gone": None, "cwd": "/srv"}
+    first = message("a", None, "system", "", sections=sections, toolsAdded=[tool, 7, {}])
+    later = message("c", "b", "system", "", sections={"skills": "x"})
+    events = tell(first, user("b", "a", "Go."), later)
+    assert not [event for event in events if isinstance(event, Warned)]
+    (told,) = [event for event in events if isinstance(event, Opened) and event.system]
+    assert told.system == "You code.\n\n/srv"
+    assert told.tools == [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}]
+
+
 # Edits of what the model is sent
 
 

@@ -162,10 +162,23 @@ def test_an_import_of_a_file_that_is_recorded_already_makes_no_second_session(
 ) -> None:
     pi, _ = long_run
     before = coding.run_ctxvc(pi.project, "sessions", "--json")
-    with pytest.raises(subprocess.CalledProcessError) as failure:
-        coding.run_ctxvc(pi.project, "import", str(pi.files()[0]))
-    assert "recorded already" in failure.value.stderr
+    coding.run_ctxvc(pi.project, "import", str(pi.files()[0]))
     assert coding.run_ctxvc(pi.project, "sessions", "--json") == before
+
+
+def test_an_import_elsewhere_of_what_pi_keeps_has_the_prompt_that_was_sent(
+    long_run: tuple[Pi, MessagesApi], tmp_path: Path
+) -> None:
+    pi, api = long_run
+    coding.run_ctxvc(tmp_path, "init")
+    coding.run_ctxvc(tmp_path, "import", "--final", str(pi.files()[0]))
+    ((_, _, stored),) = coding.recorded(tmp_path)
+    absent = [row for row in stored.ledger().rows() if not row.present]
+    assert {handle for row in absent for handle in coding.stubs_in(row.stub)} == coding.stubs(
+        api.bodies[coding.STEPS + 4]
+    )
+    for row in absent:  # what left is whole
+        assert b"[archived" not in stored.body(row)
 
 
 def test_what_left_is_read_again_by_the_tool(pi: Pi) -> None:

@@ -138,7 +138,7 @@ def run(
     messages: Messages,
     steps: Sequence[int],
     session: str = "session-0001",
-    seen: Callable[[Messages], object] = lambda prompt: None,
+    seen: Callable[[Messages], object] = lambda _: None,
 ) -> Messages:
     """Goes on for these steps, asking before each; gives the last prompt."""
     for number in steps:

@@ -177,9 +177,20 @@ def test_without_a_store_there_are_no_tools(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"x", b"[]", b"7", b'{"verb": 7}', b'{"id": [1], "verb": "status"}', b"[" * 5_000, b'{"verb": "messages"}']
-    + [b'{"verb":"messages","session":7,"messages":[]}', b'{"verb":"messages","session":"s","messages":[1]}']
-    + [b'{"verb":"messages","session":"","messages":[]}', b'{"verb":"tool","session":"s","tool":"recover"}'],
+    [
+        *(
+            b"",
+            b"x",
+            b"[]",
+            b"7",
+            b'{"verb": 7}',
+            b'{"id": [1], "verb": "status"}',
+            b"[" * 5_000,
+            b'{"verb": "messages"}',
+        ),
+        *(b'{"verb":"messages","session":7,"messages":[]}', b'{"verb":"messages","session":"s","messages":[1]}'),
+        *(b'{"verb":"messages","session":"","messages":[]}', b'{"verb":"tool","session":"s","tool":"recover"}'),
+    ],
 )
 def test_a_request_that_makes_no_sense_is_answered_with_what_was_wrong(tmp_path: Path, line: bytes) -> None:
     answer = Client("pi", tmp_path).service.answer(line)
