@@ -16,6 +16,8 @@ import pytest
 from tests.hosts import coding, npm
 from tests.messages_api import MessagesApi, call, serve
 
+#: A hundred steps take a minute and a half where nothing else runs.
+pytestmark = pytest.mark.timeout(1200)
 INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -57,7 +59,7 @@ class Opencode:
 
     def run(self, *words: str) -> str:
         with self.start(*words) as process:
-            out, err = process.communicate(timeout=400)
+            out, err = process.communicate(timeout=900)
         assert process.returncode == 0, err
         return out
 
@@ -87,6 +89,7 @@ def configure(opencode: Opencode, api: MessagesApi) -> None:
         "small_model": f"scripted/{coding.MODEL}",
         "autoupdate": False,
         "share": "disabled",
+        "snapshot": False,
         "provider": {"scripted": provider},
     }
     (folder / "opencode.json").write_text(json.dumps(settings))

@@ -52,7 +52,7 @@ class Pi:
 
     def run(self, *words: str) -> str:
         with self.start(*words) as process:
-            out, err = process.communicate(timeout=240)
+            out, err = process.communicate(timeout=900)
         assert process.returncode == 0, err
         assert "ctxvc" not in err, err
         return out
@@ -114,6 +114,7 @@ def test_a_hundred_steps_stay_inside_the_window_and_every_request_is_valid(long_
     assert max(used) <= coding.WINDOW - coding.RESERVE
 
 
+pytestmark = pytest.mark.timeout(1200)
 INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
