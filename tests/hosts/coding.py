@@ -26,7 +26,7 @@ WINDOW, RESERVE = 24_000, 4_000
 STEPS = 100
 TASK = "Read every file, one after the other; never touch config.ini, and keep the word Ørsted."
 AGAIN = "Now read one more, and remember: tabs, not spaces."
-_STUB = re.compile(r"\[archived (B[0-9]+@[0-9a-f]{6})")
+_STUB = re.compile(r"\[archived ([BG][0-9]+@[0-9a-f]{6})")
 
 
 @dataclass
@@ -151,6 +151,7 @@ def check_everything_recoverable(project: Path, body: Block) -> None:
     for _, _, stored in recorded(project):
         rows = list(stored.ledger().rows())
         handles |= {row.handle for row in rows}
+        handles |= set().union(*(stubs_in(group.stub) for group in stored.ledger().groups.values()))
         bodies += [stored.body(row) for row in rows if row.kind == "tool_result"]
     assert stubs(body) <= handles
     whole = b"\n".join(bodies).decode()
@@ -165,6 +166,11 @@ def check_everything_recoverable(project: Path, body: Block) -> None:
 
 def calls(message: Block) -> list[Block]:
     return [block for block in message["content"] if isinstance(block, dict) and block.get("type") == "tool_use"]
+
+
+def block_of(body: Block) -> str:
+    """The handle of a block that left alone."""
+    return next(handle for handle in sorted(stubs(body)) if handle.startswith("B"))
 
 
 def recover(handle: str) -> Block:

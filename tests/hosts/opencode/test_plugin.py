@@ -171,7 +171,7 @@ def test_what_left_is_read_again_by_the_tool(opencode: Opencode) -> None:
     with serve(script) as api:
         configure(opencode, api)
         opencode.run(coding.TASK)
-        handle = sorted(coding.stubs(coding.conversation_of(api.bodies)[-1]))[0]
+        handle = coding.block_of(coding.conversation_of(api.bodies)[-1])
         script.instead = [coding.recover(handle)]
         opencode.run("--continue", "What was in it?")
         answer = json.dumps(coding.conversation_of(api.bodies)[-1]["messages"][-1])

@@ -187,7 +187,7 @@ def test_what_left_is_read_again_by_the_tool(pi: Pi) -> None:
     with serve(script) as api:
         configure(pi, api)
         pi.run(coding.TASK)
-        handle = sorted(coding.stubs(api.bodies[-1]))[0]
+        handle = coding.block_of(api.bodies[-1])
         script.instead = [coding.recover(handle)]
         pi.run("--continue", "What was in it?")
         answer = json.dumps(api.bodies[-1]["messages"][-1])
