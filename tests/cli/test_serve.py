@@ -18,10 +18,12 @@ HELLO = {"id": 1, "verb": "hello", "host": "pi", "version": __version__, "protoc
 SERVE = [sys.executable, "-m", "ctxvc", "serve", "--stdio"]
 
 
-def served(folder: Path, *requests: object) -> tuple[list[dict[str, object]], int]:
+def served(folder: Path, *requests: object, **env: str) -> tuple[list[dict[str, object]], int]:
     """The answers of a process in a folder to these lines, and its exit code."""
     lines = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in requests)
-    done = subprocess.run(SERVE, cwd=folder, input=lines, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        SERVE, cwd=folder, env={**os.environ, **env}, input=lines, capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
 
@@ -41,6 +43,12 @@ def test_each_line_is_answered_and_the_end_of_the_input_is_the_end(tmp_path: Pat
 def test_without_a_store_it_says_so_and_needs_no_more(tmp_path: Path) -> None:
     ((hello,), code) = served(tmp_path, HELLO)
     assert (hello["store"], hello["tools"], code) == ("", [], 0)
+
+
+def test_nothing_is_recorded_where_a_person_has_turned_that_off(tmp_path: Path) -> None:
+    create(tmp_path / ".ctxvc").close()
+    ((hello,), _) = served(tmp_path, HELLO, CTXVC_RECORDING="off")
+    assert (hello["store"], hello["tools"]) == ("", [])
 
 
 def test_it_ends_with_the_program_that_started_it_though_its_input_stays_open(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What was deleted is read by people only, all else in parts; what UTF-8 cannot hold is sent, and proved, in the form that it can."""
+"""Deleted blocks are read by people only; what UTF-8 cannot hold is sent, and proved, in the form that it can."""
 
 from __future__ import annotations
 

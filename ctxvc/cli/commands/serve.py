@@ -14,6 +14,7 @@ from ctxvc import __version__
 from ctxvc.cli.app import App, command
 from ctxvc.cli.output import safe
 from ctxvc.core.ledger import wire
+from ctxvc.errors import NotFound
 
 #: Seconds between two looks at whether the program that started this one is still there.
 _LOOK = 1.0
@@ -31,11 +32,17 @@ def serve(app: App) -> None:
     """
     from ctxvc.cli.policy_option import usual
     from ctxvc.integrations.hosts.service import LARGEST, Service
+    from ctxvc.recording import places
     from ctxvc.store.store import Store
+
+    def store() -> Store:
+        if places.is_off(app.env):
+            raise NotFound(f"{places.RECORDING} is off", hint="unset it")
+        return Store(app.store_path())
 
     budget = app.setting("budget")
     service = Service(
-        lambda: Store(app.store_path()),
+        store,
         lambda: usual(app),
         version=__version__,
         folder=app.folder,
