@@ -36,6 +36,8 @@ _RESERVE, _RESERVED_PART = 32_000, 4
 #: own, opencode counts the newest reply as a part of the prompt.
 _MARGIN, _MARGIN_PART = 4_096, 10
 _UNRECORDED = "\0"
+#: Kinds of which half would be none.
+_NEVER_IN_PART = frozenset({"tool_use", "thinking"})
 
 
 class Prompt(NamedTuple):
@@ -100,7 +102,7 @@ class HostConversation:
         self.session.close()
 
     def resize(self, model: str, window: int, reserve: int) -> None:
-        """The model and window that the host has now; a budget that a person set stays, if it fits."""
+        """Takes in the model, the window, and the tokens for a reply, as the host has them now; 0 if it does not say."""
         meta = self.session.ledger().meta
         reserve = min(reserve or _RESERVE, _RESERVE, window // _RESERVED_PART) + min(_MARGIN, window // _MARGIN_PART)
         fields = budget_fields(Budget(window, reserve)) if window else {}
@@ -202,7 +204,7 @@ class HostConversation:
                 continue  # a call without a result: the host has its own words for that
             if place and place.key in at:
                 newest = max(newest, at[place.key])
-                if slot.show == "body" and slot.kind == slot.row.kind:
+                if slot.kind == slot.row.kind and (slot.show == "body" or slot.kind in _NEVER_IN_PART):
                     visible.add(slot.row.id)
                     if slot.row.id in self._guarded:
                         replaced[place.key][place.item] = self._guarded[slot.row.id]
