@@ -20,9 +20,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.integrations.conversation import session_name
-from ctxvc.integrations.records import Records
+from ctxvc.integrations.records import Records, opened
 from ctxvc.store.ingest import ingest
-from ctxvc.store.store import Store, create
 
 FORMAT = "claude-code"
 #: Seconds between two imports of a transcript that grows, and how many times its own duration an import waits.
@@ -42,8 +41,7 @@ class CtxvcSessionStore:
     """
 
     def __init__(self, path: str | Path = ".ctxvc") -> None:
-        place = Path(path)
-        self._store = Store(place) if (place / "HEAD").exists() else create(place)
+        self._store = opened(path)
         self._lock = threading.RLock()
         self._transcripts: dict[str, _Transcript] = {}
         self.failure: CtxvcError | None = None
@@ -123,23 +121,33 @@ class CtxvcSessionStore:
         return await asyncio.to_thread(self._heads_now, project_key)
 
     def _heads_now(self, project_key: str) -> list[Any]:
-        heads = []
         with self._lock:
-            for name in self._store.sessions():
-                if name.startswith(_prefix(project_key)) and (head := self._opened(name).head()):
-                    heads.append(head)
-        return heads
+            names = (name for name in self._store.sessions() if name.startswith(_prefix(project_key)))
+            return [*filter(None, map(self._head, names))]
+
+    def _head(self, name: str) -> dict[str, Any] | None:
+        """Id, newest time and summary of a session, read from its newest entries alone; None if it was deleted."""
+        transcript = self._transcripts.get(name)
+        records = transcript.records if transcript else Records(self._store, name)
+        try:
+            for value in records.newest_first():
+                if "deleted" in value and value["deleted"] is None:
+                    return None
+                if "summary" in value:
+                    return {"session_id": value["session"], "mtime": value["time"], "data": value["summary"]}
+            return None
+        finally:
+            if not transcript:
+                records.leave()
 
     def _transcript(self, key: Any, *, make: bool = True) -> _Transcript | None:
         """The transcript of a key; without `make` None if there is none."""
         name = session_name(f"{_prefix(key['project_key'])}{key['session_id']}")
         if not (make or name in self._transcripts or self._store.has(name)):
             return None
-        return self._opened(name, str(key["project_key"]), str(key["session_id"]))
-
-    def _opened(self, name: str, project: str = "", session: str = "") -> _Transcript:
         if name not in self._transcripts:
-            self._transcripts[name] = _Transcript(Records(self._store, name), project, session)
+            records = Records(self._store, name)
+            self._transcripts[name] = _Transcript(records, str(key["project_key"]), str(key["session_id"]))
         return self._transcripts[name]
 
     def _import(self, transcript: _Transcript, *, final: bool = False) -> None:
@@ -212,15 +220,6 @@ class _Transcript:
     def delete(self, subpath: str | None) -> None:
         self.records.append(lambda: [{"deleted": subpath}])
         self._refresh()
-
-    def head(self) -> dict[str, Any] | None:
-        """Id, newest time and summary of the session, read from its newest entries alone; None if it was deleted."""
-        for value in self.records.newest_first():
-            if "deleted" in value and value["deleted"] is None:
-                return None
-            if "summary" in value:
-                return {"session_id": value["session"], "mtime": value["time"], "data": value["summary"]}
-        return None
 
     def write(self, folder: Path) -> list[Path]:
         """The transcript as files as the host keeps them, its own first, then those of sub-agents."""

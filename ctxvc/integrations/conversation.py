@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby, takewhile
@@ -32,10 +33,11 @@ T = TypeVar("T")
 
 #: The model's name in a session whose framework does not tell it.
 UNKNOWN = "unknown"
+_LONGEST_ID = 200
+_MADE = re.compile("-[0-9a-f]{14}$")
 #: A request with it gets no breakpoints: frameworks set their own.
 _UNMARKED = {"type": "ephemeral"}
 _BACK = "what ran this conversation went back to here; what came after is in {scope}"
-_LATE = "[a result of the call {call}, which is not open]\n"
 
 
 class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -51,6 +53,13 @@ class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     source: T
     origin: Origin = "human"
     record: Mapping[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The id, or what stands for one that is too long to be kept with each message."""
+        if len(self.id) <= _LONGEST_ID:
+            return self.id
+        return hashlib.sha256(self.id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Sent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -124,18 +133,18 @@ class Conversation:
             self.session.stored.refresh()
             blocks = self.blocks()
             here = self._by_scope[self.session.scope]
-            last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
+            last = max((at for at, message in enumerate(messages) if message.name in here), default=-1)
             new = [
                 message
                 for at, message in enumerate(messages)
-                if message.id not in blocks or (at > last >= 0 and message.id not in here)
+                if message.name not in blocks or (at > last >= 0 and message.name not in here)
             ]
-            common = max((blocks[message.id] for message in messages if message.id in blocks), default=0)
-            if common and self._is_ahead(common, {message.id for message in messages}):
+            common = max((blocks[message.name] for message in messages if message.name in blocks), default=0)
+            if common and self._is_ahead(common, {message.name for message in messages}):
                 self._rewind(common)
                 self.blocks()
                 here = self._by_scope[self.session.scope]
-                last = max((at for at, message in enumerate(messages) if message.id in here), default=-1)
+                last = max((at for at, message in enumerate(messages) if message.name in here), default=-1)
                 new = list(messages[last + 1 :])
             self._add(new)
 
@@ -152,7 +161,7 @@ class Conversation:
         """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
         stop = "tool_use" if _calls(message.message) else "end_turn"
         with self._lock:
-            if message.message.get("content") and message.id not in self.blocks():
+            if message.message.get("content") and message.name not in self.blocks():
                 self.adapter.record({**message.message, "stop_reason": stop}, noted=_note(message))
 
     def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
@@ -203,7 +212,7 @@ class Conversation:
     # --- inside
 
     def _take_results(self, messages: Sequence[FrameworkMessage[Any]]) -> None:
-        """Takes in results, those of open calls all together. Any other becomes text: a prompt has no place for it."""
+        """Takes in results, those of open calls all together; any other is recorded, and is text in a prompt."""
         open_calls = set(self.session.stored.open_calls)
         answers: dict[str, FrameworkMessage[Any]] = {}
         late: list[FrameworkMessage[Any]] = []
@@ -212,7 +221,7 @@ class Conversation:
             if call in open_calls and call not in answers:
                 answers[call] = message
             else:
-                late.append(msgspec.structs.replace(message, message=_as_text(result_of(message)), origin="client"))
+                late.append(message)
         noted = {call: _note(message) for call, message in answers.items()}
         self.adapter.results([result_of(message) for message in answers.values()], noted=noted)
         for message in late:
@@ -244,6 +253,11 @@ class Conversation:
         scope_names = session.scopes()
         name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
         session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Gives a scope what a conversation begins with: a step before the first has no text of the policy yet."""
+        self.session.begin()
 
     def commit_before(self, common: int) -> str:
         """The commit of the last step that has no message behind the block `common`."""
@@ -262,11 +276,14 @@ class Conversation:
 
 
 def session_name(text: str) -> str:
-    """The name of a session for a framework's name of a conversation: the same each time, and of no other."""
-    if not names.problem(text):
+    """The name of a session for a framework's name of a conversation: the same each time, and of no other.
+
+    What differs by case alone, or ends like a name that was made here, is another name, too.
+    """
+    if text == text.lower() and not names.problem(text) and not _MADE.search(text):
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{names.slug(text)[:80].rstrip('-._')}-{digest}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:14]
+    return f"{names.slug(text).lower()[:80].rstrip('-._')}-{digest}"
 
 
 def _block(row: Row, bodies: Bodies) -> dict[str, Any]:
@@ -283,7 +300,7 @@ def _block(row: Row, bodies: Bodies) -> dict[str, Any]:
 
 
 def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
-    return {"record": {**message.record, "id": message.id}}
+    return {"record": {**message.record, "id": message.name}}
 
 
 def as_recorded(message: FrameworkMessage[Any]) -> Message:
@@ -307,13 +324,6 @@ def result_of(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
         case [{"type": "tool_result"} as result]:
             return dict(result)
     return {}
-
-
-def _as_text(result: Mapping[str, Any]) -> dict[str, Any]:
-    content = result.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-    heading = {"type": "text", "text": _LATE.format(call=result.get("tool_use_id"))}
-    return {"role": "user", "content": [heading, *blocks]}
 
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:

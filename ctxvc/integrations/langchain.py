@@ -27,8 +27,8 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
 from ctxvc.integrations.conversation import Conversation, FrameworkMessage, Sent, session_name
 
-#: The session of an agent without a thread.
-SESSION = "langchain"
+#: What the names of sessions begin with.
+_PREFIX = "langchain-"
 #: Bytes of what a message has besides its content; of more, only the message's type is kept.
 _LARGEST = 64 << 10
 
@@ -37,8 +37,8 @@ class CtxvcMiddleware(AgentMiddleware):
     """`create_agent(…, middleware=[CtxvcMiddleware(".ctxvc", budget=100_000)])`. In a `with` block, or `close` it.
 
     The agent's own list of messages stays whole; the model sees what the policy left of it, with a dashboard, and can
-    call the context tools. Each thread of a checkpointer is a session of its own, and so is what has no thread, unless
-    `session` names one for all. It is the same session again in the next process, also after one that was killed.
+    call the context tools. Each thread (`thread_id`) is a session, the same one again in the next process, also after
+    one that was killed. Without a thread each list of messages is one. `session` names one for all.
     A system prompt and tools are those of the session's first call. Calls raise CtxvcError where they cannot go on.
     """
 
@@ -82,39 +82,40 @@ class CtxvcMiddleware(AgentMiddleware):
 
     def wrap_model_call(self, request: ModelRequest, handler: Callable[[ModelRequest], Any]) -> Any:
         """The call with the session's prompt instead of all messages; its reply is on the disk when this returns."""
-        name = self._name()
+        name = self._name(request.state)
         response = handler(self._prompted(name, request))
         self._record(name, response)
         return response
 
     async def awrap_model_call(self, request: ModelRequest, handler: Callable[[ModelRequest], Awaitable[Any]]) -> Any:
         """As `wrap_model_call`."""
-        name = self._name()
+        name = self._name(request.state)
         response = await handler(await asyncio.to_thread(self._prompted, name, request))
         await asyncio.to_thread(self._record, name, response)
         return response
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """The answer to a call of a context tool; while the context is overfull, to any call."""
-        answer = self._answer(self._name(), request.tool_call)
+        answer = self._answer(self._name(request.state), request.tool_call)
         return handler(request) if answer is None else answer
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """As `wrap_tool_call`."""
-        answer = await asyncio.to_thread(self._answer, self._name(), request.tool_call)
+        answer = await asyncio.to_thread(self._answer, self._name(request.state), request.tool_call)
         return await handler(request) if answer is None else answer
 
     # --- inside
 
-    def _name(self) -> str:
-        """The session of the thread that runs now."""
+    def _name(self, state: Any) -> str:
+        """The session of what runs now: that of its thread, else of its list of messages."""
         if self._session:
             return self._session
         try:
             thread = get_config().get("configurable", {}).get("thread_id")
         except RuntimeError:  # outside of a graph
             thread = None
-        return session_name(str(thread)) if thread else SESSION
+        messages = state.get("messages") if isinstance(state, dict) else None
+        return session_name(f"{_PREFIX}{thread or (messages[0].id if messages else '')}")
 
     def _conversation(self, name: str, request: ModelRequest | None = None) -> Conversation:
         with self._lock:

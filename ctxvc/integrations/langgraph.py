@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -24,14 +25,15 @@ from langgraph.checkpoint.base import (
 )
 
 from ctxvc.integrations.conversation import session_name
-from ctxvc.integrations.records import Records
-from ctxvc.store.store import Store, create
+from ctxvc.integrations.records import Records, opened
 
 _PREFIX = "langgraph-"
 #: A value as the serialiser wrote it: the name of its form, and its bytes.
 Typed = tuple[str, bytes]
-#: Texts shorter than this have no secret in them.
-_SHORTEST = 8
+#: Values of which it is remembered what they are without their secrets.
+_COMPARED = 10_000
+#: Levels of a value that is written as JSON; deeper ones are bytes.
+_DEEPEST = 60
 
 
 class CtxvcSaver(BaseCheckpointSaver[str]):
@@ -45,8 +47,7 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
 
     def __init__(self, path: str | Path = ".ctxvc", *, serde: Any = None) -> None:
         super().__init__(serde=serde)
-        place = Path(path)
-        self._store = Store(place) if (place / "HEAD").exists() else create(place)
+        self._store = opened(path)
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}  # by the name of their session
 
@@ -71,13 +72,13 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         place = config["configurable"]
         space, values = place.get("checkpoint_ns", ""), checkpoint["channel_values"]
 
-        def value(thread: _Thread) -> dict[str, Any]:
+        def value(thread: _Thread) -> Mapping[str, Any]:
             return {
                 "put": checkpoint["id"],
                 "ns": space,
                 "parent": get_checkpoint_id(config),
-                "checkpoint": self._plain(thread, {**checkpoint, "channel_values": {}}),
-                "metadata": self._plain(thread, get_checkpoint_metadata(config, metadata)),
+                "checkpoint": self._plain({**checkpoint, "channel_values": {}}),
+                "metadata": self._plain(get_checkpoint_metadata(config, metadata)),
                 "values": [
                     [channel, version, self._channel(thread, space, channel, values[channel])]
                     for channel, version in new_versions.items()
@@ -92,10 +93,10 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         """As in `BaseCheckpointSaver`."""
         place = config["configurable"]
 
-        def value(thread: _Thread) -> dict[str, Any]:
+        def value(_: _Thread) -> Mapping[str, Any]:
             return {
                 "writes": [
-                    [WRITES_IDX_MAP.get(channel, at), channel, self._plain(thread, written)]
+                    [WRITES_IDX_MAP.get(channel, at), channel, self._plain(written)]
                     for at, (channel, written) in enumerate(writes)
                 ],
                 "to": place["checkpoint_id"],
@@ -151,8 +152,8 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """As in `BaseCheckpointSaver`: all that ever was in the source, so that every value can be rebuilt."""
         if source := self._there(source_thread_id):
-            for value in [*source.records.newest_first()][::-1]:
-                self._thread(target_thread_id).add(lambda _, value=value: value)  # type: ignore[misc]
+            values = [*source.records.newest_first()][::-1]
+            self._thread(target_thread_id).add(*[lambda _, value=value: value for value in values])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """As in `BaseCheckpointSaver`; ancestors of which a kept checkpoint's values are rebuilt stay."""
@@ -217,19 +218,14 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
 
     # --- values
 
-    def _plain(self, thread: _Thread, value: Any) -> Sequence[str]:
-        return _text(self._clean(thread, value))
-
-    def _clean(self, thread: _Thread, value: Any) -> Typed:
-        """The value serialised, its secrets gone."""
-        form, data = self.serde.dumps_typed(value)
-        return form, thread.without_secrets(data) if form == "msgpack" else data
+    def _plain(self, value: Any) -> Sequence[Any]:
+        return _text(self.serde.dumps_typed(value))
 
     def _channel(self, thread: _Thread, space: str, channel: str, value: Any) -> dict[str, Any]:
         """The value of a channel as it is recorded: a list as what it does not share with the one before."""
         if type(value) is not list:
-            return {"value": self._plain(thread, value)}
-        items = [self._clean(thread, item) for item in value]
+            return {"value": self._plain(value)}
+        items = [thread.without_secrets(self.serde.dumps_typed(item)) for item in value]
         base = thread.newest_list.get((space, channel))
         earlier = thread.values.get((space, channel, base)) if base else None
         pairs = zip(items, earlier if isinstance(earlier, list) else (), strict=False)
@@ -301,14 +297,14 @@ class _Thread:
         self.writes: dict[tuple[str, str], dict[tuple[str, int], _Write]] = {}
         self.values: dict[tuple[str, str, Any], Typed | list[Typed]] = {}
         self.newest_list: dict[tuple[str, str], Any] = {}  # namespace and channel → the version of its newest list
-        self._clean: dict[bytes, bytes] = {}
+        self._clean: dict[Typed, Typed] = {}  # a value → the same without secrets
 
-    def add(self, make: Callable[[_Thread], Mapping[str, Any]]) -> None:
-        """Records what `make` gives, on the disk when this returns."""
+    def add(self, *make: Callable[[_Thread], Mapping[str, Any]]) -> None:
+        """Records what each of `make` gives, all at once, on the disk when this returns."""
 
         def values() -> list[Mapping[str, Any]]:
             self.current()
-            return [{**make(self), "thread": self.name}]
+            return [{**one(self), "thread": self.name} for one in make]
 
         with self.lock:
             self.records.append(values)
@@ -331,12 +327,13 @@ class _Thread:
                 self._apply(value)
             return self.points
 
-    def without_secrets(self, data: bytes) -> bytes:
-        if data not in self._clean:
-            if len(self._clean) > 10_000:
+    def without_secrets(self, typed: Typed) -> Typed:
+        """The value as it is once it is recorded, to compare it with what was."""
+        if typed not in self._clean:
+            if len(self._clean) > _COMPARED:
                 self._clean.clear()
-            self._clean[data] = _redacted(data, self.records.redacted)
-        return self._clean[data]
+            self._clean[typed] = _typed(self.records.redacted(_text(typed)))
+        return self._clean[typed]
 
     def _apply(self, value: Mapping[str, Any]) -> None:
         self.name = value["thread"]
@@ -374,39 +371,70 @@ def _config(thread: str, space: str, point: str) -> Any:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": space, "checkpoint_id": point}}
 
 
-def _text(typed: Typed) -> Sequence[str]:
-    return [typed[0], base64.b64encode(typed[1]).decode("ascii")]
+# --- values as JSON: readable, so that secrets are found in them before they are written, and by a purge later
 
 
-def _typed(text: Sequence[str]) -> Typed:
-    return text[0], base64.b64decode(text[1])
+def _text(typed: Typed) -> Sequence[Any]:
+    form, data = typed
+    return [form, (_tree(data) if form == "msgpack" else None) or {"bytes": base64.b64encode(data).decode("ascii")}]
 
 
-def _redacted(data: bytes, redact: Callable[[str], str]) -> bytes:
-    """MessagePack without the secrets in its texts, at any depth; as it is where there are none."""
-    changed = False
+def _typed(text: Sequence[Any]) -> Typed:
+    return text[0], _bytes(text[1])
 
-    def text(value: str) -> str:
-        nonlocal changed
-        clean = redact(value) if len(value) >= _SHORTEST else value
-        changed = changed or clean != value
-        return clean
 
-    def extension(tag: int, inside: bytes) -> Any:
-        nonlocal changed
-        clean = _redacted(inside, redact)
-        changed = changed or clean != inside
-        return ormsgpack.Ext(tag, clean)
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return text(value)
-        if isinstance(value, dict):
-            return {key: walk(item) for key, item in value.items()}
-        return [*map(walk, value)] if isinstance(value, list) else value
-
+def _tree(data: bytes) -> dict[str, Any] | None:
+    """MessagePack as JSON; None for what is none, or would not come back byte for byte."""
     try:
-        value = walk(ormsgpack.unpackb(data, ext_hook=extension, option=ormsgpack.OPT_NON_STR_KEYS))
-        return ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS) if changed else data
-    except (ormsgpack.MsgpackDecodeError, ormsgpack.MsgpackEncodeError):
-        return data  # the inside of an extension need not be MessagePack
+        value = ormsgpack.unpackb(data, ext_hook=_Extension, option=ormsgpack.OPT_NON_STR_KEYS)
+        tree = {"value": _plain_json(value, 0)}
+        return tree if _bytes(tree) == data else None
+    except (ValueError, TypeError):  # MessagePack's own errors are values', too
+        return None
+
+
+class _Extension(NamedTuple):
+    tag: int
+    data: bytes
+
+
+def _plain_json(value: Any, depth: int) -> Any:
+    """Raises: ValueError if it is nested too deep."""
+    if depth > _DEEPEST:
+        raise ValueError("nested too deep")
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"float": str(value)}
+        case bytes():
+            return {"bytes": base64.b64encode(value).decode("ascii")}
+        case list():
+            return [_plain_json(item, depth + 1) for item in value]
+        case _Extension(tag, data):
+            return {"extension": tag, **(_tree(data) or {"bytes": base64.b64encode(data).decode("ascii")})}
+    pairs = [[_plain_json(key, depth + 1), _plain_json(item, depth + 1)] for key, item in value.items()]
+    return {"map": pairs}
+
+
+def _bytes(tree: Mapping[str, Any]) -> bytes:
+    """What `_tree` was made of."""
+    if "bytes" in tree:
+        return base64.b64decode(tree["bytes"])
+    data: bytes = ormsgpack.packb(_unpacked(tree["value"]), option=ormsgpack.OPT_NON_STR_KEYS)
+    return data
+
+
+def _unpacked(value: Any) -> Any:
+    match value:
+        case {"extension": int(tag)}:
+            return ormsgpack.Ext(tag, _bytes(value))
+        case {"bytes": str(text)}:
+            return base64.b64decode(text)
+        case {"float": str(text)}:
+            return float(text)
+        case {"map": list(pairs)}:
+            return {_unpacked(key): _unpacked(item) for key, item in pairs}
+        case list():
+            return [*map(_unpacked, value)]
+    return value

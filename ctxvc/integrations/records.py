@@ -10,6 +10,7 @@ import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,9 +20,15 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.errors import Damaged, Refused
 from ctxvc.store.log.stored_session import FLUSH_SECONDS, FLUSH_STEPS, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 
 _TYPE = "ctxvc_record"
+
+
+def opened(path: str | Path) -> Store:
+    """The store at `path`, which is made where it is not. Raises: CtxvcError."""
+    place = Path(path)
+    return Store(place) if (place / "HEAD").exists() else create(place)
 
 
 class Records:
@@ -46,19 +53,20 @@ class Records:
         """
         with self._lock:
             with self._stored.writing() as transaction:
-                parts = [wire.part({"type": _TYPE, "value": value}, "user", "client") for value in make()]
-                messages = self._stored.redacted_messages([Message(role="user", parts=tuple(parts))])
+                values = make()
+                messages = self._stored.redacted_messages([_message(values)])
                 for scope, entry in self._stored.number(transaction, messages):
                     rows = tuple(msgspec.structs.replace(row, state="pruned", removed_by="host") for row in entry.rows)
                     transaction.append(scope, AdmittedEntry(msgspec.structs.replace(entry, rows=rows)))
                 self._stored.acknowledge(transaction)
-            self._pending += bool(parts)
+            self._pending += bool(values)
             if self._pending >= FLUSH_STEPS or clock.monotonic() - self._committed > FLUSH_SECONDS:
                 self.commit()
 
-    def redacted(self, text: str) -> str:
-        """The text without its secrets: for what stands in a value in another encoding, where nobody would find it."""
-        return self._stored.redacted({"": text})[""]
+    def redacted(self, value: Any) -> Any:
+        """A value as it is once it is recorded: without its secrets."""
+        (message,) = self._stored.redacted_messages([_message([value])])
+        return _value(message.parts[0].body)
 
     def new(self) -> list[Any]:
         """The values that were added since the last call, by anybody, oldest first. Raises: Damaged."""
@@ -83,11 +91,20 @@ class Records:
                 self._store.set_current_scope(self._stored.name, "main")
             self._committed, self._pending = clock.monotonic(), 0
 
+    def leave(self) -> None:
+        """Closes the files, as who has only read."""
+        self._stored.leave()
+
     def close(self) -> None:
         """Commits what is not committed yet, and closes the files."""
         with self._lock:
             self.commit()
             self._stored.close()
+
+
+def _message(values: Sequence[Any]) -> Message:
+    parts = (wire.part({"type": _TYPE, "value": value}, "user", "client") for value in values)
+    return Message(role="user", parts=tuple(parts))
 
 
 def _value(body: bytes) -> Any:

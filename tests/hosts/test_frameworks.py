@@ -17,7 +17,21 @@ def test_all_adapters_work_in_these_versions(name: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(environments.ROOT), "CTXVC_HOSTS_CACHE": str(environments.cache())}
     tests = environments.ROOT / "tests" / "hosts" / "frameworks"
     done = subprocess.run(
-        [environments.python(name), "-m", "pytest", "-m", "hosts", "-n", "0", "-p", "no:cacheprovider", "-rs", tests],
+        [
+            environments.python(name),
+            "-m",
+            "pytest",
+            "-m",
+            "hosts",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "-rs",
+            "-W",
+            "default",
+            tests,
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -197,6 +197,35 @@ def test_a_reply_whose_calls_were_never_answered_is_left_behind(framework: Frame
     assert "lost" not in texts(framework.prompt())
 
 
+def test_going_back_to_the_beginning_keeps_the_policys_text_on_its_tools(framework: Framework) -> None:
+    framework.says("user", "Mend it.")
+    framework.prompt()
+    framework.replies("No.")
+    framework.list.pop()
+
+    assert texts(framework.prompt()).count("Your context has a budget") == 1
+    assert framework.conversation.session.scope == "rewind-1"
+
+
+def test_going_back_and_forth_leaves_every_line_in_a_scope_of_its_own(framework: Framework) -> None:
+    framework.says("user", "Mend it.")
+    framework.works(2)
+    framework.prompt()
+    framework.replies("left")
+    left = list(framework.list)
+    del framework.list[3:]
+    framework.says("user", "Otherwise.")
+    framework.prompt()
+    framework.replies("right")
+    framework.list = left
+    framework.says("user", "On with the left.")
+
+    prompt = texts(framework.prompt())
+
+    assert "left" in prompt and "On with" in prompt and "right" not in prompt and "Otherwise" not in prompt
+    assert framework.conversation.session.scope == "rewind-2"
+
+
 def test_a_message_that_the_framework_dropped_from_the_beginning_stays(framework: Framework) -> None:
     framework.says("user", "Mend it.")
     framework.works(2)
@@ -212,12 +241,13 @@ def test_parallel_results_make_one_step_and_a_late_one_is_text(framework: Framew
     framework.replies([{"type": "tool_use", "id": call, "name": "sh", "input": {}} for call in ("a", "b")])
     framework.result("b", "second")
     framework.result("a", "first")
+    framework.result("a", "first again")
     framework.result("never", "who asked?")
 
     prompt = framework.prompt()
 
     assert not list(problems({"model": MODEL, "max_tokens": 10, "tools": [SH], "messages": joined(prompt)}))
-    assert "who asked?" in texts(prompt)
+    assert all(text in texts(prompt) for text in ("first again", "who asked?", '"first"'))
     assert framework.conversation.session.ledger().meta.counters.step == 2
 
 
@@ -265,7 +295,24 @@ def test_any_name_of_a_conversation_names_a_session(tmp_path: Path, text: str) -
 
 
 def test_two_names_of_conversations_never_name_one_session() -> None:
-    assert session_name("a/b") != session_name("a-b") != session_name("a:b")
+    names = ["a/b", "a-b", "a:b", "A-b", session_name("a/b"), session_name(session_name("a/b"))]
+
+    assert len({session_name(name).lower() for name in names}) == len(names)
+
+
+def test_a_uuid_names_a_session_as_it_is() -> None:
+    assert session_name("6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a") == "6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a"
+
+
+def test_an_id_of_any_length_is_recorded_once_and_bounded(framework: Framework) -> None:
+    framework.list.append(
+        FrameworkMessage(id="x" * 100_000, message={"role": "user", "content": "Mend it."}, source="source")
+    )
+    framework.prompt()
+    framework.prompt()
+
+    ((_, record),) = framework.conversation.records()
+    assert len(record["id"]) == 64
 
 
 def test_a_message_of_several_blocks_comes_back_whole_and_one_of_unknown_blocks_too(framework: Framework) -> None:

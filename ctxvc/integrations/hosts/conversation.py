@@ -21,7 +21,7 @@ from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
 from ctxvc.integrations.conversation import Conversation, FrameworkMessage, as_recorded, record_of, result_of
-from ctxvc.integrations.hosts.message import Edit, Host, Piece, key_of
+from ctxvc.integrations.hosts.message import Edit, Host, Piece, key_of, name_of
 from ctxvc.session.context import budget_fields
 from ctxvc.session.session import Session
 from ctxvc.store import revision
@@ -78,6 +78,9 @@ class _Recorded(Conversation):
             open_calls |= {block["id"] for block in message.message["content"] if block["type"] == "tool_use"}
         self._append(step)
 
+    def _begin(self) -> None:
+        """A host's model has not the tools that a policy's text is about."""
+
     def _append(self, step: Sequence[FrameworkMessage[Any]]) -> None:
         if step:
             self.session.append(*map(as_recorded, step))
@@ -102,7 +105,7 @@ class HostConversation:
         self.session.close()
 
     def resize(self, model: str, window: int, reserve: int) -> None:
-        """Takes in the model, the window, and the tokens for a reply, as the host has them now; 0 if it does not say."""
+        """Takes in the model, the window and the tokens for a reply that the host has now; 0 for what it does not say."""
         meta = self.session.ledger().meta
         reserve = min(reserve or _RESERVE, _RESERVE, window // _RESERVED_PART) + min(_MARGIN, window // _MARGIN_PART)
         fields = budget_fields(Budget(window, reserve)) if window else {}
@@ -123,7 +126,7 @@ class HostConversation:
     def edits(self, raw: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Each of the messages as the newest prompt has it; None for one that is not in it, 0 for one as it is."""
         return [
-            self._host.edited(message, edit) if (edit := self._edits.get(self._host.key(message))) else 0
+            self._host.edited(message, edit) if (edit := self._edits.get(name_of(self._host, message))) else 0
             for message in raw
         ]
 
@@ -154,7 +157,7 @@ class HostConversation:
         """The keys of the messages, each another one; empty for those that are not recorded."""
         keys: dict[str, None] = {}
         for number, message in enumerate(raw):
-            key = self._host.key(message)
+            key = name_of(self._host, message)
             if key and key not in self._pieces:
                 self._pieces[key] = self._host.pieces(message, key)
             keys[key if key and key not in keys and self._pieces[key] else f"{_UNRECORDED}{number}"] = None
@@ -169,7 +172,7 @@ class HostConversation:
         new = list(takewhile(lambda row: row.number > scanned, ledger.backwards()))[::-1]
         for record, rows in by_record(new):
             key, name = key_of(record), str(record.get("id"))
-            piece = next((piece for piece in self._pieces.get(key, ()) if piece.message.id == name), None)
+            piece = next((piece for piece in self._pieces.get(key, ()) if piece.message.name == name), None)
             if piece and len(piece.places) == len(rows):
                 self._places |= {row.id: _Place(key, item) for row, item in zip(rows, piece.places, strict=True)}
                 text = "\n".join(map(_plain, piece.message.message["content"]))

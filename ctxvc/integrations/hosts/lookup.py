@@ -13,7 +13,7 @@ from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.integrations.conversation import Conversation
 from ctxvc.integrations.hosts.conversation import TOOLS, HostConversation, by_record
-from ctxvc.integrations.hosts.message import Host, key_of
+from ctxvc.integrations.hosts.message import Host, key_of, name_of
 from ctxvc.session.session import Session
 from ctxvc.store.ingest import live_format
 from ctxvc.store.log.stored_session import StoredSession
@@ -85,7 +85,7 @@ def _scopes(store: Store, format: str) -> Iterator[_Scope]:
 
 def _closest(host: Host, store: Store, scopes: Sequence[_Scope], raw: Sequence[Mapping[str, Any]]) -> _Shared:
     """The scope that has most of what the messages begin with; of several, the one with the fewest others."""
-    keys = list(filter(None, map(host.key, raw)))
+    keys = list(filter(None, (name_of(host, message) for message in raw)))
     shared = [_shared(store, scope, keys) for scope in scopes]
     return max(shared, key=lambda item: (item.messages, -item.more))
 

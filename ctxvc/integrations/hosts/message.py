@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,13 @@ class Piece(NamedTuple):
 
 #: In a record, the key of the message that a piece is part of, where it is not its own id.
 OF = "of"
+_LONGEST_KEY = 100
+
+
+def name_of(host: Host, raw: Mapping[str, Any]) -> str:
+    """The key of a message, or what stands for one that is too long to be kept with each message."""
+    key = host.key(raw)
+    return key if len(key) <= _LONGEST_KEY else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def key_of(record: Mapping[str, Any]) -> str:

@@ -56,7 +56,7 @@ def human_words(body: dict[str, Any]) -> list[str]:
     return [block["text"] for turn in body["messages"] for block in turn["content"] if block["type"] == "text"]
 
 
-def bodies(path: Path, name: str = "t") -> set[str]:
+def bodies(path: Path, name: str = "langchain-t") -> set[str]:
     """The bodies of all blocks of a session, in the prompt or not, in any scope."""
     with Session.open(path, name) as session:
         stored = session.stored
@@ -87,7 +87,7 @@ def test_the_model_gets_back_what_left(tmp_path: Path) -> None:
         return [("sh", {"cmd": f"ls {number}"})]
 
     def middleware_rows() -> list[str]:
-        session = middleware._conversations["t"].session
+        session = middleware._conversations["langchain-t"].session
         return [row.id for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
 
     model = Scripted(says=says)
@@ -145,7 +145,28 @@ def test_turns_follow_each_other_in_one_session_and_threads_do_not(tmp_path: Pat
 
     assert {"First?", "Second?"} <= set(human_words(model.requests[1]))
     assert "First?" not in human_words(model.requests[2])
-    assert "Elsewhere?" in bodies(tmp_path / ".ctxvc", "other")
+    assert "Elsewhere?" in bodies(tmp_path / ".ctxvc", "langchain-other")
+
+
+def test_without_a_thread_each_list_of_messages_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    model = Scripted(says=lambda number, _: f"Answer {number}." if number != 1 else [("search", {"pattern": "x"})])
+    with CtxvcMiddleware(tmp_path / ".ctxvc") as middleware:
+        first = agent(model, middleware).invoke(ask("First?"))
+        agent(model, middleware).invoke(ask("Second?"))
+        agent(model, middleware).invoke({"messages": [*first["messages"], HumanMessage("Third?")]})
+        assert len(middleware._conversations) == 2
+
+    assert "First?" not in human_words(model.requests[1]) and "First?" not in human_words(model.requests[2])
+    assert {"First?", "Third?"} <= set(human_words(model.requests[3]))
+
+
+def test_threads_whose_names_differ_by_case_alone_are_two(tmp_path: Path) -> None:
+    model = Scripted(says=lambda *_: "Done.")
+    with CtxvcMiddleware(tmp_path / ".ctxvc") as middleware, CtxvcSaver(tmp_path / ".ctxvc") as saver:
+        for name in ("Fix", "fix", "fix-00000000000000"):
+            agent(model, middleware, checkpointer=saver).invoke(ask(name), {"configurable": {"thread_id": name}})
+
+    assert [len(body["messages"]) for body in model.requests] == [1, 1, 1]
 
 
 def test_time_travel_goes_on_from_the_earlier_state_in_a_scope_of_its_own(tmp_path: Path) -> None:
@@ -156,7 +177,7 @@ def test_time_travel_goes_on_from_the_earlier_state_in_a_scope_of_its_own(tmp_pa
         earlier = agent_.get_state(THREAD).config
         agent_.invoke(ask("Second?"), THREAD)
         agent_.invoke(ask("Other?"), {**earlier, "recursion_limit": 100})
-        scope = middleware._conversations["t"].session.scope
+        scope = middleware._conversations["langchain-t"].session.scope
 
     words = human_words(model.requests[2])
     assert "First?" in words and "Other?" in words and "Second?" not in words
@@ -209,7 +230,7 @@ def test_what_a_message_has_besides_its_content_is_recorded(tmp_path: Path) -> N
     model = Scripted(says=lambda *_: "Done.")
     with CtxvcMiddleware(tmp_path / ".ctxvc") as middleware:
         agent(model, middleware).invoke({"messages": [HumanMessage("Hi.", name="ada", id="h1")]}, THREAD)
-        (_, human), (_, reply) = middleware._conversations["t"].records()
+        (_, human), (_, reply) = middleware._conversations["langchain-t"].records()
 
     assert human == {"type": "human", "name": "ada", "id": "h1"}
     assert reply["type"] == "ai" and reply["usage_metadata"]["output_tokens"] == 20
@@ -248,7 +269,9 @@ def test_a_killed_agent_goes_on_where_it_was(tmp_path: Path, memory: str) -> Non
             assert len(result["messages"]) == 1 + 25 * 2 + 1
         else:
             agent(model, middleware).invoke(ask("Go on."), THREAD)
-        assert middleware._conversations["t"].session.scope == "main", "nothing was lost, so nothing went back"
+        assert middleware._conversations["langchain-t"].session.scope == "main", (
+            "nothing was lost, so nothing went back"
+        )
 
     words = json.dumps(model.requests[0]["messages"])
     assert TASK in words and "ls 24" in words and model.sizes[0] <= 20_000

@@ -145,6 +145,23 @@ def test_a_reply_that_was_cut_off_in_the_middle_of_its_calls_is_no_hindrance(cli
     assert client.messages(messages)["messages"] == list(range(len(messages)))
 
 
+def test_ids_of_any_length_are_known_again(tmp_path: Path) -> None:
+    client = Client("pi", tmp_path)
+    messages = [*begun(client), *HOSTS["pi"].step(1, 100)]
+    name = "call_" + "x" * 2_000
+    messages[1]["content"][1]["id"] = messages[2]["toolCallId"] = name
+    before = run(client, messages, range(2, 40))
+    assert client.restarted().prompt(messages) == before
+    assert list(scopes(client).values()) == [["main"]]
+
+
+def test_a_result_without_its_call_is_text(tmp_path: Path) -> None:
+    client = Client("pi", tmp_path)
+    orphan = {**HOSTS["pi"].step(7, 50, "of nobody")[1]}
+    prompt = client.prompt([*begun(client), orphan, *HOSTS["pi"].human("Go on.", 90)])
+    assert "of nobody" in json.dumps(prompt)
+
+
 def test_what_pi_is_to_keep_is_what_was_sent(tmp_path: Path) -> None:
     client = Client("pi", tmp_path)
     messages = begun(client)
