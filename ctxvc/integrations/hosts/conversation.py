@@ -105,7 +105,7 @@ class HostConversation:
         self.session.close()
 
     def resize(self, model: str, window: int, reserve: int) -> None:
-        """Takes in the model, the window and the tokens for a reply that the host has now; 0 for what it does not say."""
+        """Takes in the model, the window and the tokens for a reply that the host has now; 0 where it does not say."""
         meta = self.session.ledger().meta
         reserve = min(reserve or _RESERVE, _RESERVE, window // _RESERVED_PART) + min(_MARGIN, window // _MARGIN_PART)
         fields = budget_fields(Budget(window, reserve)) if window else {}
@@ -233,31 +233,51 @@ class HostConversation:
         replaced: Mapping[str, Mapping[int, str]],
         appended: Mapping[int, list[str]],
     ) -> list[Any]:
-        """The prompt in the host's order. A text of ours goes to the end of what the user or the tools said before."""
-        messages: list[Any] = [self._host.own(appended[-1], raw[0] if raw else None)] if appended.get(-1) else []
-        texts: list[str] = []  # texts that wait for the end of a reply's results
-        self._edits = {}
-        for number, message in enumerate(raw):
-            key = keys[number]
-            texts += appended.get(number, ())
-            role = self._host.role(message)
-            following = self._host.role(raw[number + 1]) if number + 1 < len(raw) else ""
-            takes = bool(texts and key) and role != "assistant" and following != "result"
-            edit = Edit(dropped.get(key, ()), replaced.get(key, {}), tuple(texts) if takes else ())
-            if key and any(edit):
-                self._edits[key] = edit
-                after = self._host.edited(message, edit)
-                if after is not None:
-                    messages.append(number if after == message else after)
-                    texts = [] if takes else texts
+        """The prompt in the host's order."""
+        edits = {key: Edit(dropped.get(key, ()), replaced.get(key, {})) for key in keys if key}
+        loose: dict[int, list[str]] = defaultdict(list)  # number of a message → texts that stand alone behind it
+        for anchor, texts in sorted(appended.items()):
+            end = self._end_of_results(raw, anchor)
+            target = self._target(raw, keys, edits, end)
+            if target is None:
+                loose[end] += texts
             else:
-                messages.append(number)
-            if texts and following != "result":
-                messages.append(self._host.own(texts, message))
-                texts = []
+                edit = edits[keys[target]]
+                edits[keys[target]] = edit._replace(appended=(*edit.appended, *texts))
+        messages: list[Any] = [self._host.own(loose[-1], raw[0] if raw else None)] if -1 in loose else []
+        for number, message in enumerate(raw):
+            edit = edits.get(keys[number], Edit())
+            after = self._host.edited(message, edit) if any(edit) else message
+            if after is not None:
+                messages.append(number if after == message else after)
+            if number in loose:
+                messages.append(self._host.own(loose[number], message))
         if messages and self._role(messages[0], raw) == "assistant":
             messages.insert(0, self._host.own([stub.BEGINNING], raw[0]))
+        self._edits = {key: edit for key, edit in edits.items() if any(edit)}
         return messages
+
+    def _end_of_results(self, raw: Sequence[Mapping[str, Any]], number: int) -> int:
+        """The number of the last result that follows a message; its own where none does."""
+        while number + 1 < len(raw) and self._host.role(raw[number + 1]) == "result":
+            number += 1
+        return number
+
+    def _target(
+        self, raw: Sequence[Mapping[str, Any]], keys: Sequence[str], edits: Mapping[str, Edit], end: int
+    ) -> int | None:
+        """The message at whose end a text of ours stands: the newest up to `end` that is a user's or a tool's.
+
+        None where it stands alone: before all others, or behind a reply with the results in it.
+        """
+        for number in range(end, -1, -1):
+            role = self._host.role(raw[number])
+            if role == "assistant":
+                if self._host.RESULTS_INSIDE:
+                    return None
+            elif keys[number] and self._host.edited(raw[number], edits[keys[number]]) is not None:
+                return number
+        return None
 
     def _role(self, message: Any, raw: Sequence[Mapping[str, Any]]) -> str:
         return self._host.role(raw[message] if isinstance(message, int) else message)

@@ -51,6 +51,8 @@ class Host(Protocol):
     NAME: str
     #: What the model sees and we are not shown.
     MISSING: tuple[str, ...]
+    #: Whether a reply holds the results of its calls; else these are messages of their own.
+    RESULTS_INSIDE: bool
 
     def key(self, raw: Mapping[str, Any]) -> str:
         """The message's name, which survives a restart and a fork; empty for a message that is not recorded."""

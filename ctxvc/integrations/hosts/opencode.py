@@ -12,6 +12,7 @@ from ctxvc.integrations.hosts.message import OF, Edit, Piece
 
 NAME = "opencode"
 MISSING = ("the system prompt", "the tool definitions", "opencode's own words around files and summaries")
+RESULTS_INSIDE = True
 
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,(.*)", re.DOTALL)
 _ENDED = frozenset({"completed", "error"})

@@ -12,6 +12,7 @@ from ctxvc.integrations.hosts.message import Edit, Piece
 
 NAME = "pi"
 MISSING = ("pi's own words around summaries",)
+RESULTS_INSIDE = False
 
 #: Roles whose `content` may be edited.
 _OWN_CONTENT = frozenset({"user", "assistant", "toolResult", "custom"})

@@ -176,8 +176,6 @@ class Service:
         assert self._store is not None
         if not request.session or len(request.session) > _LONGEST_ID:
             raise BadInput("the session has no id of a usual length", hint="give the host's own id")
-        if any(not isinstance(message, dict) for message in request.messages):
-            raise BadInput("a message is not an object", hint="give the host's own messages")
         host_session = HostSession(
             source=request.session,
             name=_name(host, request.session),
