@@ -18,7 +18,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
-from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
 
@@ -26,7 +26,8 @@ FORMAT = "pi"
 ENDINGS = LINES
 GROWS = True
 
-_MISSING = ("the system prompt", "the tool definitions", "pi's own words around summaries")
+_WORDS = "pi's own words around summaries"
+_MISSING = ("the system prompt", "the tool definitions", _WORDS)
 
 _USAGE = {
     "input": "input_tokens",
@@ -35,7 +36,9 @@ _USAGE = {
     "cacheWrite": "cache_creation_input_tokens",
 }
 #: Entries that add nothing to the prompt.
-_SILENT = frozenset({"thinking_level_change", "custom", "label"})
+_SILENT = frozenset({"thinking_level_change", "custom", "label", "usage"})
+#: Messages that an edit may give another content.
+_EDITABLE = frozenset({"user", "assistant", "toolResult", "custom", "custom_message"})
 _ROLES = frozenset(
     {
         "user",
@@ -127,11 +130,13 @@ class _Session:
         self._window = Window()
         self._opened = False
         self._described = False
+        self._instructed = False  # whether the system prompt and the tools are known
         self._here = ""  # the position after the events so far
         self._entries = [""]  # the id of every entry in file order, which version 1 refers to by number
         self._position = {"": ""}  # of every entry, by its id
         self._above: dict[str, str] = {}  # the position before a message, by its key
         self._summaries: set[str] = set()  # keys of the messages that a compaction put in
+        self._editable: dict[str, tuple[dict[str, Any], str]] = {}  # id of an entry → its message, and the role
         self._warned: set[str] = set()
 
     def read(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
@@ -159,6 +164,8 @@ class _Session:
         if kind == "model_change":
             yield from _told_later(model=_text(entry, "modelId"))
             yield from self._window_news(_text(entry, "modelId"))
+        elif kind == "context_edit":
+            yield from self._edited(entry, line)
         elif kind == "session_info":
             yield from _told_later(title=_text(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
@@ -205,10 +212,15 @@ class _Session:
             yield Warned(text="the entry has no message", line=line.number)
             return
         role = _text(raw, "role") if kind == "message" else kind
+        if role == "system":
+            yield from self._system(raw)
+            return
         if role not in _ROLES:
             yield from self._unknown(f"messages with an unknown role are skipped: {display.one_line(role, 40)!r}", line)
             return
         position = self._position[key]
+        if role in _EDITABLE:
+            self._editable[key] = raw, role
         message = _message(raw, role, key, time)
         if message:
             if position != self._here:
@@ -218,6 +230,39 @@ class _Session:
             yield self._compacted(entry, message, line) if kind == "compaction" else Said(message=message, end=line.end)
         if role == "assistant" and self._position[key] == self._here and _is_final(raw, message):
             yield Closed(end=line.end)
+
+    def _system(self, raw: dict[str, Any]) -> Iterator[Event]:
+        """The system prompt and the tools that the session began with; pi writes later ones as differences."""
+        if self._instructed:
+            return
+        sections, tools = raw.get("sections"), raw.get("toolsAdded")
+        texts = [raw.get("content"), *(sections.values() if isinstance(sections, dict) else ())]
+        system = "\n\n".join(text for text in texts if isinstance(text, str) and text)
+        definitions = [
+            {"name": tool["name"], "description": _text(tool, "description"), "input_schema": tool.get("parameters")}
+            for tool in (tools if isinstance(tools, list) else ())
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+        ]
+        if system:
+            self._instructed = True
+            yield Opened(format=FORMAT, system=system, tools=definitions or None, missing=(_WORDS,), grows=True)
+
+    def _edited(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
+        """What the prompt has from now on in the place of an earlier message."""
+        target, replacement = _text(entry, "targetId"), entry.get("replacement")
+        raw, role = self._editable.get(target, ({}, ""))
+        if not role or not (replacement is None or isinstance(replacement, dict)):
+            yield from self._unknown("an edit of what no message is was skipped", line)
+            return
+        content = replacement.get("content") if replacement else None
+        message = _message({**raw, "content": content}, role, target, "") if replacement else None
+        yield Edited(
+            end=line.end,
+            key=target,
+            call=_text(raw, "toolCallId") if role == "toolResult" else "",
+            parts=message.parts if message else (),
+            time=_text(entry, "timestamp"),
+        )
 
     def _compacted(self, compaction: dict[str, Any], summary: Message, line: Line) -> Compacted:
         kept_keys = self._kept_keys(compaction, self._above[summary.key])
@@ -276,7 +321,7 @@ def _opened(header: dict[str, Any], stem: str) -> Opened:
     return Opened(
         format=FORMAT,
         source=source,
-        name=_name(source or stem),
+        name=session_name(source or stem),
         model=_text(header, "modelId"),
         cwd=_text(header, "cwd"),
         time=_text(header, "timestamp"),
@@ -291,7 +336,7 @@ def _told_later(*, model: str = "", title: str = "") -> Iterator[Event]:
         yield Opened(format=FORMAT, model=model, title=title, grows=True)
 
 
-def _name(source: str) -> str:
+def session_name(source: str) -> str:
     """A session name from an id; of a UUIDv7 the end, since its beginning is the time, the same for a whole minute."""
     return "pi-" + names.slug(source[-8:] if source[14:15] == "7" else source[:8])
 
@@ -302,10 +347,17 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
     match role:
         case "assistant":
             parts = _reply(raw)
-            model, usage = _text(raw, "model"), _usage(raw.get("usage"))
             if not parts:
                 return None
-            return Message(role="assistant", parts=parts, reply=key, key=key, time=time, model=model, usage=usage)
+            return Message(
+                role="assistant",
+                parts=parts,
+                reply=key,
+                key=key,
+                time=time,
+                model=_text(raw, "model"),
+                usage=usage(raw.get("usage")),
+            )
         case "toolResult":
             parts = (_result(raw),)
         case "bashExecution":
@@ -314,7 +366,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
             summary = raw.get("summary")
             parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
         case "user":
-            parts = tuple(_piece(block, _origin(block)) for block in _blocks(raw))
+            parts = tuple(_piece(block, origin(block)) for block in _blocks(raw))
         case _:
             parts = tuple(_piece(block, "client") for block in _blocks(raw))
     return Message(role="user", parts=parts, key=key, time=time) if parts else None
@@ -334,7 +386,7 @@ def _blocks(raw: dict[str, Any]) -> list[Any]:
     return content if isinstance(content, list) else [] if content is None else [content]
 
 
-def _origin(block: Any) -> Origin:
+def origin(block: Any) -> Origin:
     """`client` for a skill that pi expanded from its name; with a person's words after it, the text is `human`."""
     text = _text(block, "text").strip() if isinstance(block, dict) else ""
     return "client" if text.startswith("<skill name=") and text.endswith("</skill>") else "human"
@@ -405,8 +457,21 @@ def _result(raw: dict[str, Any]) -> Part:
     return msgspec.structs.replace(wire.part(result, "user", "tool"), tool=tool)
 
 
+def shown_text(raw: Mapping[str, Any]) -> str:
+    """The text that the model sees for a message that has no content of its own; empty for none.
+
+    It is a command that a person ran, or a summary.
+    """
+    if raw.get("role") == "bashExecution":
+        return "" if raw.get("excludeFromContext") is True else _command_text(raw)
+    return _text(raw, "summary")
+
+
 def _command(raw: dict[str, Any]) -> Part:
-    """The text that the model sees for a command that a person ran."""
+    return _annotated(wire.text_part(_command_text(raw), "user", "client"), {"role": "bashExecution"})
+
+
+def _command_text(raw: Mapping[str, Any]) -> str:
     output, status = _text(raw, "output"), raw.get("exitCode")
     text = f"Ran `{_text(raw, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
     if raw.get("cancelled") is True:
@@ -415,14 +480,14 @@ def _command(raw: dict[str, Any]) -> Part:
         text += f"\n\nCommand exited with code {status}"
     if raw.get("truncated") is True and (path := _text(raw, "fullOutputPath")):
         text += f"\n\n[Output truncated. Full output: {path}]"
-    return _annotated(wire.text_part(text, "user", "client"), {"role": "bashExecution"})
+    return text
 
 
-def _usage(usage: Any) -> dict[str, int]:
+def usage(tokens: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API; none if the call was not counted."""
-    if not isinstance(usage, dict):
+    if not isinstance(tokens, dict):
         return {}
-    counts = {ours: usage[theirs] for theirs, ours in _USAGE.items() if isinstance(usage.get(theirs), int)}
+    counts = {ours: tokens[theirs] for theirs, ours in _USAGE.items() if isinstance(tokens.get(theirs), int)}
     return counts if any(counts.values()) else {}
 
 

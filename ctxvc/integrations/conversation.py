@@ -88,6 +88,7 @@ class Conversation:
         self._lock = threading.RLock()
         self._blocks: dict[str, int] = {}  # id of a message → the number of its newest block, in any scope
         self._call_ids: dict[str, str] = {}  # a framework's id of a call → ours, for the newest call under that id
+        self._by_scope: dict[str, set[str]] = {}  # scope → the ids of the messages there
         self._scanned: dict[str, int] = {}  # scope → the newest block number that `_blocks` knows of
 
     @staticmethod
@@ -132,26 +133,37 @@ class Conversation:
         """
         with self._lock:
             self.session.stored.refresh()
-            blocks = self._recorded()
-            new = [message for message in messages if message.name not in blocks]
+            blocks = self.blocks()
+            here = self._by_scope[self.session.scope]
+            last = max((at for at, message in enumerate(messages) if message.name in here), default=-1)
+            new = [
+                message
+                for at, message in enumerate(messages)
+                if message.name not in blocks or (at > last >= 0 and message.name not in here)
+            ]
             common = max((blocks[message.name] for message in messages if message.name in blocks), default=0)
             if common and self._is_ahead(common, {message.name for message in messages}):
                 self._rewind(common)
-                here = set(_ids(self.session.ledger().rows()))
+                self.blocks()
+                here = self._by_scope[self.session.scope]
                 last = max((at for at, message in enumerate(messages) if message.name in here), default=-1)
                 new = list(messages[last + 1 :])
-            for are_results, run in groupby(new, lambda message: bool(_result(message))):
-                if are_results:
-                    self._take_results(list(run))
-                    continue
-                for message in run:
-                    self.adapter.append(_noted(self._with_ids(message)))
+            self._add(new)
+
+    def _add(self, new: Sequence[FrameworkMessage[Any]]) -> None:
+        """Records messages that are not in the scope."""
+        for are_results, run in groupby(new, lambda message: bool(result_of(message))):
+            if are_results:
+                self._take_results(list(run))
+                continue
+            for message in run:
+                self.adapter.append(as_recorded(self._with_ids(message)))
 
     def reply(self, message: FrameworkMessage[Any]) -> None:
         """Records the model's newest reply, before its calls are run. One that is empty is not recorded."""
         stop = "tool_use" if _calls(message.message) else "end_turn"
         with self._lock:
-            if message.message.get("content") and message.name not in self._recorded():
+            if message.message.get("content") and message.name not in self.blocks():
                 reply = self._with_ids(message).message
                 self.adapter.record({**reply, "stop_reason": stop}, noted=_note(message))
 
@@ -163,15 +175,15 @@ class Conversation:
         bodies = revision.now(self.session.stored).bodies
         for _, run in groupby(self.session.ledger().rows(), lambda row: row.msg):
             rows = list(run)
-            starts = [at for at, row in enumerate(rows) if _record(row) is not None]  # results come several in one
+            starts = [at for at, row in enumerate(rows) if record_of(row) is not None]  # results come several in one
             for start, end in zip(starts, [*starts[1:], len(rows)], strict=False):
                 content = [_block(row, bodies) for row in rows[start:end]]
-                yield {"role": rows[start].role, "content": content}, _record(rows[start]) or {}
+                yield {"role": rows[start].role, "content": content}, record_of(rows[start]) or {}
 
     def has(self, name: str) -> bool:
         """Whether a message of that id is recorded."""
         with self._lock:
-            return name in self._recorded()
+            return name in self.blocks()
 
     # --- what goes out
 
@@ -216,16 +228,16 @@ class Conversation:
         answers: dict[str, FrameworkMessage[Any]] = {}
         late: list[FrameworkMessage[Any]] = []
         for message in messages:
-            name = str(_result(message).get("tool_use_id"))
+            name = str(result_of(message).get("tool_use_id"))
             call = self._call_ids.get(name, name)
             if call in open_calls and call not in answers:
                 answers[call] = _answering(call, message)
             else:
                 late.append(message)
         noted = {call: _note(message) for call, message in answers.items()}
-        self.adapter.results([_result(message) for message in answers.values()], noted=noted)
+        self.adapter.results([result_of(message) for message in answers.values()], noted=noted)
         for message in late:
-            self.adapter.append(_noted(message))
+            self.adapter.append(as_recorded(message))
 
     def _with_ids(self, message: FrameworkMessage[T]) -> FrameworkMessage[T]:
         """A message whose calls have ids of their own in this scope: some servers count anew with each reply."""
@@ -237,14 +249,15 @@ class Conversation:
         self._call_ids.update(zip(ids, (str(call["id"]) for call in _calls(own)), strict=True))
         return msgspec.structs.replace(message, message=own)
 
-    def _recorded(self) -> Mapping[str, int]:
+    def blocks(self) -> Mapping[str, int]:
         """Id of each message that was recorded → the number of its newest block, in any scope."""
         for scope in self.session.scopes():
-            scanned = self._scanned.get(scope, 0)
+            scanned, ids = self._scanned.get(scope, 0), self._by_scope.setdefault(scope, set())
             for row in takewhile(lambda row: row.number > scanned, self.session.ledger(scope).backwards()):  # noqa: B023
                 self._scanned[scope] = max(row.number, self._scanned.get(scope, 0))
-                if (record := _record(row)) is not None:
+                if (record := record_of(row)) is not None:
                     name = str(record.get("id"))
+                    ids.add(name)
                     self._blocks[name] = max(row.number, self._blocks.get(name, 0))
         return self._blocks
 
@@ -258,21 +271,30 @@ class Conversation:
         session = self.session
         if session.stored.open_calls:
             session.stored.finish()
+        commit = self.commit_before(common)
+        scope_names = session.scopes()
+        name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
+        session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Gives a scope what a conversation begins with: a step before the first has no text of the policy yet."""
+        self.session.begin()
+
+    def commit_before(self, common: int) -> str:
+        """The commit of the last step that has no message behind the block `common`."""
+        session = self.session
         session.stored.flush()
         block = f"B{common}"
         scopes = (session.scope, *session.scopes())
         scope = next(scope for scope in scopes if session.ledger(scope).get(block))
         step = session.ledger(scope)[block].step
         later = takewhile(lambda row: row.number > common, session.ledger(scope).backwards())
-        if any(row.step == step and _record(row) is not None for row in later):
+        if any(row.step == step and record_of(row) is not None for row in later):
             step -= 1
         reader = StoredSession.open(session.store, session.name, scope)
         reader.leave()
-        commit = revision.resolve(session.store, reader, f"step:{step}").commit
-        scope_names = session.scopes()
-        name = next(name for number in count(1) if (name := f"rewind-{number}") not in scope_names)
-        session.open_scope(name, _BACK.format(scope=session.scope), revision=commit)
-        session.begin()  # a step before the first has no text of the policy yet
+        return revision.resolve(session.store, reader, f"step:{step}").commit
 
 
 def session_name(text: str) -> str:
@@ -303,21 +325,22 @@ def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
     return {"record": {**message.record, "id": message.name}}
 
 
-def _noted(message: FrameworkMessage[Any]) -> Message:
+def as_recorded(message: FrameworkMessage[Any]) -> Message:
     return annotated(incoming.message(message.message, message.origin), _note(message))
 
 
-def _record(row: Row) -> Mapping[str, Any] | None:
+def record_of(row: Row) -> Mapping[str, Any] | None:
+    """What is recorded of the framework's message that begins with this row, its `id` too; None for any other row."""
     record = wire.own_metadata(row.extra).get("record")
     return record if isinstance(record, dict) else None
 
 
 def _ids(rows: Iterable[Row]) -> Iterator[str]:
     """The ids of the messages that begin with these rows."""
-    return (str(record.get("id")) for record in map(_record, rows) if record is not None)
+    return (str(record.get("id")) for record in map(record_of, rows) if record is not None)
 
 
-def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
+def result_of(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
     """The result that a message is; empty for any other message."""
     match message.message.get("content"):
         case [{"type": "tool_result"} as result]:
@@ -327,7 +350,7 @@ def _result(message: FrameworkMessage[Any]) -> Mapping[str, Any]:
 
 def _answering(call: str, message: FrameworkMessage[T]) -> FrameworkMessage[T]:
     """The message of a result, as that of the call with this id."""
-    block = {**_result(message), "tool_use_id": call}
+    block = {**result_of(message), "tool_use_id": call}
     return msgspec.structs.replace(message, message={"role": "user", "content": [block]})
 
 

@@ -135,11 +135,11 @@ class Default(Policy, frozen=True, kw_only=True):
         free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
         batch: list[Departure] = []
         for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(turn_answers)):
-            if used - view.calibrated(freed) <= target:
+            if used - view.part(freed) <= target:
                 break
             batch.append(departure)
             freed += departure.freed
-        batch, freed = _without_excess(batch, freed, lambda tokens: used - view.calibrated(tokens) <= target)
+        batch, freed = _without_excess(batch, freed, lambda tokens: used - view.part(tokens) <= target)
         return _actions(view, batch)
 
 
@@ -219,10 +219,10 @@ def _old_stubs(view: View, more: int) -> Iterator[Action]:
     stubs = [slot for slot in outline(ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
     cost = more * STUB + sum(view.price.text(slot.text) for slot in stubs)
     hundredth = view.budget.soft_limit / 100
-    if view.calibrated(cost) <= rollup.MOST * hundredth:
+    if view.part(cost) <= rollup.MOST * hundredth:
         return
     for slot in stubs:
-        if view.calibrated(cost) <= rollup.LEAST * hundredth:
+        if view.part(cost) <= rollup.LEAST * hundredth:
             return
         by = ledger.groups[slot.group].removed_by if slot.group else slot.row.removed_by
         if slot.kind != "tool_result" and by.startswith(("policy:", "guard")):
@@ -249,7 +249,7 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
         if newest or (matches and any(map(matches, _paths(_arguments(view, call))))):
             rows = [call, *([result] if result else [])]
             states |= {state}
-            room -= (cost := view.calibrated(sum(cost_in_prompt(view, row) for row in rows)))
+            room -= (cost := view.part(sum(cost_in_prompt(view, row) for row in rows)))
             if room >= 0:
                 stays |= {row.id for row in rows}
             else:

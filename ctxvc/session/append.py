@@ -179,7 +179,8 @@ def admit(
             rows = tuple(_pinned(row) for row in rows)
         if rows[0].turn > ledger.meta.counters.turn:
             newest = newest_rendering(ledger.meta)
-            first = ledger.meta.source is not None and not tag.any_tag(ledger)  # the first turn under our hand
+            imported = ledger.meta.source is not None and ledger.meta.source.units > 0
+            first = imported and not tag.any_tag(ledger)  # the first turn under our hand
             due = bool(newest) or first
             cuts = timing.cuts_at_turn(view) if view and not due else cut.at_turn(ledger, due=due)
             meta |= {"cuts": cuts, **newest}

@@ -67,6 +67,8 @@ class Context:
         self.called: float | None = None
         #: Whether the prompt has changed since this was last set to False.
         self.changed = False
+        #: Whether results get tags in prompts from now on.
+        self.tags = True
         #: scope → the request that waits for its reply.
         self.sent: dict[str, Sent] = {}
         #: scope → its ledger when the last request was made: the prefix that the provider has cached.
@@ -328,7 +330,7 @@ class Context:
 
     def tagged(self, rows: Iterable[Row], view: View, body: Callable[[Row], bytes]) -> Iterator[Row]:
         """Those of `rows` that get a tag in a prompt of this view, with it."""
-        if view.ledger.meta.render < tags.SINCE:
+        if not self.tags or view.ledger.meta.render < tags.SINCE:
             return iter(())
         return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.part, body=body)
 

@@ -196,8 +196,7 @@ def _measured(row: Row, data: bytes) -> Row:
 def _most(context: Context) -> int:
     """The most counted tokens of a reading: it must not be offloaded itself."""
     view = context.view()
-    a, b = view.calibration
-    return (view.budget.offload - b) * 1000 // max(1, a)
+    return view.budget.offload * 1000 // max(1, view.calibration[0])
 
 
 def _free(context: Context, spare: int) -> int:

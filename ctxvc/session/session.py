@@ -169,6 +169,15 @@ class Session:
         """The terms of the session's policy: tools, protocol, the form of the dashboard."""
         return self._context.terms
 
+    @property
+    def shows_tags(self) -> bool:
+        """Whether results get tags from now on, by which a model can name them."""
+        return self._context.tags
+
+    @shows_tags.setter
+    def shows_tags(self, shows: bool) -> None:
+        self._context.tags = shows
+
     def begin(self) -> None:
         """Appends and pins the policy's text on the use of its tools, unless it is there already; `open` calls it."""
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
@@ -420,6 +429,13 @@ class Session:
         Raises: OverBudget if the content that may not leave is too large; BadInput while a call waits for its result,
         and if the last message is the model's.
         """
+        self.prepare()
+        request = self.prompt()
+        self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
+        return request
+
+    def prepare(self) -> None:
+        """All that `request` does but the request itself, for a host that makes its own. Raises: as `request`."""
         self.stored.refresh()
         if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the newest reply's results first")
@@ -450,12 +466,9 @@ class Session:
         while self._context.tag():  # what a cut in between has made due
             session_request.keep_below(self._context, relief=relief)
         self._context.called = self._context.now()
-        request = self.prompt()
-        self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
         self._context.requested[self.scope] = self.ledger()
         self._context.requested_at[self.scope] = operations.now(self.stored)
         self._calibrating.sent(self.scope, self._context.view().counted)
-        return request
 
     def _spare(self) -> int:
         """The tokens that stay free beside results for the next dashboard, as the provider counts."""

@@ -16,9 +16,10 @@ from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
+from ctxvc.core.recording.edit import edited
 from ctxvc.core.recording.events import Compacted, Event, Opened, Warned
 from ctxvc.core.recording.recast import applied, recast
-from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
+from ctxvc.core.recording.steps import Compaction, Edit, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import purge_apply, recorded_prompts
@@ -32,6 +33,11 @@ from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
 _QUICK = ("core.compression=1",)
+
+
+def live_format(agent: str) -> str:
+    """The format of sessions that are recorded while a program runs, by what ctxvc has inside it."""
+    return f"{agent}-live"
 
 
 class IngestResult(msgspec.Struct, kw_only=True):
@@ -124,6 +130,12 @@ def start_ingest(
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
+    live = "" if as_new or session_name else store.session_of(live_format(opened.format), opened.source, tips)
+    if live:  # nothing is missing there
+        result = IngestResult(session=live, created=False, warnings=warnings)
+        return Unfinished(
+            result=result, format=opened.format, source=opened.source, scope="main", finish=_Ending(ExitStack())
+        )
     base = None if into or as_new else _base(store, opened, tips)
     if base and session_name not in ("", base.session):
         base = None  # it was imported as a session of its own
@@ -438,6 +450,8 @@ class _Ingest:
                     self._step(step, number)
                 case Compaction() as compaction:
                     self._compaction(compaction, number)
+                case Edit() as edit:
+                    self._edit(edit, number)
                 case Fork() as fork:
                     self._fork(fork, number)
 
@@ -572,6 +586,23 @@ class _Ingest:
             actor="host",
             time=event.time,
             window=None if event.scope else self.window,
+        )
+
+    def _edit(self, unit: Edit, number: int) -> None:
+        """Lets the blocks of a message stand in the prompt as the host has them from now on."""
+        scope = self._scope(unit.scope)
+        rows = edited(scope.ledger, unit.event)
+        blocks = " ".join(row.id for row in rows)
+        self._commit(
+            unit.scope,
+            scope,
+            number,
+            scope.ledger.with_rows(rows),
+            f"edit by the host: {blocks or 'nothing'}",
+            {"Ctxvc-Op": "edit", "Ctxvc-Actor": "host", "Ctxvc-Blocks": blocks},
+            actor="host",
+            time=unit.event.time,
+            window=self.window,
         )
 
     def _fork(self, unit: Fork, number: int) -> None:
@@ -803,9 +834,9 @@ def _redacted(unit: Unit, redactor: Redactor) -> Unit:
     match unit:
         case Step():
             return msgspec.structs.replace(unit, messages=tuple(map(redactor.message, unit.messages)))
-        case Compaction():
+        case Compaction() | Edit():
             event = redactor.event(unit.event)
-            assert isinstance(event, Compacted)
+            assert isinstance(event, type(unit.event))
             return msgspec.structs.replace(unit, event=event)
     return unit
 

@@ -24,6 +24,7 @@ from tests.benchmarks import (
     purges,
     recorded,
     redaction,
+    serve,
 )
 from tests.benchmarks.measuring import Figure, machine
 
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "purges": purges.figures,
     "recorded": recorded.figures,
     "redaction": redaction.figures,
+    "serve": serve.figures,
     "start": commands.figures,
 }
 

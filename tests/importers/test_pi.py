@@ -13,9 +13,14 @@ import pytest
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.request import request
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers import pi
 from ctxvc.importers.file import Recording
+from ctxvc.store import revision
+from ctxvc.store.ingest import ingest
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import create
 from tests.making.events import messages, only, parts
 
 DATA = Path(__file__).parent.parent / "data" / "pi"
@@ -464,3 +469,90 @@ def test_nothing_differs_from_the_converted_trajectory(session: Path):
     }
     expected = {meta["ts"]: meta["usage"] for _, meta in blocks if any(meta.get("usage", {}).values())}
     assert used == expected
+
+
+# The system prompt
+
+
+def test_the_system_prompt_and_the_tools_are_those_that_the_session_began_with(tell: Tell):
+    tool = {"name": "read", "description": "Reads.", "parameters": {"type": "object"}}
+    sections = {"preamble": "You code.", "gone": None, "cwd": "/srv"}
+    first = message("a", None, "system", "", sections=sections, toolsAdded=[tool, 7, {}])
+    later = message("c", "b", "system", "", sections={"skills": "x"})
+    events = tell(first, user("b", "a", "Go."), later)
+    assert not [event for event in events if isinstance(event, Warned)]
+    (told,) = [event for event in events if isinstance(event, Opened) and event.system]
+    assert told.system == "You code.\n\n/srv"
+    assert told.tools == [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}}]
+
+
+# Edits of what the model is sent
+
+
+def result(key: str, parent: str, output: str) -> dict[str, Any]:
+    return message(key, parent, "toolResult", [said_text(output)], toolCallId="toolu_1", toolName="bash")
+
+
+def edit(key: str, parent: str, target: str, content: Any) -> dict[str, Any]:
+    return entry("context_edit", key, parent, targetId=target, replacement=content and {"content": content})
+
+
+EDITED = [
+    user("a", None, "List the files."),
+    assistant("b", "a", said_text("I look."), CALL, stop="toolUse"),
+    result("c", "b", "one\ntwo\nthree"),
+]
+
+
+def prompt_of(tmp_path: Path, *entries: dict[str, Any]) -> list[Any]:
+    """The prompt of an import of a session with these entries."""
+    path = tmp_path / "session.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, *entries)))
+    with create(tmp_path / ".ctxvc") as store:
+        done = ingest(store, pi.events(Recording(path)), final=True)
+        with StoredSession.open(store, done.session) as stored:
+            snapshot = revision.now(stored)
+            assert {row.kind: stored.body(row) for row in stored.ledger().rows()}["tool_result"] == b"one\ntwo\nthree"
+            return request(snapshot.ledger, snapshot.bodies, None, None).messages
+
+
+def answer(messages: list[Any]) -> str:
+    """The text of the call's result."""
+    ((item,),) = [block["content"] for block in messages[2]["content"] if block["type"] == "tool_result"]
+    text: str = item["text"]
+    return text
+
+
+def test_a_result_that_was_edited_stands_in_the_prompt_as_the_edit_has_it_and_is_kept_as_it_was(tmp_path: Path):
+    messages = prompt_of(tmp_path, *EDITED, edit("d", "c", "c", [said_text("gone: B3")]), user("e", "d", "Next."))
+    assert answer(messages) == "gone: B3"
+
+
+def test_what_was_edited_out_is_not_in_the_prompt(tmp_path: Path):
+    out = [edit("d", "c", "c", None), edit("e", "d", "b", [said_text("I look.")])]
+    messages = prompt_of(tmp_path, *EDITED, *out, user("f", "e", "Next."))
+    assert messages[1]["content"] == [{"type": "text", "text": "I look."}]
+    assert messages[2]["content"] == [{"type": "text", "text": "Next."}]
+
+
+def test_what_an_edit_adds_stands_behind_the_message_and_the_newest_edit_counts(tmp_path: Path):
+    more = edit("d", "c", "a", [said_text("List the files."), said_text("and more")])
+    back = edit("e", "d", "c", [said_text("x")]), edit("f", "e", "c", [said_text("one\ntwo\nthree")])
+    messages = prompt_of(tmp_path, *EDITED, more, *back, user("g", "f", "Next."))
+    assert [block["text"] for block in messages[0]["content"]] == ["List the files.", "and more"]
+    assert answer(messages) == "one\ntwo\nthree"
+
+
+def test_an_edit_passes_for_no_stub_of_ours(tmp_path: Path):
+    messages = prompt_of(
+        tmp_path, *EDITED, edit("d", "c", "c", "[archived B1@abcdef, 9 tokens]"), user("e", "d", "Go.")
+    )
+    assert answer(messages).startswith("\\[archived")
+
+
+@pytest.mark.parametrize("replacement", [7, "x", [], {"content": 7}, {"content": [{"type": []}]}, {}])
+@pytest.mark.parametrize("target", ["c", "a", "nobody", None, 7])
+def test_an_edit_that_makes_no_sense_stops_nothing(tell: Tell, replacement: Any, target: Any):
+    odd = entry("context_edit", "d", "c", targetId=target, replacement=replacement)
+    events = tell(*EDITED, odd, user("e", "d", "Next."))
+    assert isinstance(events[-1], Said)

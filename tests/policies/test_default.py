@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import NARROW, Budget
 from ctxvc.core.view.view import measure
@@ -45,6 +47,15 @@ def test_below_the_trigger_nothing_leaves_and_above_it_a_batch_goes_down_to_the_
     budget = int(used / 0.96)
     tried = settled(POLICY, made, budget)
     assert 0.5 * budget < tried.tokens_after <= 0.61 * budget
+
+
+def test_a_batch_goes_down_to_the_low_mark_also_where_the_provider_counts_much_that_is_not_ours() -> None:
+    made = running(human("Do it"), *steps(20))
+    plain = made.view(100_000)
+    constant = plain.used // 4  # a system prompt and tools that nobody showed us
+    view = replace(plain, calibration=(1000, constant), budget=Budget(int((plain.used + constant) / 0.96)))
+    freed = rehearse(view, POLICY.propose(view)).freed
+    assert view.used - freed <= 0.61 * view.budget.effective
 
 
 def test_where_a_result_leaves_a_short_stub_stands_below_its_call() -> None:

@@ -1,4 +1,4 @@
-"""What was deleted is read by people only; what UTF-8 cannot hold is sent, and proved, in the form that it can."""
+"""Deleted blocks are read by people only; what UTF-8 cannot hold is sent, and proved, in the form that it can."""
 
 from __future__ import annotations
 
@@ -42,6 +42,17 @@ def test_a_person_reads_what_was_deleted(place: Path) -> None:
         block, body = deleted(session)
         assert session.recover(block).content.strip() == body.decode().strip()
         assert [read for _, read in session.recover_bytes(block)] == [body]
+
+
+def test_what_the_provider_counts_besides_ours_makes_no_reading_smaller(place: Path) -> None:
+    with create(place) as session:
+        agent = Agent(session)
+        agent.say("Look.")
+        agent.step("right " * 200)
+        session.set(budget=60_000, calibration=(1000, 20_000))
+        assert session.budget.offload < 20_000
+        block = next(row.id for row in session.ledger().rows() if row.kind == "tool_result")
+        assert "right" in session.recover(block).content
 
 
 def test_what_is_sent_can_be_encoded_and_its_hash_is_that_of_what_was_sent(place: Path) -> None:

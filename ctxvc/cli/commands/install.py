@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import click
 
 from ctxvc.claude_code import json_edit, settings
+from ctxvc.cli import extensions
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
@@ -23,10 +24,11 @@ from ctxvc.recording import git_hooks, places
 from ctxvc.store.locate import project_root
 
 CLAUDE_CODE = "claude-code"
+_TARGETS = (CLAUDE_CODE, *extensions.AGENTS, git_hooks.PROJECT, git_hooks.STORE, *extensions.RECORDED)
 
 
 @command("install", "ctxvc install claude-code --user")
-@click.argument("target", metavar="WHAT", type=click.Choice(["claude-code", git_hooks.PROJECT, git_hooks.STORE]))
+@click.argument("target", metavar="WHAT", type=click.Choice(_TARGETS))
 @click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
 @click.option("--project", "where", flag_value="project", default=True,
               help="For this project, in .claude/settings.local.json, which is not shared (default).")  # fmt: skip
@@ -37,15 +39,23 @@ CLAUDE_CODE = "claude-code"
 def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
     """WHAT is `claude-code`: hooks in Claude Code's settings record its sessions automatically, with a status line if
     there is none yet. A backup of the file is kept next to it. Alternatively, Claude Code can load the plugin, in the
-    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `post-commit`: commits of
-    this project, even if amended or rebased, are linked to the session that made them, for `ctxvc why`. Or `git-hooks`,
-    for this store: it is checked before a push, checkouts show their dashboard, and `git diff` shows calls readably.
+    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `pi` or `opencode`: an
+    extension of that agent records its sessions and keeps their prompts inside the budget, in every project that has a
+    store. `codex`, `gemini` and `copilot` have no place for one; it says what there is instead. Or WHAT is
+    `post-commit`: commits of this project, even if amended or rebased, are linked to the session that made them, for
+    `ctxvc why`. Or `git-hooks`, for this store: it is checked before a push, checkouts show their dashboard, and
+    `git diff` shows calls readably.
 
     Existing hooks and settings are kept, and repeating the command changes nothing.
     """
     if target != CLAUDE_CODE and where == "user":
         raise click.UsageError(f"--user requires {CLAUDE_CODE}")
-    if target == git_hooks.PROJECT:
+    if target in extensions.RECORDED:
+        extensions.refuse(target)
+    if target in extensions.AGENTS:
+        program = [shlex.split(_program())[0]]
+        hooks = extensions.install(target, app.env, program, uninstall=uninstall, dry_run=dry_run)
+    elif target == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
         hooks = git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)
     elif target == git_hooks.STORE:
@@ -93,10 +103,8 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
 
 
 def plugin_folder() -> Path:
-    """The folder of the plugin for Claude Code: in the installed package, or `hooks` in the source."""
-    package = Path(__file__).parents[2]
-    inside = package / "hooks" / "claude-code"
-    return inside if inside.is_dir() else package.parent / "hooks" / "claude-code"
+    """The folder of the plugin for Claude Code."""
+    return extensions.hooks() / "claude-code"
 
 
 def _settings_file(app: App, where: str) -> Path:
@@ -196,6 +204,6 @@ class InstalledHook(Item, frozen=True, kw_only=True):
 
 
 class InstalledHooks(Answer, frozen=True, kw_only=True, tag="ctxvc.install_hooks/1"):
-    """`install post-commit`, `install git-hooks`"""
+    """`install pi`, `install opencode`, `install post-commit`, `install git-hooks`"""
 
     items: list[InstalledHook]

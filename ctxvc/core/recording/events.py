@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Window
 
 
@@ -106,6 +106,19 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     window: Window | None = None
 
 
+class Edited(msgspec.Struct, frozen=True, kw_only=True):
+    """From here on the prompt has `parts` in the place of a message's content: none where the message left it.
+
+    The message is the one with the key `key`, or with a `call` the result of that call.
+    """
+
+    end: int
+    key: str = ""
+    call: str = ""
+    parts: tuple[Part, ...] = ()
+    time: str = ""
+
+
 class Forked(msgspec.Struct, frozen=True, kw_only=True):
     """A rewind: what follows continues from the message with the key `after` (empty: from before the first)."""
 
@@ -122,5 +135,5 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Those that units are made of.
-UnitEvent = Said | Sent | Closed | Compacted | Forked
+UnitEvent = Said | Sent | Closed | Compacted | Edited | Forked
 Event = Opened | UnitEvent | Warned

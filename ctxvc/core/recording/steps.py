@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.numbering import interrupted, is_human
-from ctxvc.core.recording.events import Closed, Compacted, Forked, Said, Sent, UnitEvent
+from ctxvc.core.recording.events import Closed, Compacted, Edited, Forked, Said, Sent, UnitEvent
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,12 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     end: int
 
 
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    scope: str
+    event: Edited
+    end: int
+
+
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """A new scope that goes on from `origin` as it stood after unit number `unit` (0: from before its first step)."""
 
@@ -47,7 +53,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     time: str = ""
 
 
-Unit = Step | Compaction | Fork
+Unit = Step | Compaction | Edit | Fork
 
 
 @dataclass(slots=True)
@@ -112,6 +118,13 @@ class Gatherer:
                 yield self._numbered(Compaction(scope=scope, event=event, end=event.end))
                 for message in (*event.summary, *event.prompt):
                     self._places.setdefault(message.key, (scope, self.number, False))
+            case Edited():
+                # What an edit is of was sent before: a step that is open now, with a call, ends behind it.
+                open_step = self._at("")
+                if open_step.reply and not open_step.calls:
+                    yield from self._close(self.current)
+                event = msgspec.structs.replace(event, key=self._key_of.get(event.key, event.key))
+                yield self._numbered(Edit(scope=self.current, event=event, end=event.end))
             case Forked():
                 yield from self._forked(event)
 

@@ -18,7 +18,7 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Row
-from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Edited, Event, Opened, Said, Warned
 from ctxvc.core.secrets import alternatives
 
 #: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
@@ -256,6 +256,9 @@ class Redactor:
                 summary, detail = tuple(map(self.message, event.summary)), self.value(event.detail)
                 prompt = tuple(map(self.message, event.prompt))
                 return msgspec.structs.replace(event, summary=summary, prompt=prompt, detail=detail)
+            case Edited():
+                message = self.message(Message(role="user", parts=event.parts))
+                return msgspec.structs.replace(event, parts=message.parts)
             case Opened():
                 return self.opened(event)
             case Warned():

@@ -1,0 +1,97 @@
+"""`install pi` and `install opencode`: files of ours where the agent looks, and what is another's stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc import __version__
+from tests.cli.conftest import Run
+
+ENTRIES = {"pi": ".pi/agent/extensions/ctxvc/index.js", "opencode": ".config/opencode/plugins/ctxvc.js"}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("PI_CODING_AGENT_DIR", "OPENCODE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def install(run: Run, agent: str, *words: str) -> list[dict[str, Any]]:
+    done = run("install", agent, "--json", *words)
+    assert done.exit_code == 0, done.stderr
+    items: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+    return items
+
+
+@pytest.mark.parametrize("agent", ENTRIES)
+def test_its_files_are_put_in_place_once_and_taken_away_again(run: Run, home: Path, agent: str) -> None:
+    before = sorted(home.rglob("*"))
+    assert all(item["changed"] for item in install(run, agent, "--dry-run"))
+    assert sorted(home.rglob("*")) == before
+    items = install(run, agent)
+    assert all(item["changed"] for item in items)
+    assert (home / ENTRIES[agent]).is_file()
+    assert not any(item["changed"] for item in install(run, agent))
+    assert all(item["changed"] for item in install(run, agent, "--uninstall"))
+    assert not list(home.rglob("*.js"))
+    assert not any(item["changed"] for item in install(run, agent, "--uninstall"))
+
+
+@pytest.mark.parametrize("agent", ENTRIES)
+def test_all_that_its_entry_imports_is_there_with_the_program_and_its_version(run: Run, home: Path, agent: str) -> None:
+    install(run, agent)
+    entry = home / ENTRIES[agent]
+    (client,) = [line.split('"')[1] for line in entry.read_text().splitlines() if line.startswith("import")]
+    path = entry.parent / client
+    assert path.is_file()
+    program = path.with_name("program.js").read_text()
+    assert json.dumps(__version__) in program
+    assert 'PROGRAM = ["' in program
+
+
+@pytest.mark.parametrize("agent", ENTRIES)
+def test_an_older_version_is_replaced(run: Run, home: Path, agent: str) -> None:
+    items = install(run, agent)
+    for item in items:
+        Path(item["path"]).write_text("// ctxvc as it was\n")
+    assert all(item["changed"] for item in install(run, agent))
+
+
+@pytest.mark.parametrize("agent", ENTRIES)
+@pytest.mark.parametrize("words", [(), ("--uninstall",)])
+def test_a_file_of_somebody_elses_stays_and_nothing_is_changed(
+    run: Run, home: Path, agent: str, words: tuple[str, ...]
+) -> None:
+    other = home / ENTRIES[agent]
+    other.parent.mkdir(parents=True)
+    other.write_text("export default 7\n")
+    done = run("install", agent, *words)
+    assert done.exit_code == 1
+    assert f"{other} is not ours" in done.stderr
+    assert list(home.rglob("*.js")) == [other]
+
+
+def test_each_agent_is_told_where_to_look_by_its_own_variable(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PI_CODING_AGENT_DIR", str(home / "here"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "there"))
+    install(run, "pi")
+    install(run, "opencode")
+    assert (home / "here/extensions/ctxvc/index.js").is_file()
+    assert (home / "there/opencode/plugins/ctxvc.js").is_file()
+
+
+@pytest.mark.parametrize("agent", ["codex", "gemini", "copilot"])
+def test_an_agent_that_allows_nothing_is_said_so_with_what_there_is(run: Run, home: Path, agent: str) -> None:
+    done = run("install", agent)
+    assert done.exit_code == 1
+    assert "lets no extension change its prompt" in done.stderr
+    assert "ctxvc " in done.stderr.partition("hint:")[2]
+    assert not list(home.rglob("*.js"))
