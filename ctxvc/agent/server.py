@@ -17,7 +17,7 @@ from ctxvc.core.view.view import View
 #: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
 WAITS = (1.0, 2.0, 4.0, 8.0)
 
-#: What of a call's usage its planning cost: what was read from the cache costs next to nothing.
+#: The counts of a call's usage that make up what it cost: what was read from the cache costs next to nothing.
 _SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 

@@ -111,5 +111,7 @@ def _value(body: bytes) -> Any:
     """The value of a block. Raises: Damaged for one that somebody else put there."""
     value = wire.parsed(body, dict)
     if value is None or value.get("type") != _TYPE:
-        raise Damaged("a block among records is none", hint="give the framework's records a session of their own")
+        raise Damaged(
+            "a block among a framework's records is not one of them", hint="give the records a session of their own"
+        )
     return value.get("value")

@@ -130,5 +130,5 @@ def test_a_session_that_holds_something_else_is_refused(store: Store) -> None:
     with Session.open(store.path, "talk") as session:
         session.append({"role": "user", "content": "Hello."})
 
-    with pytest.raises(Damaged, match="among records"):
+    with pytest.raises(Damaged, match="not one of them"):
         Records(store, "talk").new()

@@ -35,8 +35,9 @@ def convert(request: Mapping[str, Any], source: Form, target: Form) -> Converted
     """
     readers = {"messages": lambda value: Converted(dict(value)), "chat": from_chat, "responses": from_responses}
     writers = {"messages": lambda value: Converted(dict(value)), "chat": to_chat, "responses": to_responses}
-    if source not in readers or target not in writers:
-        raise BadInput(f"no form {source!r} or {target!r}", hint=f"available: {', '.join(readers)}")
+    for form in (source, target):
+        if form not in readers:
+            raise BadInput(f"there is no form {form!r}", hint=f"available: {', '.join(readers)}")
     common = readers[source](request)
     converted = writers[target](common.value)
     if source == "messages":

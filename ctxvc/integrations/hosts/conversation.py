@@ -30,13 +30,13 @@ from ctxvc.store import revision
 TOOLS = ("note", "recover", "search")
 #: The share of the budget that is in use after a person asked for room.
 COMPACTED = 0.4
-#: A reply may need so many tokens at most where the host says more, and such a part of the window.
+#: The most tokens that are kept free for a reply, whatever the host says, and the part of the window they may be.
 _RESERVE, _RESERVED_PART = 32_000, 4
 #: What a host keeps free besides, and the part of the window that this may be: pi shortens replies by a margin of its
 #: own, opencode counts the newest reply as a part of the prompt.
 _MARGIN, _MARGIN_PART = 4_096, 10
 _UNRECORDED = "\0"
-#: Kinds of which half would be none.
+#: Kinds that are sent whole or not at all.
 _NEVER_IN_PART = frozenset({"tool_use", "thinking"})
 
 

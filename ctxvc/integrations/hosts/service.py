@@ -120,7 +120,7 @@ class Service:
         if verb == "hello":
             return self._hello(_fields(request, Hello))
         if self._host is None:
-            raise BadInput("the first request is not `hello`", hint="say hello first")
+            raise BadInput("the first request is not `hello`", hint="send `hello` first")
         match verb:
             case "messages":
                 return self._messages(self._host, _fields(request, Messages))
