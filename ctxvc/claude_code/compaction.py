@@ -288,7 +288,7 @@ def parsed(data: bytes) -> CompactionEvent | None:
     value = wire.parsed(data, dict)
     if value is None or not isinstance(value.get("messages"), list):
         return None
-    fields = {name: found if isinstance(found := value.get(name), str) else "" for name in _FIELDS}
+    fields = {name: text if isinstance(text := value.get(name), str) else "" for name in _FIELDS}
     if not _ID.fullmatch(fields["session"]) or (fields["agent"] and not _ID.fullmatch(fields["agent"])):
         return None
     messages = tuple(message for one in value["messages"][-_MOST:] if (message := host_message(one)))
