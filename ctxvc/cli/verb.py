@@ -192,7 +192,7 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     effect: Annotated[
         host_prompt.Effect,
         described(
-            "when the model is sent the changed prompt: with the next request; where another program owns it, after that "
-            "program's next compaction, or only in a session that goes on from an export"
+            "when the model is sent the changed prompt: with the next request; where another program owns it, after "
+            "its next compaction, or only in a session that goes on from an export"
         ),
     ] = "next-request"
