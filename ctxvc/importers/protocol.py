@@ -134,15 +134,19 @@ def file_stamp(path: Path) -> Stamp:
 
 def file_state(path: Path, positions: Mapping[str, int]) -> State:
     """`state` of a file with JSON messages whose name ends in the recording's id."""
-    stem = Recording(path).stem
-    offset = max((offset for source, offset in positions.items() if stem.endswith(source)), default=None)
+    return lines_state(path, positions, Recording(path).stem, _MESSAGE)
+
+
+def lines_state(path: Path, positions: Mapping[str, int], name: str, message: re.Pattern[bytes]) -> State:
+    """`state` of a file of JSON lines, where `name` ends in the recording's id and `message` is in every message."""
+    offset = max((offset for source, offset in positions.items() if name.endswith(source)), default=None)
     if offset is None:
         return "missing"
     if path.suffix == ".gz":
         return "whole"
     with path.open("rb") as file:
         file.seek(offset)
-        return "grown" if _MESSAGE.search(file.read(_TAIL)) else "whole"
+        return "grown" if message.search(file.read(_TAIL)) else "whole"
 
 
 def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[bytes, str], bool]) -> Iterator[Path]:

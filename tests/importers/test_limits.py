@@ -78,6 +78,19 @@ def _pi(hostile: str) -> list[str]:
     ]
 
 
+def _copilot(hostile: str) -> list[str]:
+    def event(kind: str, **data: Any) -> str:
+        return json.dumps({"type": kind, "data": data, "timestamp": "2026-01-01T00:00:00Z", "parentId": None})
+
+    return [
+        event("session.start", sessionId="s", context={"cwd": "/project"}),
+        event("user.message", content="first"),
+        hostile,
+        event("assistant.message", toolRequests=[{"toolCallId": "c", "name": "x", "arguments": {"x": "HERE"}}]),
+        event("user.message", content="last"),
+    ]
+
+
 def _trajectory(hostile: str) -> list[str]:
     return [
         json.dumps({"format": "ctxvc-trajectory/1", "id": "t"}),
@@ -108,6 +121,7 @@ FORMATS = {
     "claude-code": _claude_code,
     "codex": _codex,
     "pi": _pi,
+    "copilot-cli": _copilot,
     "ctxvc-trajectory": _trajectory,
     "openai-chat": _openai,
 }

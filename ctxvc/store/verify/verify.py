@@ -84,8 +84,8 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
     objects = Objects(store.repository)
     history = History(objects)
     tips, findings = _tips(store)
-    with ThreadPoolExecutor(max_workers=1) as beside, unhashed() if deep else nullcontext():
-        git_says = beside.submit(git_fsck.complaints, store.path) if deep else None
+    with ThreadPoolExecutor(max_workers=1) as thread, unhashed() if deep else nullcontext():
+        git_says = thread.submit(git_fsck.complaints, store.path) if deep else None
         walk = _walk(objects, history, tips, deep=deep)
         report = list(_commits(history, walk, progress, deep=deep))
         findings += [*_places(store, tips), *_scopes(history, tips, walk), *_journals(store, history, walk, tips)]

@@ -1,0 +1,507 @@
+"""Sessions of GitHub Copilot CLI (`session-state/<uuid>/events.jsonl`) → events.
+
+Each line is an event of the host. A few of them are the conversation: what was sent and replied, a tool's result, a
+compaction. The others (hooks, permissions, the state of servers) are for its user interface. The names of the events
+and of their fields are those that the types of `@github/copilot-sdk` declare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Origin, Part
+from ctxvc.core.ledger.ledger import Window
+from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
+from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, nothing_beside, of_project, single
+
+FORMAT = "copilot-cli"
+ENDINGS = LINES
+GROWS = True
+
+#: The name of every session's file: its folder is named after the session.
+_EVENTS = "events.jsonl"
+_MISSING = ("the tool definitions", "Copilot's own words around summaries")
+#: What comes before the dot in the types of events that are known.
+_KNOWN = frozenset(
+    {
+        "abort", "assistant", "auto_mode_switch", "canvas", "capabilities", "command", "commands", "elicitation",
+        "exit_plan_mode", "extensions", "external_tool", "factory", "hook", "mcp", "mcp_app", "model",
+        "pending_messages", "permission", "sampling", "session", "session_limits_exhausted", "skill", "subagent",
+        "system", "tool", "tool_search", "ui", "user", "user_input",
+    }
+)  # fmt: skip
+#: Messages that the host adds by itself, by the beginning of their `source`.
+_HOSTS_SOURCES = ("skill-", "agent-")
+_MESSAGE = re.compile(rb'"type"\s*:\s*"(?:user\.message|assistant\.message|tool\.execution_complete)"')
+_CWD = re.compile(rb'"cwd":\s*("(?:[^"\\]|\\.)*")')
+_START = re.compile(rb'\{"type":"session\.start","data":\{"sessionId":"')
+#: Lines of `workspace.yaml` that name a session.
+_TITLE = re.compile(r"^(?:name|summary): *(\S.*)$", re.MULTILINE)
+_LARGEST_WORKSPACE = 65_536
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a session's; of a first line longer than `head` its beginning says."""
+    first = head.lstrip().split(b"\n", 1)[0]
+    try:
+        event = wire.parse(first)
+    except ValueError:
+        return bool(_START.match(first))
+    return (
+        isinstance(event, dict)
+        and event.get("type") == "session.start"
+        and "parentId" in event
+        and isinstance(event.get("data"), dict)
+        and isinstance(event["data"].get("sessionId"), str)
+    )
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
+    """The folder with the sessions of all projects: `is_of_project` picks those of one."""
+    return [Path(env.get("COPILOT_HOME") or home / ".copilot") / "session-state"]
+
+
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    """The sessions of `project` in its folder; older versions kept each as a file there, without one of its own."""
+    return of_project(sorted([*folder.glob(f"*/{_EVENTS}"), *folder.glob("*.jsonl")]), project, is_of_project)
+
+
+def is_of_project(head: bytes, project: str) -> bool:
+    """Whether the session that begins with `head` was held in the folder `project` or below it."""
+    match = _CWD.search(head)
+    try:
+        return match is not None and Path(str(wire.parse(match[1]))).is_relative_to(project)
+    except ValueError:
+        return False
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The session's events, and the other files in its folder: summaries of compactions, outputs, notes."""
+    yield path
+    if path.name == _EVENTS:
+        yield from (file for file in sorted(path.parent.rglob("*")) if file.is_file() and file != path)
+
+
+def state(path: Path, positions: Mapping[str, int]) -> State:
+    """How much of the session at `path` a store has that took those with these ids up to these positions."""
+    return lines_state(path, positions, _stem(Recording(path)), _MESSAGE)
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """The session's events, in file order. Raises: BadInput if the file cannot be read."""
+    session = _Session(_stem(recording), _title(recording.path))
+    for line in recording.lines():
+        try:
+            event = wire.parse(line.data)
+        except ValueError:
+            # A last line without a newline is still being written: it is read once it is complete.
+            if not line.complete:
+                continue
+            event = None
+        try:
+            yield from session.events(event if isinstance(event, dict) else {}, line)
+        except RecursionError:
+            yield Warned(text="the line is nested too deep", line=line.number)
+
+
+conversations = single(events)
+beside = nothing_beside
+stamp = file_stamp
+
+
+class _Session:
+    """The state after the lines so far."""
+
+    def __init__(self, stem: str, title: str) -> None:
+        self._stem = stem
+        self._title = title
+        self._opened = False
+        self._described = False
+        self._instructed = False  # whether the system prompt is known
+        self._model = ""
+        self._window = Window()
+        self._reply = ("", "")  # of the newest message, if it is a reply's: the provider's id of it, our key
+        self._tools: dict[str, str] = {}  # call → tool
+        self._pending: set[str] = set()  # calls of the session itself without a result
+        self._assets: dict[str, dict[str, Any]] = {}  # id → what a later result refers to
+        self._agents: dict[str, tuple[str, str]] = {}  # sub-agent → its scope, the call that started it
+        self._since: list[str] | None = None  # keys of the messages since a compaction began, None outside of one
+        self._after: set[str] = set()  # calls made since then
+        self._compaction: Compacted | None = None  # one that waits for the results of its step
+        self._keys: set[str] = set()
+        self._warned: set[str] = set()
+
+    def events(self, event: dict[str, Any], line: Line) -> Iterator[Event]:
+        kind, data, time = _text(event, "type"), event.get("data"), _text(event, "timestamp")
+        if kind == "session.start" and isinstance(data, dict):
+            yield from self._described_by(data, time)
+            return
+        if not self._opened:
+            yield from self._open(
+                Opened(format=FORMAT, name=_name(self._stem), missing=("the system prompt", *_MISSING))
+            )
+        if not kind or not isinstance(data, dict):
+            yield Warned(text="the line is not an event of Copilot CLI", line=line.number)
+            return
+        scope, task = self._agent(event, data)
+        match kind:
+            case "user.message" | "system.notification" | "assistant.message" | "tool.execution_complete":
+                yield from self._spoken(kind, event, data, line, scope, task)
+            case "system.message" if not scope:
+                yield from self._system(event, data, line)
+            case "assistant.turn_end" | "abort" | "session.shutdown":
+                if not scope:
+                    self._reply = ("", "")
+                yield Closed(end=line.end, scope=scope)
+            case _ if not scope:
+                yield from self._between(kind, data, line, time)
+
+    # -- what is known of the session ----------------------------------------------------------------------------------
+
+    def _open(self, opened: Opened) -> Iterator[Event]:
+        self._opened = True
+        yield msgspec.structs.replace(opened, grows=True, title=self._title)
+
+    def _described_by(self, data: dict[str, Any], time: str) -> Iterator[Event]:
+        if self._described:
+            return
+        self._described = True
+        context = data.get("context")
+        place = context if isinstance(context, dict) else {}
+        source = _text(data, "sessionId")
+        self._model = _text(data, "selectedModel")
+        yield from self._open(
+            Opened(
+                format=FORMAT,
+                source=source,
+                name=_name(source or self._stem),
+                model=self._model,
+                cwd=_text(place, "cwd"),
+                branch=_text(place, "branch"),
+                time=_text(data, "startTime") or time,
+                agent=" ".join(filter(None, ("Copilot CLI", _text(data, "copilotVersion")))),
+                missing=("the system prompt", *_MISSING),
+            )
+        )
+
+    def _system(self, event: dict[str, Any], data: dict[str, Any], line: Line) -> Iterator[Event]:
+        """The system prompt that the session began with; what a developer message says is the client's own text."""
+        content = _text(data, "content")
+        if _text(data, "role") == "developer":
+            part = wire.text_part(content, "user", "client")
+            yield from self._sent(Message(role="user", parts=(part,), key=self._key(event, line)), line)
+        elif content and not self._instructed:
+            self._instructed = True
+            yield Opened(format=FORMAT, system=content, missing=_MISSING, grows=True)
+
+    def _modelled(self, model: str) -> Iterator[Event]:
+        if model and model != self._model:
+            self._model = model
+            yield Opened(format=FORMAT, model=model, grows=True)
+
+    def _news_of_window(self, data: dict[str, Any]) -> Window | None:
+        """The window, if the event names one and not the one that was known."""
+        tokens = data.get("tokenLimit")
+        window = Window(tokens=tokens, by="host") if isinstance(tokens, int) and tokens > 0 else self._window
+        if window == self._window:
+            return None
+        self._window = window
+        return window
+
+    def _agent(self, event: dict[str, Any], data: dict[str, Any]) -> tuple[str, str]:
+        """The scope of the sub-agent that the event is of, and the call that started it; empty for the main agent."""
+        name = _text(event, "agentId") or _text(data, "parentToolCallId")
+        if not name:
+            return "", ""
+        if name not in self._agents:
+            started = _text(event, "type") == "subagent.started"
+            task = _text(data, "toolCallId") if started else _text(data, "parentToolCallId") or name
+            label = _text(data, "agentName")[:30] if started else ""
+            # Lower case, so that no two scopes differ by case only.
+            scope = names.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
+            while scope in {place[0] for place in self._agents.values()}:
+                scope = f"{scope}-{len(self._agents) + 1}"
+            self._agents[name] = scope, task
+        return self._agents[name]
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _spoken(
+        self, kind: str, event: dict[str, Any], data: dict[str, Any], line: Line, scope: str, task: str
+    ) -> Iterator[Event]:
+        """The event of a line that is part of the prompt."""
+        key, time = self._key(event, line), _text(event, "timestamp")
+        if kind == "assistant.message":
+            parts = _reply(data)
+            calls = [part.call for part in parts if part.kind == "tool_use"]
+            self._tools |= {part.call: part.tool for part in parts if part.kind == "tool_use"}
+            if not parts:
+                return
+            message = Message(
+                role="assistant",
+                parts=parts,
+                reply=self._reply_of(data, key, scope),
+                key=key,
+                time=time,
+                model=_text(data, "model"),
+                usage=_usage(data),
+            )
+            if not scope:
+                yield from self._compacted(line.start)
+                yield from self._modelled(message.model)
+                self._pending.update(calls)
+                if self._since is not None:
+                    self._since.append(key)
+                    self._after.update(calls)
+            yield Said(message=message, end=line.end, scope=scope, task=task)
+            return
+        if kind == "tool.execution_complete":
+            message = Message(role="user", parts=self._result(data), key=key, time=time)
+        elif kind == "user.message":
+            message = Message(role="user", parts=_prompt(data, to_agent=bool(scope)), key=key, time=time)
+        else:
+            part = wire.text_part(_text(data, "content"), "user", "client")
+            message = Message(role="user", parts=(part,), key=key, time=time)
+        yield from self._sent(message, line, scope, task)
+
+    def _sent(self, message: Message, line: Line, scope: str = "", task: str = "") -> Iterator[Event]:
+        if not message.parts:
+            return
+        if scope:
+            yield Said(message=message, end=line.end, scope=scope, task=task)
+            return
+        results = {part.call for part in message.parts if part.kind == "tool_result"}
+        if not results:
+            self._reply = ("", "")
+            yield from self._compacted(line.start)
+        if self._since is not None and results <= self._after:
+            self._since.append(message.key)
+        yield Said(message=message, end=line.end)
+        self._pending -= results
+        if self._compaction and not self._pending:
+            yield from self._compacted(line.end)
+
+    def _key(self, event: dict[str, Any], line: Line) -> str:
+        """The event's id; of one that has none, or one that was there before, its line."""
+        key = _text(event, "id")
+        if not key or key in self._keys:
+            key = f"line:{line.number}"
+            while key in self._keys:
+                key += "~"
+        self._keys.add(key)
+        return key
+
+    def _reply_of(self, data: dict[str, Any], key: str, scope: str) -> str:
+        """The key of the reply that a message belongs to: a reply may be written in chunks, one after another."""
+        identity = _text(data, "apiCallId")
+        if scope or not isinstance(data.get("chunkIndex"), int) or not identity or identity != self._reply[0]:
+            if not scope:
+                self._reply = (identity, key)
+            return key
+        return self._reply[1]
+
+    def _result(self, data: dict[str, Any]) -> tuple[Part, ...]:
+        call = _text(data, "toolCallId")
+        tool = self._tools.get(call, "")
+        result, error = data.get("result"), data.get("error")
+        failed = data.get("success") is False
+        if not call:
+            return (Part(kind="other", role="user", origin="tool", body=wire.compact(data), ext="json"),)
+        if isinstance(result, dict) and isinstance(result.get("content"), str):
+            text = result["content"]
+        elif isinstance(error, dict):
+            text = _text(error, "message")
+        else:
+            text = "" if result is None else wire.compact(result).decode("utf-8", "replace")
+        images = self._images(result.get("binaryResultsForLlm") if isinstance(result, dict) else None)
+        if data.get("isUserRequested") is True and not tool:
+            return (wire.text_part(text, "user", "client"),)
+        if not images:
+            return (wire.result_part(text, call, tool=tool, error=failed),)
+        content = [{"type": "text", "text": text}, *images]
+        block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
+        return (msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool),)
+
+    def _images(self, binaries: object) -> list[dict[str, Any]]:
+        """The images among a result's binary parts, whose bytes may have come in an event of their own."""
+        parts = [part for part in binaries if isinstance(part, dict)] if isinstance(binaries, list) else []
+        return [image for part in parts if (image := _image(self._assets.get(_text(part, "assetId"), part)))]
+
+    # -- what changes the prompt ---------------------------------------------------------------------------------------
+
+    def _between(self, kind: str, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
+        match kind:
+            case "session.model_change":
+                yield from self._modelled(_text(data, "newModel"))
+            case "session.resume":
+                yield from self._modelled(_text(data, "selectedModel"))
+            case "session.title_changed":
+                if title := _text(data, "title"):
+                    yield Opened(format=FORMAT, title=title, grows=True)
+            case "session.binary_asset":
+                self._assets[_text(data, "assetId")] = data
+            case "session.compaction_start":
+                self._since, self._after = [], set()
+                if window := self._news_of_window(data):
+                    yield Opened(format=FORMAT, window=window, grows=True)
+            case "session.compaction_complete":
+                yield from self._complete(data, line, time)
+            case "session.context_cleared":
+                message = _text(data, "initialMessage")
+                part = wire.text_part(message, "user", "client")
+                summary = (Message(role="user", parts=(part,), key=f"line:{line.number}.1", time=time),)
+                self._since = None
+                self._compaction = Compacted(summary=summary if message else (), end=line.end, time=time)
+                yield from self._compacted(line.end)
+            case "session.truncation":
+                if window := self._news_of_window(data):
+                    yield Opened(format=FORMAT, window=window, grows=True)
+                yield Warned(
+                    text="Copilot left out its oldest messages here; they are imported as if they had stayed",
+                    line=line.number,
+                )
+            case _ if kind.partition(".")[0] not in _KNOWN and kind not in self._warned:
+                self._warned.add(kind)
+                label = display.one_line(kind, 40)
+                yield Warned(text=f"events of an unknown type are skipped: {label!r}", line=line.number)
+
+    def _complete(self, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
+        """A compaction: the summary, and after it what came while it was written, which it cannot be about."""
+        window, newer = self._news_of_window(data), self._since or []
+        self._since = None
+        summary = _text(data, "summaryContent")
+        if data.get("success") is not True:
+            if window:
+                yield Opened(format=FORMAT, window=window, grows=True)
+            return
+        if not summary:
+            yield Warned(
+                text="a compaction without its summary; the messages are imported as if they had stayed",
+                line=line.number,
+            )
+            return
+        part = wire.text_part(summary, "user", "client")
+        before = data.get("preCompactionTokens")
+        self._compaction = Compacted(
+            summary=(Message(role="user", parts=(part,), key=f"line:{line.number}.1", time=time),),
+            end=line.end,
+            kept=frozenset(newer),
+            before=newer[0] if newer else "",
+            time=time,
+            detail={"tokensBefore": before} if isinstance(before, int) else {},
+            window=window,
+        )
+        if not self._pending:
+            yield from self._compacted(line.end)
+
+    def _compacted(self, end: int) -> Iterator[Event]:
+        """The compaction that waited until the step of its time was over, which is at `end`."""
+        self._pending.clear()
+        if self._compaction:
+            yield msgspec.structs.replace(self._compaction, end=end)
+            self._compaction = None
+
+
+def _stem(recording: Recording) -> str:
+    """The session's id as the file's place tells it."""
+    return recording.path.parent.name if recording.path.name == _EVENTS else recording.stem
+
+
+def _name(source: str) -> str:
+    return "copilot-" + names.slug(source[:8])
+
+
+def _title(path: Path) -> str:
+    """The session's title, which the host keeps beside its events; empty if there is none."""
+    if path.name != _EVENTS:
+        return ""
+    try:
+        with path.with_name("workspace.yaml").open("rb") as file:
+            text = file.read(_LARGEST_WORKSPACE).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    match = _TITLE.search(text)
+    value = match[1].strip() if match else ""
+    if value[0:1] == '"':
+        try:
+            value = str(wire.parse(value))
+        except ValueError:
+            return ""
+    return "" if value[0:1] in "|>'" else value
+
+
+def _prompt(data: dict[str, Any], *, to_agent: bool) -> tuple[Part, ...]:
+    """What was sent for a message: a person's words, and around them what the host added.
+
+    The line has both the words and the text that was sent. Where the words stand in that text between sections of the
+    host's, each piece is a part, and the parts together are the text; else all of it counts as the person's.
+    """
+    content, sent = _text(data, "content"), _text(data, "transformedContent") or _text(data, "content")
+    by_host = (
+        to_agent or data.get("isAutopilotContinuation") is True or _text(data, "source").startswith(_HOSTS_SOURCES)
+    )
+    pieces: list[tuple[str, Origin]] = [(sent, "client" if by_host else "human")]
+    start = 0 if sent.startswith(content) else sent.find(f">\n\n{content}") + 3
+    end = start + len(content)
+    is_framed = (start == 0 or (start > 2 and sent.startswith("<"))) and (
+        end == len(sent) or sent.startswith("\n\n<", end)
+    )
+    if content and is_framed and not by_host:
+        pieces = [(sent[:start], "client"), (content, "human"), (sent[end:], "client")]
+    parts = [wire.text_part(text, "user", origin) for text, origin in pieces if text]
+    attachments = data.get("attachments")
+    for attachment in attachments if isinstance(attachments, list) else ():
+        if isinstance(attachment, dict) and attachment.get("type") == "blob" and (image := _image(attachment)):
+            parts.append(wire.part(image, "user", "client" if by_host else "human"))
+    return tuple(parts)
+
+
+def _image(raw: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The Messages API's block for an image; None for what is none."""
+    media, data = _text(raw, "mimeType"), _text(raw, "data")
+    if not media.startswith("image/") or not data:
+        return None
+    return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
+
+
+def _reply(data: dict[str, Any]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    opaque = {name: data[name] for name in ("reasoningOpaque", "encryptedContent") if isinstance(data.get(name), str)}
+    if reasoning := _text(data, "reasoningText"):
+        extra = {"ctxvc": {"copilot": opaque}} if opaque else {}
+        parts.append(wire.text_part(reasoning, "assistant", "model", kind="thinking", **extra))
+    elif opaque:
+        body = wire.compact({"type": "reasoning", **opaque})
+        parts.append(Part(kind="thinking", role="assistant", origin="model", body=body, ext="json"))
+    if text := _text(data, "content"):
+        parts.append(wire.text_part(text, "assistant", "model"))
+    requests = data.get("toolRequests")
+    for request in requests if isinstance(requests, list) else ():
+        match request:
+            case {"toolCallId": str(call), "name": str(name)} if call:
+                arguments = request.get("arguments", {})
+                body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
+                parts.append(wire.call_part(name, call, body))
+            case _:
+                body = wire.compact(request)
+                parts.append(Part(kind="other", role="assistant", origin="model", body=body, ext="json"))
+    return tuple(parts)
+
+
+def _usage(data: dict[str, Any]) -> dict[str, int]:
+    """What the line tells of the call's tokens: those of the reply only."""
+    tokens = data.get("outputTokens")
+    return {"output_tokens": tokens} if isinstance(tokens, int) and tokens > 0 else {}
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
