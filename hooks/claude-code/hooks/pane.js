@@ -26,11 +26,11 @@ async function load($) {
     const [session, usage] = await Promise.all([$.session.id(), $.session.usage().catch(() => ({}))])
     now.cost = usage.cost ? `; ${usage.cost.usd.toFixed(2)} USD so far` : ''
     const run = await ctxvc($, ['status', '--json'])
-    const answer = run.isStdoutTruncated ? { error: 'the session is too long for the pane' } : JSON.parse(run.stdout || '{}')
+    const answer = run.isStdoutTruncated ? { error: { message: 'the session is too long for the pane' } } : JSON.parse(run.stdout || '{}')
     // Without a record of this session, ctxvc answers with another's.
     const isOurs = typeof answer.session === 'string' && answer.session.startsWith(`claude-${session.slice(0, 8)}`)
     now.status = isOurs ? answer : undefined
-    if (!isOurs) now.message = typeof answer.error === 'string' ? clean(answer.error) : 'this session is not recorded here'
+    if (!isOurs) now.message = answer.error ? reason(answer.error) : 'this session is not recorded here'
   } catch (error) {
     now.status = undefined
     now.message = `ctxvc status: ${reason(error)}`
