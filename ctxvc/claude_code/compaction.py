@@ -408,8 +408,8 @@ def settle(store: Store, transcript: str) -> None:
 
 
 def settle_all(store: Store) -> None:
-    """Settles every compaction that waits in the store, for whoever is about to read transcripts: the host's boundary
-    must not be recorded before the plan that it installed. What another writer is at is left to them.
+    """Settles every compaction that waits in the store, for whoever is about to read transcripts, or to change blocks:
+    the plan comes before the host's boundary, and before what takes it back. What another writer is at is left to them.
     Raises: CtxvcError, OSError.
     """
     for name in contained.names(store.path, places.ANSWERS):

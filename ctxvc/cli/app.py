@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -148,9 +148,12 @@ class App:
     @contextmanager
     def reading(self) -> Iterator[StoredSession]:
         """The chosen session, for reading: nothing is flushed on the way out."""
+        from ctxvc.cli import host_prompt
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
+            with suppress(CtxvcError, OSError):  # as in a store that cannot be written
+                host_prompt.settle(store)
             stored = StoredSession.open(store, self.session_name(store))
             self.report_damage(stored)
             yield stored
@@ -158,10 +161,12 @@ class App:
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
         """The chosen session, for changing its context; complete steps are committed on the way out."""
+        from ctxvc.cli import host_prompt
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
+            host_prompt.settle(store)
             stored = StoredSession.open(store, self.session_name(store), scope)
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:

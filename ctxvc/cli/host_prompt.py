@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ctxvc.cli import settings
-from ctxvc.cli.app import App
 from ctxvc.importers import HOSTS
 from ctxvc.recording import places
-from ctxvc.session.session import Session
 from ctxvc.store import contained
-from ctxvc.store.store import Store
+
+if TYPE_CHECKING:
+    from ctxvc.cli.app import App
+    from ctxvc.session.session import Session
+    from ctxvc.store.store import Store
 
 #: When a changed prompt is the one that the model is sent: with the next request, after the host's next compaction, or
 #: in a session of the host that goes on from an export.
@@ -21,7 +23,9 @@ _EXPORT = f"`ctxvc export --format {_HOST} --install` writes a session to resume
 
 
 def settle(store: Store) -> None:
-    """Settles the compactions that wait for a host, before its transcripts are read. Raises: CtxvcError, OSError."""
+    """Settles the compactions that wait for a host, before its transcripts are read or a person undoes one: the host
+    may write its boundary after its last hook, which a recorder sees only with the next. Raises: CtxvcError, OSError.
+    """
     if contained.names(store.path, places.ANSWERS):
         from ctxvc.claude_code import compaction
 

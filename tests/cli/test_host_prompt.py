@@ -51,6 +51,25 @@ def test_an_undone_compaction_is_in_the_hosts_prompt_after_its_next_one(run: Run
     assert "in Claude Code's prompt after its next compaction" in said and "ctxvc export" in said
 
 
+def test_a_compaction_is_undone_at_once_though_the_boundary_came_after_the_last_hook(
+    run: Run, host: PlayedHost
+) -> None:
+    messages = host.asks()["messages"]
+    hooked(host)
+    host.installs(messages)
+    host.line(type="user", isMeta=True, message={"role": "user", "content": "<local-command-caveat>It ran."})
+    assert "undone: archive" in run("undo", folder=host.project).stdout
+    host.says("Go on.")
+    host.replies("I do.")
+    hooked(host)
+    assert set(host.states().values()) == {"visible"}
+
+
+def test_a_look_at_the_session_has_it_too(run: Run, host: PlayedHost) -> None:
+    host.installs(host.asks()["messages"])
+    assert "policy:default" in run("ops", folder=host.project).stdout
+
+
 def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
     host.installs(host.asks()["messages"])
     hooked(host)
