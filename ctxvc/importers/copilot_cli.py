@@ -375,14 +375,14 @@ class _Session:
 
     def _complete(self, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
         """A compaction: the summary, and after it what came while it was written, which it cannot be about."""
-        window, newer = self._news_of_window(data), self._since or []
-        self._since = None
-        summary = _text(data, "summaryContent")
+        window, summary = self._news_of_window(data), _text(data, "summaryContent")
         if data.get("success") is not True:
+            self._since = None
             if window:
                 yield Opened(format=FORMAT, window=window, grows=True)
             return
         if not summary:
+            self._since = None
             yield Warned(
                 text="a compaction without its summary; the messages are imported as if they had stayed",
                 line=line.number,
@@ -393,8 +393,6 @@ class _Session:
         self._compaction = Compacted(
             summary=(Message(role="user", parts=(part,), key=f"line:{line.number}.1", time=time),),
             end=line.end,
-            kept=frozenset(newer),
-            before=newer[0] if newer else "",
             time=time,
             detail={"tokensBefore": before} if isinstance(before, int) else {},
             window=window,
@@ -406,7 +404,10 @@ class _Session:
         """The compaction that waited until the step of its time was over, which is at `end`."""
         self._pending.clear()
         if self._compaction:
-            yield msgspec.structs.replace(self._compaction, end=end)
+            newer, self._since = self._since or [], None
+            yield msgspec.structs.replace(
+                self._compaction, end=end, kept=frozenset(newer), before=newer[0] if newer else ""
+            )
             self._compaction = None
 
 

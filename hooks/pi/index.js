@@ -6,6 +6,7 @@ import { Client } from "./client.js"
 /** Roles of messages whose content pi lets an entry of its file replace. */
 const EDITABLE = new Set(["user", "assistant", "toolResult", "custom"])
 
+/** @param {import("@earendil-works/pi-coding-agent").ExtensionAPI} pi */
 export default function (pi) {
   let client = null
   let tools = []
@@ -43,9 +44,10 @@ export default function (pi) {
     edited = false
     const entries = targets.flatMap(({ sourceEntry, messages: shown }, at) => {
       const wanted = answer.messages[at] === 0 ? messages[at] : answer.messages[at]
-      if (JSON.stringify(wanted?.content) === JSON.stringify(shown[0]?.content)) return []
+      const [sent] = /** @type {any[]} */ (shown)
+      if (JSON.stringify(wanted?.content) === JSON.stringify(sent?.content)) return []
       const replacement = wanted && { content: wanted.content }
-      return [{ type: "context_edit", targetId: sourceEntry.id, replacement }]
+      return [{ type: /** @type {const} */ ("context_edit"), targetId: sourceEntry.id, replacement }]
     })
     return { entries: [...event.entries, ...entries] }
   })
@@ -68,7 +70,9 @@ export default function (pi) {
   })
 }
 
-/** What ctxvc is told of a session beside its messages. */
+/** What ctxvc is told of a session beside its messages.
+ *  @param {import("@earendil-works/pi-coding-agent").ExtensionAPI} pi
+ *  @param {import("@earendil-works/pi-coding-agent").ExtensionContext} ctx */
 function about(pi, ctx) {
   const active = new Set(pi.getActiveTools())
   return {
@@ -85,7 +89,9 @@ function about(pi, ctx) {
   }
 }
 
-/** The message of an entry as it was before any edit; undefined for an entry that has none. */
+/** The message of an entry as it was before any edit; undefined for an entry that has none.
+ *  @param {import("@earendil-works/pi-coding-agent").SessionEntry} entry
+ *  @returns {any} */
 function original(entry) {
   if (entry.type === "message") return entry.message
   if (entry.type !== "custom_message") return undefined
@@ -111,7 +117,8 @@ function originals(messages, entries) {
   return [...all, ...messages.slice(at).filter((message) => !keys.has(key(message)))]
 }
 
-/** One of ctxvc's tools as pi takes it. */
+/** One of ctxvc's tools as pi takes it.
+ *  @returns {import("@earendil-works/pi-coding-agent").ToolDefinition} */
 function registered(tool, client) {
   return {
     name: tool.name,

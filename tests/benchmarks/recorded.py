@@ -15,7 +15,14 @@ from ctxvc.store.store import create
 from ctxvc.tokens.meter import Meter
 from tests.benchmarks.measuring import Figure, seconds
 
-TARGETS = {"claude-code": ">= 20", "trajectories": ">= 8", "codex": ">= 8", "pi": ">= 8", "openai-chat": ">= 8"}
+TARGETS = {
+    "claude-code": ">= 20",
+    "trajectories": ">= 8",
+    "codex": ">= 8",
+    "copilot-cli": ">= 8",
+    "pi": ">= 8",
+    "openai-chat": ">= 8",
+}
 
 
 def figures(folder: Path) -> Iterator[Figure]:
@@ -23,8 +30,8 @@ def figures(folder: Path) -> Iterator[Figure]:
     if not (data / "trajectories").is_dir():
         yield from _imported(folder, "claude-code", [demo.SESSION])
         return
-    for name in ("claude-code", "codex", "pi", "openai-chat"):
-        yield from _imported(folder, name, sorted((data / "transcripts" / name).iterdir()))
+    for name in ("claude-code", "codex", "other/copilot-cli", "pi", "openai-chat"):
+        yield from _imported(folder, Path(name).name, sorted((data / "transcripts" / name).iterdir()))
     yield from _imported(folder, "trajectories", sorted((data / "trajectories").glob("*.gz")), tokens=True)
 
 

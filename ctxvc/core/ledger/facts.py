@@ -196,7 +196,9 @@ def _patched(text: str) -> Iterator[Fact]:
     if _PATCH not in text:
         return
     headings = list(_PATCHED.finditer(text))
-    for heading, end in zip(headings, [*(match.start() for match in headings[1:]), len(text)], strict=True):
+    ends = [*(heading.start() for heading in headings[1:]), len(text)]
+    # A patch of no file has no heading.
+    for heading, end in zip(headings, ends, strict=False):
         lines = text[heading.end() : end].split("\n")
         act: dict[str, Deed] = {"Update": "edited", "Add": "wrote", "Delete": "deleted"}
         counts = _counts(sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines))

@@ -96,6 +96,10 @@ def test_a_command_is_known_by_what_it_did(command: str, expected: list[Any]) ->
     assert told({"cmd": command}) == expected
 
 
+def test_a_patch_of_no_file_tells_nothing() -> None:
+    assert [fact.act for fact in facts("apply_patch", "*** Begin Patch\n*** End Patch", "txt")] == ["called"]
+
+
 def test_a_patch_tells_of_each_of_its_files() -> None:
     expected = [("edited", "src/a.ts", "+2 −1"), ("wrote", "b.md", "+1 −0"), ("deleted", "c.md", "")]
 
