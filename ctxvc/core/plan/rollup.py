@@ -66,7 +66,7 @@ def gather(
         if not any(step.number in standing for step in run):
             continue
         rows = [row for step in run for row in step.rows]
-        if not any(row.id in stubs for row in rows) or len(_units(draft, rows)) < 2:
+        if not any(row.id in stubs for row in rows) or not _is_several(draft, rows):
             continue  # nothing to gather, whatever it would say
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
@@ -128,6 +128,13 @@ def _units(draft: LedgerDraft, rows: Iterable[Row]) -> dict[str, None]:
     return dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
 
 
+def _is_several(draft: LedgerDraft, rows: Iterable[Row]) -> bool:
+    """Whether rows are in more than one unit."""
+    units = (draft.around(row) or row.id for row in rows if _member(row))
+    first = next(units, None)
+    return any(unit != first for unit in units)
+
+
 def _member(row: Row) -> bool:
     """Whether the row joins a group: deleted and pruned rows have left already, dashboards leave with the next cut."""
     return row.state not in ("deleted", "pruned") and row.kind != "dashboard"
@@ -147,13 +154,16 @@ def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[st
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
     guarded = {row.step for block in stay if (row := draft.rows.get(block))}
-    fits = [_fit(draft, number, steps[number], stay, reuse=number not in guarded) for number in sorted(steps)]
-    fit = {number: fitting.step for number, fitting in zip(sorted(steps), fits, strict=True) if fitting.step}
-    insides = _insides(draft, zip(sorted(steps), fits, strict=True))
+    numbers, outer = sorted(steps), _Outer(draft)
+    fits = [
+        (number, _fit(draft, outer, number, steps[number], stay, reuse=number not in guarded)) for number in numbers
+    ]
+    fit = {number: fitting.step for number, fitting in fits if fitting.step}
+    insides = _insides(outer, fits)
     while True:
         runs: list[list[_Step]] = [[]]
         places: dict[int, int] = {}
-        for number in sorted(steps):
+        for number in numbers:
             step = fit.get(number)
             if runs[-1] and (step is None or step.begins or runs[-1][-1].ends):
                 runs.append([])
@@ -179,17 +189,24 @@ class _Inside(NamedTuple):
         return len(runs | {None} if self.outside else runs) > 1
 
 
-def _insides(draft: LedgerDraft, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside]:
+class _Outer(dict[str, str]):
+    """A group → the outermost around it, as long as the draft is not changed."""
+
+    def __init__(self, draft: LedgerDraft) -> None:
+        self._draft = draft
+
+    def __missing__(self, name: str) -> str:
+        outer = self[name] = outermost(self._draft.groups, name)
+        return outer
+
+
+def _insides(outer: _Outer, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside]:
     """What is in each outermost group."""
-    outer: dict[str, _Inside] = {"": _Inside(set(), set(), set())}
     insides: dict[str, _Inside] = {}
 
     def of(group: str) -> _Inside:
-        inside = insides.get(group)
-        if inside is None:
-            name = outermost(draft.groups, group)
-            inside = insides[group] = outer.setdefault(name, _Inside(set(), set(), set()))
-        return inside
+        inside = insides.get(outer[group])
+        return inside if inside is not None else insides.setdefault(outer[group], _Inside(set(), set(), set()))
 
     for number, fitting in fits:
         for group in fitting.leaving:
@@ -200,8 +217,8 @@ def _insides(draft: LedgerDraft, fits: Iterable[tuple[int, _Fit]]) -> list[_Insi
             inside = of(group)
             inside.steps.add(number)
             inside.outside.add(number)
-    del outer[""]
-    return list(outer.values())
+    insides.pop("", None)
+    return list(insides.values())
 
 
 class _Fit(NamedTuple):
@@ -231,7 +248,9 @@ class _Known(NamedTuple):
     fit: _Fit
 
 
-def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False) -> _Fit:
+def _fit(
+    draft: LedgerDraft, outer: _Outer, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
+) -> _Fit:
     """The step, where it is nothing but calls, words and stubs of results; none if something in it stays.
 
     With `reuse`, where nothing of it is to `stay`, what was worked out for the same rows and groups is used again: of
@@ -245,20 +264,20 @@ def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str],
         known is not None
         and (known.rows is rows or known.rows == rows)
         and all(call in draft.results for call in known.calls)
-        and known.around == _around(draft, known.names)
+        and known.around == _around(draft, outer, known.names)
     ):
         return known.fit
     fit = _Fit.of(_worked_out(draft, number, rows, stay), rows)
     if not any(map(partial(_depends, draft), rows)):
         names = list({row.group: None for row in rows if row.group})
         calls = [row.id for row in rows if row.kind == "tool_use"]
-        cache[number] = _Known(rows, calls, names, _around(draft, names), fit)
+        cache[number] = _Known(rows, calls, names, _around(draft, outer, names), fit)
     return fit
 
 
-def _around(draft: LedgerDraft, names: Iterable[str]) -> list[Group | None]:
+def _around(draft: LedgerDraft, outer: _Outer, names: Iterable[str]) -> list[Group | None]:
     """The outermost groups around groups of these names."""
-    return [draft.groups.get(outermost(draft.groups, name)) for name in names]
+    return [draft.groups.get(outer[name]) for name in names]
 
 
 def _depends(draft: LedgerDraft, row: Row) -> bool:
