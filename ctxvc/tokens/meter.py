@@ -138,6 +138,13 @@ class Prices:
         prices._known, prices._masks = self._known, self._masks
         return prices
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the other's are the same: its counts are."""
+        return self._known is other._known if isinstance(other, Prices) else NotImplemented
+
+    def __hash__(self) -> int:
+        return id(self._known)
+
     def load(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
         """Counts these blocks in one go, which asks the cache once; for `fresh` ones not at all."""
         new = [row for row in rows if (row.id, row.sha256) not in self._known]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ctxvc.core.ledger.ledger import Group, Row, outermost
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, outermost
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.draft import LedgerDraft, header
 from ctxvc.core.prompt.outline import Slot
@@ -61,12 +61,12 @@ def gather(
         return ()
     total = sum(stubs.values())
     groups: list[Group] = []
-    steps: dict[int, list[Row]] = {}
-    for row in draft.rows.values():
-        steps.setdefault(row.step, []).append(row)
-    for run in _runs(draft, steps, protect):
+    standing = {draft.rows[block].step for block in stubs}
+    for run in _runs(draft, _steps(draft), protect):
+        if not any(step.number in standing for step in run):
+            continue
         rows = [row for step in run for row in step.rows]
-        if not any(row.id in stubs for row in rows) or len(_units(draft, rows)) < 2:
+        if not any(row.id in stubs for row in rows) or not _is_several(draft, rows):
             continue  # nothing to gather, whatever it would say
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
@@ -83,6 +83,29 @@ def gather(
         if view.part(total) <= target:
             break
     return tuple(groups)
+
+
+def _steps(draft: LedgerDraft) -> dict[int, list[Row]]:
+    """The rows of each step on the draft. Of steps that are as an earlier ledger had them, mostly the same lists."""
+    steps = dict(draft.ledger.derived(_of_ledger))
+    for number in {row.step for row in draft.changed()[0]}:
+        steps[number] = [draft.rows[row.id] for row in steps[number]]
+    return steps
+
+
+def _of_ledger(ledger: Ledger) -> dict[int, list[Row]]:
+    steps: dict[int, list[Row]] = {}
+    for of_segment in ledger.by_segment(_of_segment):
+        for number, rows in of_segment.items():
+            steps[number] = [*steps[number], *rows] if number in steps else rows
+    return steps
+
+
+def _of_segment(rows: tuple[Row, ...]) -> dict[int, list[Row]]:
+    steps: dict[int, list[Row]] = {}
+    for row in rows:
+        steps.setdefault(row.step, []).append(row)
+    return steps
 
 
 def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
@@ -105,6 +128,13 @@ def _units(draft: LedgerDraft, rows: Iterable[Row]) -> dict[str, None]:
     return dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
 
 
+def _is_several(draft: LedgerDraft, rows: Iterable[Row]) -> bool:
+    """Whether rows are in more than one unit."""
+    units = (draft.around(row) or row.id for row in rows if _member(row))
+    first = next(units, None)
+    return any(unit != first for unit in units)
+
+
 def _member(row: Row) -> bool:
     """Whether the row joins a group: deleted and pruned rows have left already, dashboards leave with the next cut."""
     return row.state not in ("deleted", "pruned") and row.kind != "dashboard"
@@ -124,16 +154,16 @@ def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[st
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
     guarded = {row.step for block in stay if (row := draft.rows.get(block))}
-    fit = {
-        number: step
-        for number in sorted(steps)
-        if (step := _fit(draft, number, steps[number], stay, reuse=number not in guarded))
-    }
-    insides = _insides(draft, fit)
+    numbers, outer = sorted(steps), _Outer(draft)
+    fits = [
+        (number, _fit(draft, outer, number, steps[number], stay, reuse=number not in guarded)) for number in numbers
+    ]
+    fit = {number: fitting.step for number, fitting in fits if fitting.step}
+    insides = _insides(outer, fits)
     while True:
         runs: list[list[_Step]] = [[]]
         places: dict[int, int] = {}
-        for number in sorted(steps):
+        for number in numbers:
             step = fit.get(number)
             if runs[-1] and (step is None or step.begins or runs[-1][-1].ends):
                 runs.append([])
@@ -159,44 +189,95 @@ class _Inside(NamedTuple):
         return len(runs | {None} if self.outside else runs) > 1
 
 
-def _insides(draft: LedgerDraft, fit: Mapping[int, _Step]) -> list[_Inside]:
+class _Outer(dict[str, str]):
+    """A group → the outermost around it, as long as the draft is not changed."""
+
+    def __init__(self, draft: LedgerDraft) -> None:
+        self._draft = draft
+
+    def __missing__(self, name: str) -> str:
+        outer = self[name] = outermost(self._draft.groups, name)
+        return outer
+
+
+def _insides(outer: _Outer, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside]:
     """What is in each outermost group."""
-    bodies = {step.number: {row.id for row in step.rows} for step in fit.values() if step.begins or step.ends}
-    outer: dict[str, str] = {}
     insides: dict[str, _Inside] = {}
-    for row in draft.rows.values():
-        if row.group and not row.present:
-            name = outer.get(row.group)
-            if name is None:
-                name = outer[row.group] = outermost(draft.groups, row.group)
-                insides.setdefault(name, _Inside(set(), set(), set()))
-            body = bodies.get(row.step)
-            inside = insides[name]
-            inside.steps.add(row.step)
-            (inside.leaving if body is None or row.id in body else inside.outside).add(row.step)
+
+    def of(group: str) -> _Inside:
+        inside = insides.get(outer[group])
+        return inside if inside is not None else insides.setdefault(outer[group], _Inside(set(), set(), set()))
+
+    for number, fitting in fits:
+        for group in fitting.leaving:
+            inside = of(group)
+            inside.steps.add(number)
+            inside.leaving.add(number)
+        for group in fitting.outside:
+            inside = of(group)
+            inside.steps.add(number)
+            inside.outside.add(number)
     insides.pop("", None)
     return list(insides.values())
 
 
+class _Fit(NamedTuple):
+    """What of a step may leave, if anything, and the groups of its absent blocks: of those in that (of all where there
+    is none), and of those beside it."""
+
+    step: _Step | None
+    leaving: frozenset[str]
+    outside: frozenset[str]
+
+    @classmethod
+    def of(cls, step: _Step | None, rows: Sequence[Row]) -> _Fit:
+        body = {row.id for row in step.rows} if step and (step.begins or step.ends) else None
+        absent = [row for row in rows if row.group and not row.present]
+        leaving = frozenset(row.group for row in absent if body is None or row.id in body)
+        return cls(step, leaving, frozenset(row.group for row in absent if body is not None and row.id not in body))
+
+
+class _Known(NamedTuple):
+    """What was worked out for a step, with what it depends on: its rows, the calls in it, the groups that they name and
+    those around these."""
+
+    rows: list[Row]
+    calls: list[str]
+    names: list[str]
+    around: list[Group | None]
+    fit: _Fit
+
+
 def _fit(
-    draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
-) -> _Step | None:
-    """The step, where it is nothing but calls, words and stubs of results; None if something in it stays.
+    draft: LedgerDraft, outer: _Outer, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
+) -> _Fit:
+    """The step, where it is nothing but calls, words and stubs of results; none if something in it stays.
 
     With `reuse`, where nothing of it is to `stay`, what was worked out for the same rows and groups is used again: of
     most of a long session nothing changes any more.
     """
-    if not reuse or any(map(partial(_depends, draft), rows)):
-        return _worked_out(draft, number, rows, stay)
-    around = [
-        draft.groups.get(outermost(draft.groups, name)) for name in {row.group: None for row in rows if row.group}
-    ]
-    cache = draft.ledger.cache_of(_fit)
-    cached = cache.get(number)
-    if cached is None or cached[0] != rows or cached[1] != around:
-        cached = cache[number] = rows, around, _worked_out(draft, number, rows, stay)
-    step: _Step | None = cached[2]
-    return step
+    if not reuse:
+        return _Fit.of(_worked_out(draft, number, rows, stay), rows)
+    cache: dict[int, _Known] = draft.ledger.cache_of(_fit)
+    known = cache.get(number)
+    if (
+        known is not None
+        and (known.rows is rows or known.rows == rows)
+        and all(call in draft.results for call in known.calls)
+        and known.around == _around(draft, outer, known.names)
+    ):
+        return known.fit
+    fit = _Fit.of(_worked_out(draft, number, rows, stay), rows)
+    if not any(map(partial(_depends, draft), rows)):
+        names = list({row.group: None for row in rows if row.group})
+        calls = [row.id for row in rows if row.kind == "tool_use"]
+        cache[number] = _Known(rows, calls, names, _around(draft, outer, names), fit)
+    return fit
+
+
+def _around(draft: LedgerDraft, outer: _Outer, names: Iterable[str]) -> list[Group | None]:
+    """The outermost groups around groups of these names."""
+    return [draft.groups.get(outer[name]) for name in names]
 
 
 def _depends(draft: LedgerDraft, row: Row) -> bool:

@@ -7,7 +7,8 @@ once, results lead it, and no result stands without its call (reference: the Mes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from functools import partial
+from itertools import chain, pairwise, takewhile
 from operator import is_not
 from typing import Any, Literal
 
@@ -76,53 +77,60 @@ def outline(ledger: Ledger) -> tuple[Slot, ...]:
     return ledger.derived(_outline)
 
 
-#: Outlines that are kept, by their cuts: that of the prompt, and that of a cut which is only weighed.
-_SETTLED = 2
+#: Outlines whose beginnings are kept: that of the prompt, and those of plans and cuts which are only weighed.
+_KEPT = 6
 
 
 class _Settled(msgspec.Struct, frozen=True):
     """The part of an outline that what is appended to its ledger does not change: the slots of all before block `end`.
 
-    `calls` are the ids of calls that were there, by any name.
+    `renamed` are the ids that calls there go by which are not their own.
     """
 
     ledger: Ledger
     end: int = 0
     slots: tuple[Slot, ...] = ()
-    calls: frozenset[str] = frozenset()
+    renamed: frozenset[str] = frozenset()
 
 
 def _outline(ledger: Ledger) -> tuple[Slot, ...]:
     """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
-    cache, cuts = ledger.cache_of(_outline), ledger.meta.cuts
-    head: _Settled = cache.pop(cuts, None) or _Settled(ledger)
-    rest = _behind(head, ledger)
-    if rest is None:
+    kept: list[_Settled] = ledger.cache_of(_outline).setdefault("newest first", [])
+    for place, settled in enumerate(kept):
+        rest = _behind(settled, ledger)
+        if rest is not None:
+            head = kept.pop(place)
+            break
+    else:
         head, rest = _Settled(ledger), ledger
-    slots = _whole(rest)
-    cache[cuts] = _settled(head, ledger, rest, slots)
-    if len(cache) > _SETTLED:
-        del cache[next(iter(cache))]
+    slots = _whole(rest, ledger.cache_of(_whole).setdefault("made", _Made()))
+    head_here = _settled(head, ledger, rest, slots)
+    if head_here.end:
+        kept.insert(0, head_here)
+        del kept[_KEPT:]
     return (*head.slots, *slots)
 
 
 def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     """The unsettled rest; None if `head` is not part of the ledger, or something after it reaches into it."""
     was, segment = head.ledger, segment_of(head.end)
-    if not head.end or ledger.groups != was.groups or _moves(ledger):
+    if ledger.meta.cuts != was.meta.cuts or ledger.meta.render != was.meta.render or ledger.groups != was.groups:
         return None
-    before = [key for key in was.segments if key < segment]
-    if len(before) != sum(key < segment for key in ledger.segments):
+    one, other = ledger.segments, was.segments
+    if any(key < segment for key in (*one.changed_since(other), *other.changed_since(one))) or _moves(ledger):
         return None
-    if any(ledger.segments.get(key) is not was.segments[key] for key in before):
-        return None
-    here, there = ([row for row in side.segments.get(segment) if row.number < head.end] for side in (ledger, was))
+    here, there = ([row for row in side.get(segment) if row.number < head.end] for side in (one, other))
     if len(here) != len(there) or any(map(is_not, here, there)):
         return None
-    segments = {key: rows for key, rows in ledger.segments.items() if key > segment}
-    segments[segment] = ledger.segments.get(segment)[len(here) :]
+    segments = {key: one[key] for key in takewhile(lambda key: key > segment, reversed(one))}
+    segments[segment] = one.get(segment)[len(here) :]
     rest = Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
-    return None if any(row.group or (row.kind in PAIRED and row.call in head.calls) for row in rest.rows()) else rest
+    if any(row.group for row in rest.rows()):
+        return None
+    calls = {row.call for row in rest.rows() if row.kind in PAIRED}
+    if not calls.isdisjoint(head.renamed) or any(row.number < head.end for row in calls_and_results(was, calls)):
+        return None
+    return rest
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
@@ -130,24 +138,35 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
 
     Calls before that have their answers by then, or get them by an id that is known.
     """
-    rows = list(rest.rows())
-    at = len(rows) - 1
-    while at > 0 and not (rows[at].role == "assistant" and rows[at - 1].role != "assistant"):
-        at -= 1
-    if at <= 0:
+    neighbours = pairwise(rest.backwards())
+    begins = (row for row, before in neighbours if row.role == "assistant" and before.role != "assistant")
+    end = next((row.number for row in begins), None)
+    if end is None:
         return head
-    end = rows[at].number
     split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
     if any(slot.row.number < end for slot in slots[split:]):
         return head  # a stub of what comes later stands before some of it
-    calls = {row.call for row in rows[:at] if row.kind in PAIRED}
-    names = {slot.call for slot in slots[:split] if slot.kind in PAIRED}
-    return _Settled(ledger, end, (*head.slots, *slots[:split]), head.calls | calls | names)
+    renamed = {slot.call for slot in slots[:split] if slot.kind in PAIRED and slot.call != slot.row.call}
+    return _Settled(ledger, end, (*head.slots, *slots[:split]), head.renamed | renamed)
 
 
-def _whole(ledger: Ledger) -> tuple[Slot, ...]:
+class _Made:
+    """Slots that were made of others: the same are the same objects, by which what follows from them can be kept."""
+
+    def __init__(self) -> None:
+        self._slots: dict[tuple[str, str], tuple[tuple[object, ...], Slot]] = {}
+
+    def slot(self, form: str, block: str, parts: tuple[object, ...], make: Callable[[], Slot]) -> Slot:
+        """The slot in this form of a block; made anew where `parts` are not the objects of the last time."""
+        made = self._slots.get((form, block))
+        if made is None or any(map(is_not, made[0], parts)):
+            made = self._slots[form, block] = parts, make()
+        return made[1]
+
+
+def _whole(ledger: Ledger, made: _Made) -> tuple[Slot, ...]:
     places = _places(ledger)
-    visible = _visible_slots(ledger, places)
+    visible = _visible_slots(ledger, places, made)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in visible.values() if slot.kind == "tool_use"}
     paired = calls_and_results(ledger, asked_for)
@@ -159,7 +178,7 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
     for place in places:
         row = place.row
         if open_calls and row.role != "assistant":
-            slots += _answers(open_calls, results, visible)
+            slots += _answers(open_calls, results, visible, made)
             open_calls = []
         slot = visible.get(row.id)
         if slot is None or row.id in answers:
@@ -169,13 +188,13 @@ def _whole(ledger: Ledger) -> tuple[Slot, ...]:
                 slot = msgspec.structs.replace(slot, call=renamed[row.id])
             open_calls.append(slot)
         elif slot.show != "text" and row.kind == "tool_result":
-            slot = _without_call(slot)
+            slot = made.slot("without its call", row.id, (slot,), partial(_without_call, slot))
         slots.append(slot)
-    slots += _answers(open_calls, results, visible)
-    return tuple(_in_users_voice(slots) if ledger.meta.render >= 2 else slots)
+    slots += _answers(open_calls, results, visible, made)
+    return tuple(_in_users_voice(slots, made) if ledger.meta.render >= 2 else slots)
 
 
-def _in_users_voice(slots: list[Slot]) -> list[Slot]:
+def _in_users_voice(slots: list[Slot], made: _Made) -> list[Slot]:
     """The slots with each stub that is not a user's text at the end of the user's text before it, else before all.
 
     A model imitates what it reads in its own voice. Where a stub stands is a rule of rendering 2 (docs/format.md).
@@ -186,7 +205,7 @@ def _in_users_voice(slots: list[Slot]) -> list[Slot]:
     end = 0  # behind the newest user's text
     for slot in slots:
         if slot.show == "text" and slot.role != "user":
-            ordered.insert(end, msgspec.structs.replace(slot, role="user", kind="user", call=""))
+            ordered.insert(end, made.slot("the user's", slot.row.id, (slot,), partial(_without_call, slot)))
             end += 1
         else:
             ordered.append(slot)
@@ -244,17 +263,20 @@ def _groups_in(rows: tuple[Row, ...]) -> set[str]:
 def _alone(rows: tuple[Row, ...]) -> list[Slot]:
     """Of neighbours in the ledger whose groups are all there, the rows that may show something (`_each_alone`).
 
-    Of a group's rows the first that no cut takes speaks for all. Of others, one in each run that ends a reply is kept.
+    Of a group's rows the first that no cut takes speaks for all. Of others, that is kept which ends a reply with calls
+    that stand: of this segment, or maybe of the one before.
     """
     places: list[Slot] = []
     placed_groups: set[str] = set()
+    calls = True  # whether calls of a reply may stand before this
     for slot in _each_alone(rows):
         row = slot.row
         silent = slot.show == "text" and (
             row.state == "pruned" or (row.group in placed_groups if row.group else not slot.text)
         )
-        if not silent or (row.role != "assistant" and not (places and places[-1].row.role != "assistant")):
+        if not silent or (calls and row.role != "assistant"):
             places.append(slot)
+            calls = row.role == "assistant" and (calls or (slot.show != "text" and row.kind == "tool_use"))
         if slot.show == "text" and row.state != "pruned" and row.kind not in CUT:
             placed_groups.add(row.group)
     return places
@@ -270,7 +292,7 @@ def _each_alone(rows: Iterable[Row]) -> list[Slot]:
     ]
 
 
-def _visible_slots(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
+def _visible_slots(ledger: Ledger, places: Iterable[Slot], made: _Made) -> dict[str, Slot]:
     """For each row that shows something: what, as if calls and results did not depend on each other."""
     visible: dict[str, Slot] = {}
     silent: set[str] = set()  # groups whose stub has been told, or that have none
@@ -282,8 +304,12 @@ def _visible_slots(ledger: Ledger, places: Iterable[Slot]) -> dict[str, Slot]:
             if row.group in silent:
                 continue
             if group := _outermost(ledger, row.group):
-                own = msgspec.structs.replace(slot, text="" if group.id in silent else group.stub, group=group.id)
+                shows = group.stub and group.id not in silent
                 silent |= {group.id, row.group}
+                if not shows:
+                    continue
+                stub_of = partial(msgspec.structs.replace, slot, text=group.stub, group=group.id)
+                own = made.slot("group", row.id, (slot, group), stub_of)
         if own.show != "text" or own.text:
             visible[row.id] = own
     return visible
@@ -315,24 +341,29 @@ def _stands(call: str, visible: Mapping[str, Slot]) -> bool:
     return call in visible and visible[call].show != "text"
 
 
-def _answers(calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot]) -> list[Slot]:
+def _answers(calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot], made: _Made) -> list[Slot]:
     """The slots behind the calls of a reply, in their order; where a host sent all of them in another, in that one."""
-    answers = [_answer(call, results.get(call.row.id), visible) for call in calls]
+    answers = [_answer(call, results.get(call.row.id), visible, made) for call in calls]
     if all(wire.own_metadata(answer.row.extra).get("sent") is True for answer in answers):
         answers.sort(key=lambda answer: answer.row.number)
     return answers
 
 
-def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot]) -> Slot:
+def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot], made: _Made) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
         return Slot(call.row, "text", "user", "tool_result", "", call.call)
     slot = visible.get(result.id)
     if slot is None:
-        return Slot(result, "text", "user", "tool_result", stub.absent(result), call.call)
+        return made.slot("answer", result.id, (result, call.call), partial(_short_answer, result, call.call))
     if (slot.role, slot.kind, slot.call) == ("user", "tool_result", call.call):
         return slot
-    return msgspec.structs.replace(slot, role="user", kind="tool_result", call=call.call)
+    answer = partial(msgspec.structs.replace, slot, role="user", kind="tool_result", call=call.call)
+    return made.slot("answer", result.id, (slot, call.call), answer)
+
+
+def _short_answer(result: Row, call: str) -> Slot:
+    return Slot(result, "text", "user", "tool_result", stub.absent(result), call)
 
 
 def _without_call(slot: Slot) -> Slot:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import is_not
+from itertools import accumulate, takewhile
+from operator import is_not, not_
 from typing import NamedTuple, Protocol
 
 from ctxvc.core.ledger.ledger import Ledger, Row
@@ -42,16 +42,26 @@ def dashboards(ledger: Ledger, price: Price) -> int:
 
 
 def _measure(ledger: Ledger, price: Price) -> int:
-    """The sum over the outline; only what follows the first difference from the last measured one is counted anew."""
+    """The sum over the outline; only what is between the parts that it begins and ends with as the last measured one
+    is counted anew."""
     slots, cache = outline(ledger), ledger.cache_of(_measure)
     earlier: _Summed | None = cache.get("newest")
-    if earlier is None or earlier.price is not price:
+    if earlier is None or earlier.price != price:
         earlier = _Summed(price, (), [0])
-    both = enumerate(map(is_not, slots, earlier.slots))
-    common = next((at for at, differs in both if differs), min(len(slots), len(earlier.slots)))
-    new = accumulate((cost_of(slot, price) for slot in slots[common:]), initial=earlier.sums[common])
-    cache["newest"] = summed = _Summed(price, slots, [*earlier.sums[:common], *new])
+    before, sums = earlier.slots, earlier.sums
+    start = _common(slots, before)
+    end = min(_common(reversed(slots), reversed(before)), len(slots) - start, len(before) - start)
+    changed = accumulate((cost_of(slot, price) for slot in slots[start : len(slots) - end]), initial=sums[start])
+    new = [*sums[:start], *changed]
+    more = new[-1] - sums[len(before) - end]
+    new += (so_far + more for so_far in sums[len(before) - end + 1 :])
+    cache["newest"] = summed = _Summed(price, slots, new)
     return summed.sums[-1]
+
+
+def _common(one: Iterable[Slot], other: Iterable[Slot]) -> int:
+    """How many slots both begin with."""
+    return sum(1 for _ in takewhile(not_, map(is_not, one, other)))
 
 
 def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:
