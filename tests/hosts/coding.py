@@ -144,6 +144,20 @@ def recorded(project: Path) -> Iterator[tuple[str, str, StoredSession]]:
                 yield session, scope, stored
 
 
+def check_all_still_named(project: Path, before: Block, after: Block) -> None:
+    """What a request names is named by the later one: by itself, or by a group that it went into at a plan."""
+    shown = {handle.split("@")[0] for handle in stubs(after)}
+    named = set(shown)
+    for _, _, stored in recorded(project):
+        groups = stored.ledger().groups
+        inside = [name for name in shown if name in groups]
+        while inside:
+            members = groups[inside.pop()].members
+            named.update(members)
+            inside += [name for name in members if name in groups]
+    assert {handle.split("@")[0] for handle in stubs(before)} <= named
+
+
 def check_everything_recoverable(project: Path, body: Block) -> None:
     """Each handle of a request names a block of the store, and every file that was read is there byte for byte."""
     handles: set[str] = set()

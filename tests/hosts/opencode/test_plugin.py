@@ -195,5 +195,5 @@ def test_a_killed_opencode_goes_on_where_it_was(opencode: Opencode) -> None:
         bodies = coding.conversation_of(api.bodies)
         assert {one.status for one in api.calls} == {200}
         assert all(coding.TASK in coding.human_texts(body) for body in bodies)
-        assert coding.stubs(bodies[at - 2]) <= coding.stubs(bodies[at])
+        coding.check_all_still_named(opencode.project, bodies[at - 2], bodies[at])
         coding.check_everything_recoverable(opencode.project, bodies[-1])

@@ -208,7 +208,7 @@ def test_a_killed_pi_goes_on_where_it_was(pi: Pi) -> None:
         pi.run("--continue", coding.AGAIN)
         assert {one.status for one in api.calls} == {200}
         assert all(coding.TASK in coding.human_texts(body) for body in api.bodies)
-        assert coding.stubs(api.bodies[at - 2]) <= coding.stubs(api.bodies[at])
+        coding.check_all_still_named(pi.project, api.bodies[at - 2], api.bodies[at])
         coding.check_everything_recoverable(pi.project, api.bodies[-1])
 
 
