@@ -28,6 +28,6 @@ def choice(env: Mapping[str, str]) -> Choice:
 
 
 def line(before: int, after: int, blocks: int, seconds: float) -> str:
-    """What the person is told of a compaction."""
+    """The line on a compaction for the person; Claude Code puts the plugin's name before it."""
     sizes = f"{human_tokens(before)} → {human_tokens(after)} in {seconds:.1f} s"
-    return f"ctxvc: {sizes}; {blocks} block{'' if blocks == 1 else 's'} archived, 0 lost; `ctxvc undo` takes it back"
+    return f"{sizes}; {blocks} block{'' if blocks == 1 else 's'} archived, 0 lost; `ctxvc undo` takes it back"

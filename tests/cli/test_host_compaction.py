@@ -41,7 +41,7 @@ def test_what_makes_no_sense_is_named_with_its_line(tmp_path: Path, text: str) -
 
 def test_the_line_has_sizes_blocks_and_the_way_back() -> None:
     assert line(184_000, 61_000, 212, 0.61) == (
-        "ctxvc: 184k → 61k in 0.6 s; 212 blocks archived, 0 lost; `ctxvc undo` takes it back"
+        "184k → 61k in 0.6 s; 212 blocks archived, 0 lost; `ctxvc undo` takes it back"
     )
     assert "1 block archived" in line(10, 5, 1, 0.1)
 

@@ -32,7 +32,7 @@ export const register = (on) => {
     }
     $.ui.status(undefined)
     if (!Array.isArray(answer.messages) || answer.messages.length === 0) {
-      if (answer.decline) $.ui.log(`ctxvc leaves this compaction to Claude Code: ${answer.decline}`)
+      if (answer.decline) $.ui.log(`this compaction is left to Claude Code: ${answer.decline}`)
       return next(e)
     }
     $.ui.log(answer.line)

@@ -52,7 +52,7 @@ def stored(here: Machine, scope: str = "") -> Iterator[StoredSession]:
 
 def compacted(here: Machine, finished: Any) -> None:
     """Asserts that the plugin compacted, and that no summary was asked for in the session."""
-    assert [line for line in lines(finished) if line.startswith("ctxvc: ")], (lines(finished), finished.debug[-3000:])
+    assert [line for line in lines(finished) if "archived, 0 lost" in line], (lines(finished), finished.debug[-3000:])
     assert not [body for body in here.requests(side=True) if scripted.compacts(body)]
 
 
