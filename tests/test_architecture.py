@@ -150,6 +150,7 @@ CLAUDE_CODE = {
     "cli.app": "asks which conversation an agent's shell is in",
     "cli.hook_entry": "hands an event to the host's own room",
     "cli.host_compaction": "reads what a person has set for it",
+    "cli.host_prompt": "says when a prompt of its is ours",
     "cli.settings": "the name of its table",
     "cli.registry": "the summary of `hook`",
     "cli.commands.ask": "an example with a session's name",

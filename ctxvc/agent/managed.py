@@ -10,7 +10,7 @@ from typing import Any
 from ctxvc import policies
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core.policy import Policy
-from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
+from ctxvc.core.view.budget import Budget
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
@@ -31,9 +31,7 @@ def tools(
     Raises: BadInput for a policy that is none.
     """
     chosen = policy if isinstance(policy, Policy) else policies.parse(policy)
-    window = budget.window if isinstance(budget, Budget) else budget
-    terms = chosen.terms_in(min(filter(None, (window, models.window(model))), default=DEFAULT_WINDOW))
-    return definitions(terms, own=own)
+    return definitions(chosen.terms_in(models.window_under(budget, model)), own=own)
 
 
 def open_session(

@@ -77,8 +77,8 @@ def _refused(error: Exception) -> Overflow | Fault:
     import anthropic
 
     match error:
-        case TypeError():
-            return Fault("key", f"the provider rejected the key: {plain(str(error))}", hint="set ANTHROPIC_API_KEY")
+        case TypeError():  # the client's, before anything is sent
+            return Fault("key", "no key is set for the provider", hint="set ANTHROPIC_API_KEY")
         case anthropic.APIConnectionError():
             return unreachable(error, error.request.url)
         case anthropic.APIStatusError():

@@ -21,7 +21,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.names import check
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.policy import Policy
-from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
+from ctxvc.core.view.budget import Budget
 from ctxvc.errors import Conflict, Phrase, Refused
 from ctxvc.session.session import Session
 from ctxvc.store import revision
@@ -116,8 +116,7 @@ def begin(
     """
     if name in _sessions(path):
         raise Refused(f"session {name!r} already exists", hint=Phrase("resume-session", session=name))
-    requested = window.window if isinstance(window, Budget) else window
-    terms = policy.terms_in(min(filter(None, (requested, models.window(model))), default=DEFAULT_WINDOW))
+    terms = policy.terms_in(models.window_under(window, model))
     tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
     system_prompt = system(terms.tools)
     session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)

@@ -14,24 +14,27 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from ctxvc.claude_code.installed import transcript_of
 from ctxvc.core.hosts.message import HostMessage, ToolResult, ToolUse
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.plan import payoff, selection
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.policy import Policy
-from ctxvc.errors import NotFound, Refused
+from ctxvc.errors import Conflict, NotFound, Refused
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower
 from ctxvc.session.compaction import Compaction, compaction
 from ctxvc.session.session import Session
+from ctxvc.store import contained
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -105,7 +108,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that waits for the host: the plan, and all that its commit needs.
 
     `digests` are of the messages that were given, in order, `offset` is the transcript's size then; `stubs` are the
-    texts of ours that were given, with what they stand for.
+    texts of ours that were given, with what they stand for. `transcript` is the file's path; older answers lack it.
     """
 
     plan: str
@@ -118,6 +121,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     digests: tuple[str, ...]
     changes: _Changes
     stubs: Mapping[str, str]
+    transcript: str = ""
 
 
 class _Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,6 +262,7 @@ def _put(session: Session, event: CompactionEvent, transcript: Path, compacted: 
         digests=tuple(map(digest, compacted.messages)),
         changes=changes,
         stubs=_stubs(compacted),
+        transcript=str(transcript),
     )
     places.write_sealed(store, places.answer(store, str(transcript)), _packed(pending))
     places.write_sealed(store, places.compacted(store, str(transcript)), str(time.time()).encode())
@@ -288,7 +293,7 @@ def parsed(data: bytes) -> CompactionEvent | None:
     value = wire.parsed(data, dict)
     if value is None or not isinstance(value.get("messages"), list):
         return None
-    fields = {name: found if isinstance(found := value.get(name), str) else "" for name in _FIELDS}
+    fields = {name: text if isinstance(text := value.get(name), str) else "" for name in _FIELDS}
     if not _ID.fullmatch(fields["session"]) or (fields["agent"] and not _ID.fullmatch(fields["agent"])):
         return None
     messages = tuple(message for one in value["messages"][-_MOST:] if (message := host_message(one)))
@@ -356,13 +361,10 @@ def digest(message: HostMessage) -> str:
 
 def _transcript(env: Mapping[str, str], event: CompactionEvent) -> Path | None:
     """The file of the conversation; None if the host keeps none."""
-    config = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    files = sorted((config / "projects").glob(f"*/{event.session}.jsonl"), key=lambda path: path.stat().st_mtime)
-    if not files:
-        return None
-    if not event.agent:
-        return files[-1]
-    own = files[-1].with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl"
+    main = transcript_of(env, event.session)
+    if main is None or not event.agent:
+        return main
+    own = main.with_suffix("") / "subagents" / f"agent-{event.agent}.jsonl"
     return own if own.exists() else None
 
 
@@ -403,6 +405,18 @@ def settle(store: Store, transcript: str) -> None:
     for file in files:
         if (pending := read_pending(store.path, str(file))) is not None:
             _settle(store, file, pending)
+
+
+def settle_all(store: Store) -> None:
+    """Settles every compaction that waits in the store, for whoever is about to read transcripts: the host's boundary
+    must not be recorded before the plan that it installed. What another writer is at is left to them.
+    Raises: CtxvcError, OSError.
+    """
+    for name in contained.names(store.path, places.ANSWERS):
+        pending = _unpacked(store.path, store.path / places.ANSWERS / name, Pending)
+        if pending and pending.transcript:
+            with suppress(Conflict):
+                settle(store, str(_main(Path(pending.transcript))))
 
 
 def read_pending(store: Path, transcript: str) -> Pending | None:

@@ -30,6 +30,7 @@ _DAY = 86_400
 #: The first release whose compaction a plugin can replace.
 COMPACTED_SINCE = (2, 1, 287)
 _RELEASE = re.compile(rb'"version":\s?"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,5})"')
+_CONVERSATION = re.compile(r"[0-9A-Za-z-]{1,64}")
 #: Bytes at a transcript's end in which its release is looked for.
 _TAIL = 256 * 1024
 Owner = Literal["user", "team", "project"]
@@ -138,9 +139,12 @@ def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], 
 def newest_release(sessions: Iterable[Transcript]) -> tuple[int, ...]:
     """The release of Claude Code that wrote the newest session's end; empty if it does not say."""
     paths = [transcript.path for transcript in sessions if transcript.format == FORMAT]
-    if not paths:
-        return ()
-    with max(paths, key=lambda path: path.stat().st_mtime).open("rb") as file:
+    return _release(max(paths, key=lambda path: path.stat().st_mtime)) if paths else ()
+
+
+def _release(transcript: Path) -> tuple[int, ...]:
+    """The release that wrote a transcript's end; empty if it does not say."""
+    with transcript.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
         releases = _RELEASE.findall(file.read())
     return tuple(map(int, releases[-1])) if releases else ()
@@ -153,6 +157,26 @@ def recorded_by_hooks(sessions: Iterable[Transcript], store: Path | None) -> boo
         return False
     newest = max(paths, key=lambda path: path.stat().st_mtime)
     return places.status(store, str(newest)).exists()
+
+
+def transcript_of(env: Mapping[str, str], conversation: str) -> Path | None:
+    """The file in which Claude Code keeps a conversation, the newest of several; None if there is none."""
+    if not _CONVERSATION.fullmatch(conversation):
+        return None
+    config = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    files = (config / "projects").glob(f"*/{conversation}.jsonl")
+    return max(files, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def takes_prompts(env: Mapping[str, str], folder: Path, store: Path, transcript: Path) -> bool:
+    """Whether the client of a recorded conversation is given a prompt of ours when it compacts: its release lets a
+    plugin do that, and the plugin is in it, not only hooks in its settings.
+    """
+    if _release(transcript) < COMPACTED_SINCE:
+        return False
+    if places.compacted(store, str(transcript)).exists():
+        return True
+    return not any(settings.commands(file.values) for file in settings_files(env, folder))
 
 
 def _recordings(env: Mapping[str, str], projects: Sequence[Path]) -> list[tuple[str, Path]]:

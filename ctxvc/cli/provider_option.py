@@ -24,7 +24,7 @@ _OPENAI_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
 _ANTHROPIC_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
 #: Sent to an address of one's own without a key: most such servers want none, and the client does not go without.
 _NO_KEY = "none"
-#: Models of a server that are hint where one has to be chosen.
+#: How many of a server's models a hint names where one has to be chosen.
 _LISTED = 5
 
 

@@ -8,8 +8,9 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 import click
+import msgspec
 
-from ctxvc.cli import answers
+from ctxvc.cli import answers, host_prompt
 from ctxvc.cli.answers import ActedGroup, Answer, BlockId, Item, LeftOut, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, json_option
 from ctxvc.cli.output import Column, Output, Size, Table, Tokens, safe
@@ -76,12 +77,16 @@ def answer_of(
     ctx: click.Context, app: App, session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()
 ) -> None:
     answer = acted(session, verb, rehearsal, undone)
+    if answer.tokens_before != answer.tokens_after:
+        answer = msgspec.structs.replace(answer, effect=host_prompt.effect(app, session))
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(lines_of(app.output, answer))
         for line in left_out(verb, answer.problems):
             app.output.note(safe(line))
+        if advice := host_prompt.advice(answer.effect):
+            app.output.note(advice)
     if not rehearsal and not undone:
         ctx.exit(1)
 
@@ -184,3 +189,10 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     items: list[ActedBlock]
     groups: list[ActedGroup]
     problems: list[LeftOut]
+    effect: Annotated[
+        host_prompt.Effect,
+        described(
+            "when the model is sent the changed prompt: with the next request; where another program owns it, after "
+            "its next compaction, or only in a session that goes on from an export"
+        ),
+    ] = "next-request"

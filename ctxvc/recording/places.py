@@ -13,6 +13,8 @@ from ctxvc.store import contained, locate, seals
 RECORDING = "CTXVC_RECORDING"
 #: The beginning of the name of a request that waits for a person.
 ASIDE = "aside-"
+#: The folder of the compactions that wait for a host.
+ANSWERS = "ctxvc/hooks/answers"
 #: The most bytes in a file by which hooks and the recorder communicate.
 LONGEST = 1 << 20
 
@@ -71,7 +73,7 @@ def status(store: Path, transcript: str) -> Path:
 
 def answer(store: Path, transcript: str) -> Path:
     """The compaction that a host was given for a transcript, until it shows whether it took it."""
-    return home(store) / "answers" / _key(transcript)
+    return store / ANSWERS / _key(transcript)
 
 
 def installed(store: Path, transcript: str) -> Path:

@@ -23,7 +23,6 @@ from ctxvc.session.proof import Sent, recorded
 from ctxvc.store import operations, revision
 from ctxvc.store.log.stored_session import RedactedMessages
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
-from ctxvc.store.recorded_prompts import TRAILER
 
 #: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
@@ -240,7 +239,7 @@ def _with_proof(
     requested = context.requested.get(scope)
     if sent and requested is not None and requested is not transaction.ledger(scope):
         sent = _checked(context, transaction, admitted.entry.step, sent, requested)
-    return admitted._replace(trailers={TRAILER: str(sent)}) if sent else admitted
+    return admitted._replace(trailers={revision.PROMPT: str(sent)}) if sent else admitted
 
 
 def _checked(context: Context, transaction: Transaction, step: int, sent: Sent, requested: Ledger) -> Sent | None:

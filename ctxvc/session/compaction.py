@@ -31,26 +31,11 @@ from ctxvc.session.session import Session
 #: The words of a focus: so many letters at least, and none that stands everywhere.
 _WORD = re.compile(r"[\w./-]+")
 _SHORTEST = 3
-_COMMON = frozenset(
-    {"the", "and", "for", "with", "from", "that", "this", "what", "about", "keep", "all", "are", "was", "has", "have"}
-    | {
-        "not",
-        "but",
-        "how",
-        "why",
-        "when",
-        "which",
-        "who",
-        "its",
-        "our",
-        "you",
-        "your",
-        "into",
-        "everything",
-        "anything",
-    }
-    | {"please", "focus", "remember", "important"}
-)
+_COMMON = frozenset({
+    "the", "and", "for", "with", "from", "that", "this", "what", "about", "keep", "all", "are", "was", "has", "have",
+    "not", "but", "how", "why", "when", "which", "who", "its", "our", "you", "your", "into", "everything", "anything",
+    "please", "focus", "remember", "important",
+})  # fmt: skip
 #: The share of the target that blocks in the focus may keep.
 _FOCUS = 0.5
 #: A compaction that leaves more than this share of the prompt would be asked for again at once.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Literal
 
 import msgspec
 
@@ -13,8 +12,7 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt.request import request, up_to
 from ctxvc.errors import CtxvcError
 from ctxvc.store import revision
-from ctxvc.store.recorded_prompts import TRAILER
-from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding, Where, damage
 
@@ -58,7 +56,7 @@ def check_prompts(store: Store, progress: Callable[[int], None] = lambda _: None
                 if entry.commit in seen:
                     break
                 seen.add(entry.commit)
-                if TRAILER in entry.trailers:
+                if PROMPT in entry.trailers:
                     count += 1
                     progress(count)
                     if fault := _fault(store, entry, newer):
@@ -71,7 +69,7 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
     """The prompt that a snapshot's newest reply saw: by its commit's trailer, else everything before the reply."""
     newer: list[str] = []
     for entry in revision.history(store, snapshot.commit):
-        sent = parse(entry.trailers.get(TRAILER, ""))
+        sent = parse(entry.trailers.get(PROMPT, ""))
         if sent and (commit := _rendering(store, entry.commit, sent.later, newer)):
             there = revision.at(store, commit)
             return msgspec.structs.replace(there, ledger=up_to(there.ledger, sent.last))
@@ -81,25 +79,9 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
     return msgspec.structs.replace(snapshot, ledger=up_to(snapshot.ledger, _before_reply(snapshot.ledger)))
 
 
-def label(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Literal["exact", "reconstructed"]:
-    """Whether a snapshot's prompt, or with `sent` the one that its newest reply saw, is the one that was sent.
-
-    Of a recording that is known where the newest step's was compared with the host's record, and nothing but the host
-    has changed it since.
-    """
-    if snapshot.ledger.meta.source is None:
-        return "exact"
-    for entry in revision.history(store, snapshot.commit):
-        if entry.trailers.get("Ctxvc-Op") == "step":
-            return "exact" if TRAILER in entry.trailers else "reconstructed"
-        if not sent:
-            break
-    return "reconstructed"
-
-
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     """The fault in the prompt that a commit records; empty if it renders the sent prompt byte for byte."""
-    sent = parse(entry.trailers[TRAILER])
+    sent = parse(entry.trailers[PROMPT])
     if sent is None:
         return "the hash of its prompt is unreadable"
     try:

@@ -24,7 +24,6 @@ from ctxvc.session.context import Context, hard_edit, touched
 from ctxvc.store import operations, revision
 from ctxvc.store.log.transaction import Transaction
 from ctxvc.store.operations import Operation
-from ctxvc.store.recorded_prompts import TRAILER
 
 #: A waiting operation, as in `+2`: the second oldest of those that are in no commit yet.
 _WAITING = re.compile(r"\+([1-9][0-9]{0,5})")
@@ -123,7 +122,7 @@ class _History:
         # Its step was open: that step's commit comes before it, whichever of its records came later.
         for position, change in enumerate(older, 1):
             if change.op == "step":
-                sent = proof.parse(change.trailers.get(TRAILER, ""))
+                sent = proof.parse(change.trailers.get(revision.PROMPT, ""))
                 if sent and sent.later >= position:
                     return True
                 break

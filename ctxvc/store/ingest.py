@@ -29,6 +29,7 @@ from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.log.commits import step_message, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.recorded_prompts import RecordedPrompts
+from ctxvc.store.revision import PROMPT
 from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
@@ -484,7 +485,7 @@ class _Ingest:
             **described.trailers,
             "Ctxvc-Model": model,
             **usage_trailers(usage[-1] if usage else {}),
-            recorded_prompts.TRAILER: self._proof(unit, ledger, rows),
+            PROMPT: self._proof(unit, ledger, rows),
         }
         self._commit(
             unit.scope,

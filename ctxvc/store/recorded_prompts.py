@@ -15,9 +15,6 @@ from ctxvc.core.prompt.request import canonical, frame, request, up_to
 from ctxvc.core.recording.events import Sent
 from ctxvc.errors import CtxvcError
 
-#: Of a step's commit: the hash of the prompt that its reply saw, and the last block in it.
-TRAILER = "Ctxvc-Prompt"
-
 
 @dataclass(frozen=True, slots=True)
 class _Compared:

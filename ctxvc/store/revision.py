@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pygit2
@@ -20,6 +20,8 @@ from ctxvc.store.format import trailers_of
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
+#: The trailer of a step's commit with the hash of the prompt that its reply saw, and the last block in it.
+PROMPT = "Ctxvc-Prompt"
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
 _STEP = re.compile(r"step[: ]?([0-9]+)")
 
@@ -154,6 +156,22 @@ def entry(store: Store, commit: str) -> Entry:
         actor=commit_object.author.name,
         time=commit_object.author.time,
     )
+
+
+def exactness(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Literal["exact", "reconstructed"]:
+    """Whether a snapshot's prompt, or with `sent` the one that its newest reply saw, is the one that was sent.
+
+    Of a recording that is known where the newest step's was compared with the host's record, and nothing but the host
+    has changed it since.
+    """
+    if snapshot.ledger.meta.source is None:
+        return "exact"
+    for change in history(store, snapshot.commit):
+        if change.trailers.get("Ctxvc-Op") == "step":
+            return "exact" if PROMPT in change.trailers else "reconstructed"
+        if not sent:
+            break
+    return "reconstructed"
 
 
 def _generations(word: str) -> int:

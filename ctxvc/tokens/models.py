@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
+
 # Claude 4.7 came with a tokenizer that makes about a third more of the same text; all 5.x have it.
 _NEW_TOKENIZER = (4, 7)
 _BINDING = (5, 1)
@@ -84,6 +86,13 @@ def window(model: str) -> int | None:
         return _MILLION.window
     model_limits = limits(model)
     return model_limits.window if model_limits else None
+
+
+def window_under(budget: int | Budget, model: str) -> int:
+    """The tokens that a session under a budget has for its prompt and reply: the budget, or the model's window if that
+    is smaller or there is no budget; the usual window where neither is known."""
+    tokens = budget.window if isinstance(budget, Budget) else budget
+    return min(filter(None, (tokens, window(model))), default=DEFAULT_WINDOW)
 
 
 class Rates(NamedTuple):

@@ -31,7 +31,7 @@ def installed(name: str) -> Path:
     lock = (source / "package-lock.json").read_bytes()
     folder = cache() / f"{name}-{hashlib.sha256(lock).hexdigest()[:12]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock_file:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)

@@ -114,7 +114,7 @@ def test_each_step_has_the_messages_that_were_sent(store: Store, path: Path, exa
     assert len(made) == len(recorded)
     for entry, messages in zip(made[:exact], recorded, strict=False):
         assert rendered(store, entry) == messages
-        assert proof.label(store, revision.at(store, entry.commit), sent=True) == "exact"
+        assert revision.exactness(store, revision.at(store, entry.commit), sent=True) == "exact"
     assert proof.check_prompts(store) == (exact, [])
 
 
@@ -132,11 +132,11 @@ def test_a_prompt_is_exact_only_as_long_as_nothing_changed_it(store: Store) -> N
     session = take(store, TOOLS, redact=False, final=True).session
     entry = steps(store, session)[-1]
 
-    assert proof.label(store, newest(store, session)) == "exact"
+    assert revision.exactness(store, newest(store, session)) == "exact"
     with Session(StoredSession.open(store, session)) as opened:
         opened.note("looked at")
-    assert proof.label(store, newest(store, session)) == "reconstructed"
-    assert proof.label(store, revision.at(store, entry.commit)) == "exact"
+    assert revision.exactness(store, newest(store, session)) == "reconstructed"
+    assert revision.exactness(store, revision.at(store, entry.commit)) == "exact"
 
 
 def test_a_text_that_no_line_has_is_the_clients_and_a_persons_words_stay_theirs(store: Store) -> None:
@@ -175,7 +175,7 @@ def test_results_of_parallel_calls_stand_in_the_order_in_which_they_were_sent(st
     first, second = steps(store, session)
     answers = [block["tool_use_id"] for block in rendered(store, second)[2]["content"]]
     assert answers == ["t2", "t1"]
-    assert [proof.label(store, revision.at(store, each.commit)) for each in (first, second)] == ["exact"] * 2
+    assert [revision.exactness(store, revision.at(store, each.commit)) for each in (first, second)] == ["exact"] * 2
 
 
 def parallel() -> list[Line]:
@@ -250,7 +250,7 @@ def test_where_the_record_is_damaged_the_lines_tell(store: Store, tmp_path: Path
     words = [row.sha256 for row in rows(store, whole) if row.origin == "human"]
     assert [row.sha256 for row in rows(store, outcome.session) if row.origin == "human"] == words
     first = steps(store, outcome.session)[0]
-    assert proof.label(store, revision.at(store, first.commit), sent=True) == "reconstructed"
+    assert revision.exactness(store, revision.at(store, first.commit), sent=True) == "reconstructed"
 
 
 @pytest.mark.parametrize(

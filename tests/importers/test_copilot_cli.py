@@ -158,6 +158,7 @@ def test_a_persons_words_stand_by_themselves_between_those_of_copilot() -> None:
         ("hi", "please: hi", ["please: hi"]),
         ("x", "no tag>\n\nx", ["no tag>\n\nx"]),
         ("hi", "something else", ["something else"]),
+        ("hi", "<xno", ["<xno"]),
         ("", "<d>1</d>", ["<d>1</d>"]),
     ],
 )

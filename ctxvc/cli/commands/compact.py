@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,29 +28,6 @@ if TYPE_CHECKING:
 #: than the second remains, old steps are summarised.
 CLEARED = 0.4
 SUMMARISED = 0.5
-
-#: The words of a focus: so many letters at least, and none that stands everywhere.
-_WORD = re.compile(r"[\w./-]+")
-_SHORTEST = 3
-_COMMON = frozenset(
-    {"the", "and", "for", "with", "from", "that", "this", "what", "about", "keep", "all", "are", "was", "has", "have"}
-    | {
-        "not",
-        "but",
-        "how",
-        "why",
-        "when",
-        "which",
-        "who",
-        "its",
-        "our",
-        "you",
-        "your",
-        "into",
-        "everything",
-        "anything",
-    }
-)
 
 #: The most ids and ranges that are named; `--json` has all.
 _MOST_NAMED = 12
@@ -105,11 +81,11 @@ def _focused(policy: Policy, text: str) -> Policy:
     """The policy with the words of a text in its focus, short and common ones left out. Raises: BadInput."""
     from ctxvc.errors import BadInput
     from ctxvc.policies.layered import Layered
+    from ctxvc.session.compaction import focus_words
 
     if not text:
         return policy
-    candidates = (word.strip("./-") for word in _WORD.findall(text))
-    focus = tuple(dict.fromkeys(word for word in candidates if len(word) >= _SHORTEST and word.lower() not in _COMMON))
+    focus = focus_words(text)
     if not focus:
         raise BadInput(f"--focus {text[:60]!r} has no word to look for", hint="name files, functions, or a subject")
     if not isinstance(policy, Layered):

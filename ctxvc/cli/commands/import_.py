@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 
 from ctxvc import importers
-from ctxvc.cli import phrases
+from ctxvc.cli import host_prompt, phrases
 from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
@@ -60,6 +60,7 @@ def import_(
     with store:
         if name:
             names.check(name, "session", set(store.sessions()))
+        host_prompt.settle(store)
         outcomes: list[Outcome] = []
         with Progress("importing", sum(map(_length, chosen))) as progress:
             for outcome in import_paths(

@@ -15,7 +15,7 @@ from ctxvc.cli.request import request_of
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.session import proof
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.revision import Snapshot, exactness
 
 
 @command("prompt", "ctxvc prompt step:5")
@@ -27,7 +27,7 @@ def prompt(app: App, revision: str, sent: bool) -> None:
     """Formatted for people, with a header for each block. With --json, as a request of the Messages API."""
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
-        label = proof.label(stored.store, snapshot, sent=sent)
+        label = exactness(stored.store, snapshot, sent=sent)
         if sent:
             snapshot = proof.as_sent(stored.store, snapshot)
         if app.output.json:

@@ -14,8 +14,7 @@ from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.occupancy import Occupancy, occupancy
-from ctxvc.session import proof
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.revision import Snapshot, exactness
 from ctxvc.tokens.meter import budget_of
 
 
@@ -38,7 +37,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         costs = meter.costs(snapshot)
         window = occupancy(stored.store, snapshot, meter, costs)
         page = page_of(snapshot, meter, costs, window.calibration)
-        if proof.label(stored.store, snapshot) == "exact":
+        if exactness(stored.store, snapshot) == "exact":
             page = page._replace(dashboard=msgspec.structs.replace(page.dashboard, prompt="exact", missing=()))
         blocks = dashboard_of(snapshot, meter, costs, every=True).lines if every or app.json else ()
         lines = captioned(blocks or folded(page.dashboard.lines), snapshot, stored.store)

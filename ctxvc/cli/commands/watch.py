@@ -11,7 +11,7 @@ import click
 
 from ctxvc import importers
 from ctxvc.claude_code import recorder
-from ctxvc.cli import phrases
+from ctxvc.cli import host_prompt, phrases
 from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Output, counted, safe
@@ -50,6 +50,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
         else:
             watched = Watch(store, lambda: _of_project(app), app.projects())
         while True:
+            host_prompt.settle(store)
             outcomes = watched.look()
             failed = failed or any(outcome.error for outcome in outcomes)
             if outcomes or (once and app.output.json):

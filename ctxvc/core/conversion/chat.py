@@ -143,18 +143,7 @@ def chat_reply(completion: Mapping[str, Any], arguments: fields.ReadArguments = 
     stop = _STOPS.get(finish, "tool_use" if called else "end_turn") if isinstance(finish, str) else None
     if stop == "tool_use" and not called:
         stop = "end_turn"
-    return Converted(
-        {
-            "id": fields.string(completion.get("id")),
-            "type": "message",
-            "role": "assistant",
-            "model": fields.string(completion.get("model")),
-            "content": blocks,
-            "stop_reason": stop,
-            "usage": usage(completion.get("usage")),
-        },
-        tuple(losses),
-    )
+    return Converted(fields.reply(completion, blocks, stop, usage(completion.get("usage"))), tuple(losses))
 
 
 def usage(reported: Any) -> dict[str, int]:

@@ -80,6 +80,21 @@ def call_arguments(block: Mapping[str, Any]) -> str:
     return wire.compact(block.get("input", {})).decode()
 
 
+def reply(
+    source: Mapping[str, Any], content: list[dict[str, Any]], stop: str | None, counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """A message of the Messages API with this content, under the id and the model that `source` names."""
+    return {
+        "id": string(source.get("id")),
+        "type": "message",
+        "role": "assistant",
+        "model": string(source.get("model")),
+        "content": content,
+        "stop_reason": stop,
+        "usage": counts,
+    }
+
+
 #: What a call's arguments, as they were written, become in its `input`.
 ReadArguments = Callable[[str], Any]
 

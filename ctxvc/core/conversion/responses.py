@@ -132,18 +132,7 @@ def responses_reply(response: Mapping[str, Any], arguments: fields.ReadArguments
             stop = _CUT_SHORT.get(reason, "max_tokens")
         case _:
             stop = None
-    return Converted(
-        {
-            "id": fields.string(response.get("id")),
-            "type": "message",
-            "role": "assistant",
-            "model": fields.string(response.get("model")),
-            "content": blocks,
-            "stop_reason": stop,
-            "usage": usage(response.get("usage")),
-        },
-        tuple(losses),
-    )
+    return Converted(fields.reply(response, blocks, stop, usage(response.get("usage"))), tuple(losses))
 
 
 def usage(reported: Any) -> dict[str, int]:

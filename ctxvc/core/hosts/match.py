@@ -43,6 +43,12 @@ _HANDLE = re.compile(
 )
 
 
+def is_stub(text: str) -> bool:
+    """Whether a text has the form of a stub of ours, with the checksum, whatever store it is of."""
+    handle = _HANDLE.match(text.strip())
+    return bool(handle and handle[3] and text.rstrip().endswith("]"))
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one part of a host's message shows: part `at` of its kind in message `message`.
 

@@ -35,7 +35,7 @@ def edited(ledger: Ledger, event: Edited) -> list[Row]:
     more = "\n".join(guarded(display.decode(part.body)) for part in parts if part.kind != "tool_use")
     last = max((row.number for row in rows if row.id in present), default=0)
     after = [
-        _standing(row, more if row.number == last else "") if row.id in present else _absent(row, texts[row.id])
+        _in_prompt(row, more if row.number == last else "") if row.id in present else _absent(row, texts[row.id])
         for row in rows
     ]
     return [new for new, old in zip(after, rows, strict=True) if new != old]
@@ -73,7 +73,7 @@ def _text(part: Part) -> str:
     return "\n".join(item["text"] for item in items if isinstance(item, dict) and isinstance(item.get("text"), str))
 
 
-def _standing(row: Row, more: str) -> Row:
+def _in_prompt(row: Row, more: str) -> Row:
     if not row.present:
         row = msgspec.structs.replace(row, state="visible", level=0, stub="", removed_by="")
     return msgspec.structs.replace(row, tag=more)

@@ -6,7 +6,8 @@ what follows it, so a file that is imported while it grows gives the same units 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -54,6 +55,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Unit = Step | Compaction | Edit | Fork
+#: A part's role and bytes, without the space around them.
+_Text = tuple[str, bytes]
 
 
 @dataclass(slots=True)
@@ -90,6 +93,8 @@ class Gatherer:
     _key_of: dict[str, str] = field(default_factory=dict)  # key of a line → key of the message that it is part of
     _before: dict[tuple[str, int], tuple[int, tuple[Message, ...]]] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)  # scope → its newest unit
+    # What came in since the newest reply and is in a unit already, as a recording's end closed its step: scope → texts.
+    _unanswered: dict[str, Counter[_Text]] = field(default_factory=dict)
     _opened: dict[str, tuple[str, str]] = field(default_factory=dict)  # sub-agent's scope → parent scope, task
     _seen: set[str] = field(default_factory=set)  # every call so far
     _rewinds: int = 0
@@ -111,6 +116,7 @@ class Gatherer:
                 scope = event.scope or self.current
                 yield from self._close(scope)
                 yield from self._close(scope)  # what came in meanwhile, without a reply
+                self._unanswered.pop(scope, None)
                 # Of a message with results, the rest stands elsewhere, under its own key.
                 kept_keys = event.kept.union(self._key_of.get(key, key) for key in event.kept)
                 before = self._key_of.get(event.before, event.before)
@@ -200,9 +206,11 @@ class Gatherer:
         answers: list[Part] = []
         incoming: list[Message] = []
         open_results = {part.call for part in step.results}
+        recorded = Counter(self._unanswered.get(event.scope or self.current, {}))
         for message in event.messages:
             answers += [part for part in message.parts if part.kind == "tool_result" and part.call in open_results]
-            others = tuple(part for part in message.parts if part.kind != "tool_result" or part.call not in self._seen)
+            unseen = (part for part in message.parts if part.kind != "tool_result" or part.call not in self._seen)
+            others = tuple(_without(unseen, recorded))
             if others:
                 incoming.append(msgspec.structs.replace(message, parts=others))
         if sorted(part.call for part in answers) == sorted(part.call for part in step.results):
@@ -225,6 +233,11 @@ class Gatherer:
         if not step.reply:  # nothing but what came in, and results without a call
             step.incoming += [msgspec.structs.replace(source, parts=(part,)) for part, source in step.early.values()]
             step.early = {}
+        if step.reply:
+            self._unanswered.pop(scope, None)
+        else:
+            texts = map(_text, (part for message in step.incoming for part in message.parts))
+            self._unanswered.setdefault(scope, Counter()).update(texts)
         results = [*step.results, *(interrupted(call, tool) for call, tool in step.calls.items())]
         messages = [*step.incoming]
         if step.reply:
@@ -278,6 +291,19 @@ class Gatherer:
         yield self._numbered(Fork(scope=scope, origin=origin, unit=unit, end=event.end, time=event.time))
         self.current = scope
         self._open[scope] = _Open(incoming=list(again), end=event.end)
+
+
+def _text(part: Part) -> _Text:
+    return part.role, part.body.strip()
+
+
+def _without(parts: Iterable[Part], texts: Counter[_Text]) -> Iterator[Part]:
+    """The parts but for those with one of these texts, each of which is taken out once."""
+    for part in parts:
+        if part.kind != "tool_result" and texts[_text(part)] > 0:
+            texts[_text(part)] -= 1
+        else:
+            yield part
 
 
 def _joined(reply: list[Message]) -> Message:

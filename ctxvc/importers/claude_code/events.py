@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxvc.core import display
+from ctxvc.core.hosts.match import is_stub
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.prompt.request import frame
@@ -35,8 +36,9 @@ MISSING = (
 #: What remains of it where the host recorded its requests.
 UNRECORDED = ("turns of sub-agents that have no transcript of their own",)
 
-#: Who compacted where the host shows a plugin's work: it does not name the plugin.
+#: Who compacted where the host shows a plugin's work: it does not name the plugin. Ours is known by its stubs.
 _PLUGIN = "plugin:unknown"
+_OURS = "plugin:ctxvc"
 
 _TURN_ENDS = frozenset({"turn_duration", "stop_hook_summary"})
 _AGENT_TOOLS = frozenset({"Task", "Agent"})
@@ -365,7 +367,7 @@ class Session:
         return Compacted(
             summary=summary,
             prompt=tuple(boundary.prompt),
-            actor=_PLUGIN if boundary.prompt else "host",
+            actor=_actor(boundary.prompt),
             end=end,
             kept=preserved,
             before=thread.first(preserved),
@@ -429,6 +431,14 @@ def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
         model=(api_message.model or "") if api_message and not entry.synthetic else "",
         usage=lines.usage(entry),
     )
+
+
+def _actor(prompt: list[Message]) -> str:
+    """Who compacted, by the prompt that a plugin gave back, if one did."""
+    stubs = (
+        is_stub(display.decode(part.body)) for message in prompt if message.role == "user" for part in message.parts
+    )
+    return (_OURS if any(stubs) else _PLUGIN) if prompt else "host"
 
 
 def _after_reply(messages: list[Message]) -> list[Message]:

@@ -1,8 +1,11 @@
 // Compaction without loss: Claude Code's messages go to `ctxvc hook SessionCompact`, and those of a smaller prompt come
 // back, with stubs where blocks left. Without an answer in time Claude Code compacts by itself, as without this module.
+import { pane } from './pane.js'
+
 const TIMEOUT_MS = 10000
 
 export const register = (on) => {
+  pane(on)
   on('session.compact', async ($, e, next) => {
     let answer
     try {

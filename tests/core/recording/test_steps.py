@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.recording.events import Closed, Compacted, Forked, Said
+from ctxvc.core.recording.events import Closed, Compacted, Forked, Said, Sent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from tests.making.generated import recordings
 
@@ -381,3 +381,37 @@ def test_a_message_without_a_key_stands_for_no_other() -> None:
     told.events[1] = nameless
 
     assert shown(fed(told.events))[-1] == ("compaction", ["k"], "")
+
+
+# --- a recording that ended, and went on
+
+
+def user(*texts: str, key: str = "") -> Message:
+    return Message(role="user", parts=tuple(wire.text_part(text, "user", "client") for text in texts), key=key)
+
+
+def test_what_was_recorded_at_an_end_is_not_recorded_again_with_the_request_that_has_it() -> None:
+    gatherer = Gatherer()
+    fed([Said(message=user("<command-name>/compact", key="c"), end=1)], gatherer)
+    (ended,) = gatherer.finish()
+    sent = Sent(messages=(user("<command-name>/compact\n", "Go on.", "Go on."),), prompt=(), frame="", end=2)
+    reply = Message(role="assistant", parts=(wire.text_part("Yes.", "assistant", "model"),), reply="r")
+    fed([Said(message=user("Go on.", key="p"), end=2), sent, Said(message=reply, end=3)], gatherer)
+    (step,) = gatherer.finish()
+
+    assert [part.body for part in parts_of_unit(ended)] == [b"<command-name>/compact"]
+    assert [part.body for part in parts_of_unit(step)] == [b"Go on.", b"Go on.", b"Yes."]
+
+
+def test_what_a_person_says_again_after_the_reply_is_recorded_again() -> None:
+    gatherer = Gatherer()
+    reply = Message(role="assistant", parts=(wire.text_part("Yes.", "assistant", "model"),), reply="r")
+    fed([Said(message=user("Go on."), end=1)], gatherer)
+    list(gatherer.finish())
+    fed([Said(message=reply, end=2)], gatherer)
+    list(gatherer.finish())
+    fed([Said(message=user("Go on."), end=3)], gatherer)
+    fed([Sent(messages=(user("Go on."),), prompt=(), frame="", end=3)], gatherer)
+    (step,) = gatherer.finish()
+
+    assert [part.body for part in parts_of_unit(step)] == [b"Go on."]

@@ -1,0 +1,116 @@
+"""A change of a session that Claude Code goes on with: whoever makes it reads when the model is sent it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.claude_code import recorder, requests, settings
+from ctxvc.claude_code.requests import Request
+from tests.cli.conftest import Run
+from tests.making.played_host import PlayedHost
+
+LONG = "".join(f"line {number}\n" for number in range(4000))
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedHost:
+    """A client with a compaction of ours in its prompt, recorded by hooks."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = PlayedHost(tmp_path)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.config))
+    made.says("Read both.")
+    made.calls("t1", LONG)
+    made.calls("t2", LONG.replace("line", "row"))
+    made.replies("I did.")
+    made.says("And now?")
+    made.replies("Nothing.")
+    return made
+
+
+def hooked(host: PlayedHost) -> None:
+    requests.post(host.store, Request("Stop", str(host.transcript)))
+    recorder.work(host.store, linger=0)
+
+
+def undone(run: Run, host: PlayedHost, *words: str) -> tuple[Any, str]:
+    """What `undo` answers, and what it says to a person who does it once more."""
+    answer = json.loads(run(*words, "--json", folder=host.project).stdout)
+    run("redo", folder=host.project)
+    return answer, run(*words, folder=host.project).stderr
+
+
+def test_an_undone_compaction_is_in_the_hosts_prompt_after_its_next_one(run: Run, host: PlayedHost) -> None:
+    host.installs(host.asks()["messages"])
+    hooked(host)
+    answer, said = undone(run, host, "undo")
+    assert answer["effect"] == "next-compaction" and answer["tokens_after"] > answer["tokens_before"]
+    assert "in Claude Code's prompt after its next compaction" in said and "ctxvc export" in said
+
+
+def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
+    host.installs(host.asks()["messages"])
+    hooked(host)
+    assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
+
+
+def test_without_the_plugin_the_hosts_prompt_stays_and_the_way_out_is_an_export(run: Run, host: PlayedHost) -> None:
+    host.config.joinpath("settings.json").write_text(json.dumps(settings.installed({}, "ctxvc")))
+    hooked(host)
+    done = run("archive", "B3", "--json", folder=host.project)
+    assert json.loads(done.stdout)["effect"] == "export"
+    assert "Claude Code's own prompt stays as it was" in run("restore", "B3", folder=host.project).stderr
+
+
+def test_so_it_is_where_a_person_switched_our_compaction_off(
+    run: Run, host: PlayedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text("[claude-code]\noff = true\n")
+    monkeypatch.setenv("CTXVC_CONFIG", str(tmp_path / "config.toml"))
+    hooked(host)
+    assert json.loads(run("archive", "B3", "--json", folder=host.project).stdout)["effect"] == "export"
+
+
+def test_nothing_is_said_of_a_session_that_no_hook_records_or_of_a_pin(run: Run, host: PlayedHost) -> None:
+    host.records()
+    done = run("archive", "B3", "--json", folder=host.project)
+    assert (json.loads(done.stdout)["effect"], done.stderr) == ("next-request", "")
+    hooked(host)
+    done = run("pin", "B1", folder=host.project)
+    assert done.exit_code == 0 and "Claude Code" not in done.stderr
+
+
+def test_an_import_before_the_recorder_has_settled_leaves_the_blocks_to_the_policy(run: Run, host: PlayedHost) -> None:
+    host.installs(host.asks()["messages"])
+    host.says("Go on.")
+    host.replies("I do.")
+    assert run("import", str(host.transcript), folder=host.project).exit_code == 0
+    assert host.plans() == 0
+    with host.stored() as stored:
+        rows = [row for row in stored.ledger().rows() if row.kind == "tool_result"]
+        assert [(row.state, row.removed_by) for row in rows] == [("archived", "policy:default")] * 2
+    hooked(host)
+    assert host.plans() == 0
+    assert "policy:default" in run("ops", folder=host.project).stdout
+
+
+def test_so_does_a_poll(run: Run, host: PlayedHost) -> None:
+    host.installs(host.asks()["messages"])
+    host.says("Go on.")
+    host.replies("I do.")
+    assert run("watch", "--once", str(host.transcript), folder=host.project).exit_code == 0
+    with host.stored() as stored:
+        assert {row.removed_by for row in stored.ledger().rows() if not row.present} == {"policy:default"}
+
+
+def test_another_stores_import_knows_our_plugin_by_its_stubs(run: Run, host: PlayedHost, tmp_path: Path) -> None:
+    host.installs(host.asks()["messages"])
+    host.says("Go on.")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert run("init", folder=elsewhere).exit_code == 0
+    assert run("import", "--final", str(host.transcript), folder=elsewhere).exit_code == 0
+    assert "compaction by plugin:ctxvc" in run("log", folder=elsewhere).stdout
