@@ -158,9 +158,10 @@ class _Session:
             case "system.message" if not scope:
                 yield from self._system(event, data, line)
             case "assistant.turn_end" | "abort" | "session.shutdown":
+                yield Closed(end=line.end, scope=scope)
                 if not scope:
                     self._reply = ("", "")
-                yield Closed(end=line.end, scope=scope)
+                    yield from self._compacted(line.end)
             case _ if not scope:
                 yield from self._between(kind, data, line, time)
 
@@ -281,7 +282,6 @@ class _Session:
         results = {part.call for part in message.parts if part.kind == "tool_result"}
         if not results:
             self._reply = ("", "")
-            yield from self._compacted(line.start)
         if self._since is not None and results <= self._after:
             self._since.append(message.key)
         yield Said(message=message, end=line.end)

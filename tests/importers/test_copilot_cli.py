@@ -240,6 +240,14 @@ def test_a_result_whose_call_was_summarised_is_not_kept(tell) -> None:
     assert only(Compacted, events).kept == {"k"}
 
 
+def test_a_compaction_does_not_part_a_call_from_its_result_for_words_between_them(tell) -> None:
+    notice = line("system.notification", {"content": "a shell is done"})
+    for word in (notice, asked("wait")):
+        events = tell(asked("a"), replied("b", "c1"), word, compaction(), word, completed("c1"), replied("d"))
+        kinds = [type(event) for event in events if not isinstance(event, Opened)]
+        assert kinds == [Said, Said, Said, Said, Said, Compacted, Said]
+
+
 def test_a_compaction_that_waits_in_vain_is_told_before_the_next_step(tell) -> None:
     events = tell(asked("a"), replied("b", "c1"), compaction(), line("abort", {}), asked("c"))
     kinds = [type(event) for event in events if not isinstance(event, Opened)]
