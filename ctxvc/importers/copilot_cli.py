@@ -158,9 +158,10 @@ class _Session:
             case "system.message" if not scope:
                 yield from self._system(event, data, line)
             case "assistant.turn_end" | "abort" | "session.shutdown":
+                yield Closed(end=line.end, scope=scope)
                 if not scope:
                     self._reply = ("", "")
-                yield Closed(end=line.end, scope=scope)
+                    yield from self._compacted(line.end)
             case _ if not scope:
                 yield from self._between(kind, data, line, time)
 
@@ -223,7 +224,8 @@ class _Session:
             return "", ""
         if name not in self._agents:
             started = _text(event, "type") == "subagent.started"
-            task = _text(data, "toolCallId") if started else _text(data, "parentToolCallId") or name
+            task = _text(data, "toolCallId" if started else "parentToolCallId")
+            task = task or (name if name in self._tools else "")
             label = _text(data, "agentName")[:30] if started else ""
             # Lower case, so that no two scopes differ by case only.
             scope = names.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
@@ -245,17 +247,19 @@ class _Session:
             self._tools |= {part.call: part.tool for part in parts if part.kind == "tool_use"}
             if not parts:
                 return
+            reply = self._reply_of(data, key, scope)
             message = Message(
                 role="assistant",
                 parts=parts,
-                reply=self._reply_of(data, key, scope),
+                reply=reply,
                 key=key,
                 time=time,
                 model=_text(data, "model"),
                 usage=_usage(data),
             )
             if not scope:
-                yield from self._compacted(line.start)
+                if reply == key:
+                    yield from self._compacted(line.start)
                 yield from self._modelled(message.model)
                 self._pending.update(calls)
                 if self._since is not None:
@@ -281,7 +285,6 @@ class _Session:
         results = {part.call for part in message.parts if part.kind == "tool_result"}
         if not results:
             self._reply = ("", "")
-            yield from self._compacted(line.start)
         if self._since is not None and results <= self._after:
             self._since.append(message.key)
         yield Said(message=message, end=line.end)
@@ -376,17 +379,15 @@ class _Session:
     def _complete(self, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
         """A compaction: the summary, and after it what came while it was written, which it cannot be about."""
         window, summary = self._news_of_window(data), _text(data, "summaryContent")
-        if data.get("success") is not True:
+        if data.get("success") is not True or not summary:
             self._since = None
             if window:
                 yield Opened(format=FORMAT, window=window, grows=True)
-            return
-        if not summary:
-            self._since = None
-            yield Warned(
-                text="a compaction without its summary; the messages are imported as if they had stayed",
-                line=line.number,
-            )
+            if data.get("success") is True:
+                yield Warned(
+                    text="a compaction without its summary; the messages are imported as if they had stayed",
+                    line=line.number,
+                )
             return
         part = wire.text_part(summary, "user", "client")
         before = data.get("preCompactionTokens")

@@ -158,6 +158,7 @@ def test_a_persons_words_stand_by_themselves_between_those_of_copilot() -> None:
         ("hi", "please: hi", ["please: hi"]),
         ("x", "no tag>\n\nx", ["no tag>\n\nx"]),
         ("hi", "something else", ["something else"]),
+        ("hi", "<xno", ["<xno"]),
         ("", "<d>1</d>", ["<d>1</d>"]),
     ],
 )
@@ -239,6 +240,22 @@ def test_a_result_whose_call_was_summarised_is_not_kept(tell) -> None:
     assert only(Compacted, events).kept == {"k"}
 
 
+def test_a_compaction_does_not_part_a_call_from_its_result_for_words_between_them(tell) -> None:
+    notice = line("system.notification", {"content": "a shell is done"})
+    for word in (notice, asked("wait")):
+        events = tell(asked("a"), replied("b", "c1"), word, compaction(), word, completed("c1"), replied("d"))
+        kinds = [type(event) for event in events if not isinstance(event, Opened)]
+        assert kinds == [Said, Said, Said, Said, Said, Compacted, Said]
+
+
+def test_a_compaction_does_not_part_the_chunks_of_a_reply(tell) -> None:
+    chunks = [replied("b", f"c{at}", apiCallId="x", chunkIndex=at) for at in range(2)]
+    results = [completed("c0"), completed("c1")]
+    events = tell(asked("a"), chunks[0], compaction(), chunks[1], *results, replied("d"))
+    kinds = [type(event) for event in events if not isinstance(event, Opened)]
+    assert kinds == [Said, Said, Said, Said, Said, Compacted, Said]
+
+
 def test_a_compaction_that_waits_in_vain_is_told_before_the_next_step(tell) -> None:
     events = tell(asked("a"), replied("b", "c1"), compaction(), line("abort", {}), asked("c"))
     kinds = [type(event) for event in events if not isinstance(event, Opened)]
@@ -250,9 +267,10 @@ def test_a_compaction_that_waits_in_vain_is_told_before_the_next_step(tell) -> N
     [{"success": False, "error": "x", "summaryContent": "s"}, {"success": True}, {"summaryContent": "s"}],
 )
 def test_a_compaction_that_failed_or_has_no_summary_changes_nothing(tell, data: dict[str, Any]) -> None:
-    events = tell(asked("a"), line("session.compaction_complete", data))
+    events = tell(asked("a"), line("session.compaction_complete", {**data, "tokenLimit": 9_000}))
     assert not [event for event in events if isinstance(event, Compacted)]
     assert bool([event for event in events if isinstance(event, Warned)]) == (data.get("success") is True)
+    assert only(Opened, events[1:]).window == Window(tokens=9_000, by="host")
 
 
 @pytest.mark.parametrize("first", ["", "Anew."])
