@@ -59,7 +59,7 @@ def test_of_a_prompt_only_what_changed_is_counted() -> None:
     talk = Talk()
     for number in range(30):
         talk.calls(read(f"/repo/{number}.py", 90))
-    view = talk.run.view(1_200)
+    view = talk.run.view(600)
     acted = guard(view, relief=oldest_steps)
     assert acted and acted.groups
     price, counted = CountingPrice(view.price), acted.after
