@@ -138,9 +138,9 @@ class Prices:
         prices._known, prices._masks = self._known, self._masks
         return prices
 
-    def __eq__(self, other: object) -> bool:
-        """Whether the other's are the same: its counts are."""
-        return self._known is other._known if isinstance(other, Prices) else NotImplemented
+    def __eq__(self, prices: object) -> bool:
+        """Whether the other prices have the same counts."""
+        return self._known is prices._known if isinstance(prices, Prices) else NotImplemented
 
     def __hash__(self) -> int:
         return id(self._known)

@@ -51,6 +51,11 @@ def test_one_byte_that_is_no_utf_8_costs_one_character(path: Path, tmp_path: Pat
             assert {kind for kind, _, _ in now} == {kind for kind, _, _ in whole} and len(now) >= len(whole)
             changed += any(b"\xed\xb3\xa9" in body or b"\\udce9" in body for _, _, body in now)
             continue
+        if path.parent.name == "copilot-cli" and len(now) != len(whole):
+            # A person's words are told from the host's where both texts have them: now they are one part.
+            before, after = (b"".join(body for kind, _, body in parts if kind == "user") for parts in (whole, now))
+            assert after.replace("\udce9".encode("utf-8", "surrogatepass"), data[at : at + 1], 1) == before
+            continue
         assert [(kind, call) for kind, call, _ in now] == [(kind, call) for kind, call, _ in whole]
         differing = [(old[2], new[2]) for old, new in zip(whole, now, strict=True) if old != new]
         letter = data[at : at + 1]

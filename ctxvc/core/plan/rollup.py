@@ -6,8 +6,8 @@ and end a run of steps. A result that is smaller than its stub would be counts a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, outermost
@@ -23,6 +23,8 @@ LEAST = 3
 #: The same under pressure for stubs with the previews below them, which are worth more.
 MOST_WITH_PREVIEWS = 10
 LEAST_WITH_PREVIEWS = 5
+#: A group's name → that of the outermost around it.
+Outermost = Callable[[str], str]
 
 
 def gather(
@@ -61,9 +63,9 @@ def gather(
         return ()
     total = sum(stubs.values())
     groups: list[Group] = []
-    standing = {draft.rows[block].step for block in stubs}
+    stub_steps = {draft.rows[block].step for block in stubs}
     for run in _runs(draft, _steps(draft), protect):
-        if not any(step.number in standing for step in run):
+        if not any(step.number in stub_steps for step in run):
             continue
         rows = [row for step in run for row in step.rows]
         if not any(row.id in stubs for row in rows) or not _is_several(draft, rows):
@@ -154,7 +156,7 @@ def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[st
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
     guarded = {row.step for block in stay if (row := draft.rows.get(block))}
-    numbers, outer = sorted(steps), _Outer(draft)
+    numbers, outer = sorted(steps), cache(partial(outermost, draft.groups))
     fits = [
         (number, _fit(draft, outer, number, steps[number], stay, reuse=number not in guarded)) for number in numbers
     ]
@@ -189,24 +191,13 @@ class _Inside(NamedTuple):
         return len(runs | {None} if self.outside else runs) > 1
 
 
-class _Outer(dict[str, str]):
-    """A group → the outermost around it, as long as the draft is not changed."""
-
-    def __init__(self, draft: LedgerDraft) -> None:
-        self._draft = draft
-
-    def __missing__(self, name: str) -> str:
-        outer = self[name] = outermost(self._draft.groups, name)
-        return outer
-
-
-def _insides(outer: _Outer, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside]:
+def _insides(outer: Outermost, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside]:
     """What is in each outermost group."""
     insides: dict[str, _Inside] = {}
 
     def of(group: str) -> _Inside:
-        inside = insides.get(outer[group])
-        return inside if inside is not None else insides.setdefault(outer[group], _Inside(set(), set(), set()))
+        inside = insides.get(outer(group))
+        return inside if inside is not None else insides.setdefault(outer(group), _Inside(set(), set(), set()))
 
     for number, fitting in fits:
         for group in fitting.leaving:
@@ -237,7 +228,7 @@ class _Fit(NamedTuple):
         return cls(step, leaving, frozenset(row.group for row in absent if body is not None and row.id not in body))
 
 
-class _Known(NamedTuple):
+class _CachedFit(NamedTuple):
     """What was worked out for a step, with what it depends on: its rows, the calls in it, the groups that they name and
     those around these."""
 
@@ -249,7 +240,7 @@ class _Known(NamedTuple):
 
 
 def _fit(
-    draft: LedgerDraft, outer: _Outer, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
+    draft: LedgerDraft, outer: Outermost, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
 ) -> _Fit:
     """The step, where it is nothing but calls, words and stubs of results; none if something in it stays.
 
@@ -258,26 +249,26 @@ def _fit(
     """
     if not reuse:
         return _Fit.of(_worked_out(draft, number, rows, stay), rows)
-    cache: dict[int, _Known] = draft.ledger.cache_of(_fit)
-    known = cache.get(number)
+    fits: dict[int, _CachedFit] = draft.ledger.cache_of(_fit)
+    cached = fits.get(number)
     if (
-        known is not None
-        and (known.rows is rows or known.rows == rows)
-        and all(call in draft.results for call in known.calls)
-        and known.around == _around(draft, outer, known.names)
+        cached is not None
+        and (cached.rows is rows or cached.rows == rows)
+        and all(call in draft.results for call in cached.calls)
+        and cached.around == _around(draft, outer, cached.names)
     ):
-        return known.fit
+        return cached.fit
     fit = _Fit.of(_worked_out(draft, number, rows, stay), rows)
     if not any(map(partial(_depends, draft), rows)):
         names = list({row.group: None for row in rows if row.group})
         calls = [row.id for row in rows if row.kind == "tool_use"]
-        cache[number] = _Known(rows, calls, names, _around(draft, outer, names), fit)
+        fits[number] = _CachedFit(rows, calls, names, _around(draft, outer, names), fit)
     return fit
 
 
-def _around(draft: LedgerDraft, outer: _Outer, names: Iterable[str]) -> list[Group | None]:
+def _around(draft: LedgerDraft, outer: Outermost, names: Iterable[str]) -> list[Group | None]:
     """The outermost groups around groups of these names."""
-    return [draft.groups.get(outer[name]) for name in names]
+    return [draft.groups.get(outer(name)) for name in names]
 
 
 def _depends(draft: LedgerDraft, row: Row) -> bool:

@@ -95,19 +95,19 @@ class _Settled(msgspec.Struct, frozen=True):
 
 def _outline(ledger: Ledger) -> tuple[Slot, ...]:
     """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
-    kept: list[_Settled] = ledger.cache_of(_outline).setdefault("newest first", [])
-    for place, settled in enumerate(kept):
+    beginnings: list[_Settled] = ledger.cache_of(_outline).setdefault("newest first", [])
+    for place, settled in enumerate(beginnings):
         rest = _behind(settled, ledger)
         if rest is not None:
-            head = kept.pop(place)
+            head = beginnings.pop(place)
             break
     else:
         head, rest = _Settled(ledger), ledger
-    slots = _whole(rest, ledger.cache_of(_whole).setdefault("made", _Made()))
+    slots = _whole(rest, ledger.cache_of(_whole).setdefault("slots", _SlotCache()))
     head_here = _settled(head, ledger, rest, slots)
     if head_here.end:
-        kept.insert(0, head_here)
-        del kept[_KEPT:]
+        beginnings.insert(0, head_here)
+        del beginnings[_KEPT:]
     return (*head.slots, *slots)
 
 
@@ -116,14 +116,14 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     was, segment = head.ledger, segment_of(head.end)
     if ledger.meta.cuts != was.meta.cuts or ledger.meta.render != was.meta.render or ledger.groups != was.groups:
         return None
-    one, other = ledger.segments, was.segments
-    if any(key < segment for key in (*one.changed_since(other), *other.changed_since(one))) or _moves(ledger):
+    now, then = ledger.segments, was.segments
+    if any(key < segment for key in (*now.changed_since(then), *then.changed_since(now))) or _moves(ledger):
         return None
-    here, there = ([row for row in side.get(segment) if row.number < head.end] for side in (one, other))
+    here, there = ([row for row in side.get(segment) if row.number < head.end] for side in (now, then))
     if len(here) != len(there) or any(map(is_not, here, there)):
         return None
-    segments = {key: one[key] for key in takewhile(lambda key: key > segment, reversed(one))}
-    segments[segment] = one.get(segment)[len(here) :]
+    segments = {key: now[key] for key in takewhile(lambda key: key > segment, reversed(now))}
+    segments[segment] = now.get(segment)[len(here) :]
     rest = Ledger(meta=ledger.meta, segments=Segments(segments), groups=ledger.groups)
     if any(row.group for row in rest.rows()):
         return None
@@ -150,7 +150,7 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
     return _Settled(ledger, end, (*head.slots, *slots[:split]), head.renamed | renamed)
 
 
-class _Made:
+class _SlotCache:
     """Slots that were made of others: the same are the same objects, by which what follows from them can be kept."""
 
     def __init__(self) -> None:
@@ -158,15 +158,15 @@ class _Made:
 
     def slot(self, form: str, block: str, parts: tuple[object, ...], make: Callable[[], Slot]) -> Slot:
         """The slot in this form of a block; made anew where `parts` are not the objects of the last time."""
-        made = self._slots.get((form, block))
-        if made is None or any(map(is_not, made[0], parts)):
-            made = self._slots[form, block] = parts, make()
-        return made[1]
+        entry = self._slots.get((form, block))
+        if entry is None or any(map(is_not, entry[0], parts)):
+            entry = self._slots[form, block] = parts, make()
+        return entry[1]
 
 
-def _whole(ledger: Ledger, made: _Made) -> tuple[Slot, ...]:
+def _whole(ledger: Ledger, cache: _SlotCache) -> tuple[Slot, ...]:
     places = _places(ledger)
-    visible = _visible_slots(ledger, places, made)
+    visible = _visible_slots(ledger, places, cache)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in visible.values() if slot.kind == "tool_use"}
     paired = calls_and_results(ledger, asked_for)
@@ -178,7 +178,7 @@ def _whole(ledger: Ledger, made: _Made) -> tuple[Slot, ...]:
     for place in places:
         row = place.row
         if open_calls and row.role != "assistant":
-            slots += _answers(open_calls, results, visible, made)
+            slots += _answers(open_calls, results, visible, cache)
             open_calls = []
         slot = visible.get(row.id)
         if slot is None or row.id in answers:
@@ -188,13 +188,13 @@ def _whole(ledger: Ledger, made: _Made) -> tuple[Slot, ...]:
                 slot = msgspec.structs.replace(slot, call=renamed[row.id])
             open_calls.append(slot)
         elif slot.show != "text" and row.kind == "tool_result":
-            slot = made.slot("without its call", row.id, (slot,), partial(_without_call, slot))
+            slot = cache.slot("without its call", row.id, (slot,), partial(_without_call, slot))
         slots.append(slot)
-    slots += _answers(open_calls, results, visible, made)
-    return tuple(_in_users_voice(slots, made) if ledger.meta.render >= 2 else slots)
+    slots += _answers(open_calls, results, visible, cache)
+    return tuple(_in_users_voice(slots, cache) if ledger.meta.render >= 2 else slots)
 
 
-def _in_users_voice(slots: list[Slot], made: _Made) -> list[Slot]:
+def _in_users_voice(slots: list[Slot], cache: _SlotCache) -> list[Slot]:
     """The slots with each stub that is not a user's text at the end of the user's text before it, else before all.
 
     A model imitates what it reads in its own voice. Where a stub stands is a rule of rendering 2 (docs/format.md).
@@ -205,7 +205,7 @@ def _in_users_voice(slots: list[Slot], made: _Made) -> list[Slot]:
     end = 0  # behind the newest user's text
     for slot in slots:
         if slot.show == "text" and slot.role != "user":
-            ordered.insert(end, made.slot("the user's", slot.row.id, (slot,), partial(_without_call, slot)))
+            ordered.insert(end, cache.slot("the user's", slot.row.id, (slot,), partial(_without_call, slot)))
             end += 1
         else:
             ordered.append(slot)
@@ -292,7 +292,7 @@ def _each_alone(rows: Iterable[Row]) -> list[Slot]:
     ]
 
 
-def _visible_slots(ledger: Ledger, places: Iterable[Slot], made: _Made) -> dict[str, Slot]:
+def _visible_slots(ledger: Ledger, places: Iterable[Slot], cache: _SlotCache) -> dict[str, Slot]:
     """For each row that shows something: what, as if calls and results did not depend on each other."""
     visible: dict[str, Slot] = {}
     silent: set[str] = set()  # groups whose stub has been told, or that have none
@@ -309,7 +309,7 @@ def _visible_slots(ledger: Ledger, places: Iterable[Slot], made: _Made) -> dict[
                 if not shows:
                     continue
                 stub_of = partial(msgspec.structs.replace, slot, text=group.stub, group=group.id)
-                own = made.slot("group", row.id, (slot, group), stub_of)
+                own = cache.slot("group", row.id, (slot, group), stub_of)
         if own.show != "text" or own.text:
             visible[row.id] = own
     return visible
@@ -341,25 +341,27 @@ def _stands(call: str, visible: Mapping[str, Slot]) -> bool:
     return call in visible and visible[call].show != "text"
 
 
-def _answers(calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot], made: _Made) -> list[Slot]:
+def _answers(
+    calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot], cache: _SlotCache
+) -> list[Slot]:
     """The slots behind the calls of a reply, in their order; where a host sent all of them in another, in that one."""
-    answers = [_answer(call, results.get(call.row.id), visible, made) for call in calls]
+    answers = [_answer(call, results.get(call.row.id), visible, cache) for call in calls]
     if all(wire.own_metadata(answer.row.extra).get("sent") is True for answer in answers):
         answers.sort(key=lambda answer: answer.row.number)
     return answers
 
 
-def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot], made: _Made) -> Slot:
+def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot], cache: _SlotCache) -> Slot:
     """The slot behind a call: its result, or what stands for it."""
     if result is None:
         return Slot(call.row, "text", "user", "tool_result", "", call.call)
     slot = visible.get(result.id)
     if slot is None:
-        return made.slot("answer", result.id, (result, call.call), partial(_short_answer, result, call.call))
+        return cache.slot("answer", result.id, (result, call.call), partial(_short_answer, result, call.call))
     if (slot.role, slot.kind, slot.call) == ("user", "tool_result", call.call):
         return slot
     answer = partial(msgspec.structs.replace, slot, role="user", kind="tool_result", call=call.call)
-    return made.slot("answer", result.id, (slot, call.call), answer)
+    return cache.slot("answer", result.id, (slot, call.call), answer)
 
 
 def _short_answer(result: Row, call: str) -> Slot:

@@ -59,9 +59,9 @@ def _measure(ledger: Ledger, price: Price) -> int:
     return summed.sums[-1]
 
 
-def _common(one: Iterable[Slot], other: Iterable[Slot]) -> int:
+def _common(slots: Iterable[Slot], earlier: Iterable[Slot]) -> int:
     """How many slots both begin with."""
-    return sum(1 for _ in takewhile(not_, map(is_not, one, other)))
+    return sum(1 for _ in takewhile(not_, map(is_not, slots, earlier)))
 
 
 def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:

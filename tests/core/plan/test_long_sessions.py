@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import msgspec
 
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan.guard import guard, oldest_steps
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.prompt.outline import outline
+from ctxvc.core.view.view import Price, measure
 from tests.policies.episodes.test_course import changes, goes_on, unseen
 from tests.policies.episodes.test_graph import Talk, read
 from tests.policies.recorded import moved
@@ -50,3 +52,45 @@ def test_an_outline_is_that_of_its_own_cuts_whichever_was_made_before() -> None:
         for one in (ledger, cut, ledger):
             assert outline(one) == outline(unseen(one)), number
     assert len(outline(cut)) < len(outline(ledger))
+
+
+def test_of_a_prompt_only_what_changed_is_counted() -> None:
+    """The slots of what stands as it stood, stubs of groups too, are the same objects."""
+    talk = Talk()
+    for number in range(30):
+        talk.calls(read(f"/repo/{number}.py", 90))
+    view = talk.run.view(600)
+    acted = guard(view, relief=oldest_steps)
+    assert acted and acted.groups
+    price, counted = CountingPrice(view.price), acted.after
+    before = outline(counted)
+    measure(counted, price)
+    stands = next(slot.row for slot in reversed(before) if slot.row.kind == "tool_result" and slot.show == "body")
+    archived = msgspec.structs.replace(stands, state="archived", stub="[a stub]")
+
+    then = counted.with_rows([archived])
+    price.asked = 0
+    assert measure(then, price) == measure(unseen(then), view.price)
+    assert price.asked <= 3 < len(before)
+    assert any(slot.group for slot in before)
+    assert {id(slot) for slot in before if slot.group} <= {id(slot) for slot in outline(then)}
+
+
+class CountingPrice:
+    """A price that knows how often it was asked."""
+
+    def __init__(self, price: Price) -> None:
+        self._price = price
+        self.asked = 0
+
+    def body(self, row: Row) -> int:
+        self.asked += 1
+        return self._price.body(row)
+
+    def mask(self, row: Row) -> int:
+        self.asked += 1
+        return self._price.mask(row)
+
+    def text(self, text: str) -> int:
+        self.asked += 1
+        return self._price.text(text)
