@@ -29,16 +29,19 @@ LARGEST = 100_000
 NOW = 1_788_220_800.0
 LOOKS = ("status", "log", "sessions", "diff HEAD~2", "ops", "context", "context --by tool")
 
-#: Every command that lists something, with arguments that make sense on each of the recordings.
+#: Every command that lists something of a session, with arguments that make sense on each of the recordings.
 LISTING = (
     *("sessions", "status", "status --all", "status step:1", "context", "context --by tool", "context --by turn"),
-    *("context --by file", "context --episodes", "policies", "policies layered", "log", "log --oneline", "log --steps"),
-    *("log --graph", "log --usage", "log --tool Read", "ops", "diff HEAD~2", "diff step:1 HEAD", "grep the -n 20"),
-    *("grep -C 2 -F -n 10 import", "bisect the", "bisect --tokens 3k", "blame B2", "blame B7", "scopes", "notes"),
-    *("plan", "plan --policy layered --budget 8k", "plan --policy oldest_turn --budget 4k", "compact --dry-run"),
-    *("model", "verify", "gc", "doctor", "use", "purge --text never-said", "purge B3", "trust", "trust --list"),
-    *("import nowhere", "install git-project --dry-run", "status nowhere", "show B9999", "plan --policy defalut"),
-    *("show", "show step:1", "replay SESSION --policy keep,window --budget 8k --no-store", "demo", "help"),
+    *("context --by file", "context --episodes", "log", "log --oneline", "log --steps", "log --graph", "log --usage"),
+    *("log --tool Read", "ops", "diff HEAD~2", "diff step:1 HEAD", "grep the -n 20", "grep -C 2 -F -n 10 import"),
+    *("bisect the", "bisect --tokens 3k", "blame B2", "blame B7", "scopes", "notes", "plan", "compact --dry-run"),
+    *("plan --policy layered --budget 8k", "plan --policy oldest_turn --budget 4k", "model", "purge B3", "show B9999"),
+    *("status nowhere", "show", "show step:1", "replay SESSION --policy keep,window --budget 8k --no-store --jobs 1"),
+)
+#: What lists the same whichever session is asked for.
+LISTING_OF_NONE = (
+    *("policies", "policies layered", "verify", "gc", "doctor", "use", "purge --text never-said", "trust", "trust --list"),
+    *("import nowhere", "install git-project --dry-run", "plan --policy defalut", "demo", "help"),
 )
 #: What changes the prompt, in this order.
 CHANGING = (
@@ -103,8 +106,11 @@ def test_what_a_terminal_shows(
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("host", HOSTS)
-def test_no_listing_is_wider_than_the_terminal(host: str, width: int, imported: Path, on_screen: Run) -> None:
-    for words in LISTING:
+def test_no_listing_is_wider_than_the_terminal(
+    host: str, width: int, imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxvc.cli.commands.demo.time.sleep", lambda _: None)
+    for words in (*LISTING, *(LISTING_OF_NONE if host == HOSTS[0] else ())):
         _check_width(on_screen, host, words, imported, width)
 
 
