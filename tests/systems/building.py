@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,10 +14,6 @@ from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.blocks import call, result
 from tests.messages_api import problems
-
-#: Processes of their own, forked from one that has loaded what they need.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.systems.test_edge_cases", "tests.systems.test_known_failures"])
 
 MODEL = "claude-opus-4-5"
 TOOLS = [

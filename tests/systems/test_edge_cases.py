@@ -17,7 +17,6 @@ from tests.making.blocks import call, result
 from tests.making.store import commits
 
 from .building import (
-    PROCESSES,
     blocks,
     bodies,
     everything,
@@ -32,6 +31,7 @@ from .building import (
     step,
     words,
 )
+from .processes import archives, side_by_side
 
 # --- 1 and 2: scopes
 
@@ -328,23 +328,13 @@ def test_case_07_what_fails_leaves_every_byte_as_it_was(session: Session, path: 
     assert sent(session) == view
 
 
-def _archives(path: str, block: str) -> None:
-    with Session.open(path, "demo") as session:
-        session.archive(block, f"by {block}")
-        session.note(f"noted {block}")
-
-
 def test_case_07_of_two_writers_neither_loses_an_update(path: Path) -> None:
     with opened(path) as session:
         say(session, "go")
         answers = [step(session, f"c{at}", lines(40, f"run {at}"))[1] for at in range(3)]
         step(session, "c9", "later")
-    processes = [PROCESSES.Process(target=_archives, args=(str(path), answer)) for answer in answers]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0] * 3
+
+    side_by_side(archives, path, [(answer,) for answer in answers])
 
     with opened(path) as session:
         assert {session.ledger()[answer].state for answer in answers} == {"archived"}

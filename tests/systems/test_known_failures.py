@@ -15,7 +15,6 @@ from ctxvc.errors import BadInput, BadName, CtxvcError, OverBudget, Refused
 from tests.making.blocks import call, result
 
 from .building import (
-    PROCESSES,
     blocks,
     bodies,
     everything,
@@ -30,6 +29,7 @@ from .building import (
     step,
     words,
 )
+from .processes import appends, side_by_side
 
 #: An address, where a stub or a tag has one.
 ADDRESS = re.compile(r"\[(?:archived )?([BG]\d+(?:@[0-9a-f]{6})?)(?=, | · | in )|(?<= in )(G\d+)(?=\])")
@@ -171,22 +171,12 @@ def test_what_the_user_corrected_cannot_be_taken_away_by_the_agent(session: Sess
     assert "in French" in words(session)
 
 
-def _appends(path: str, name: str, times: int) -> None:
-    with Session.open(path, "demo") as session:
-        for at in range(times):
-            session.append({"role": "assistant", "content": f"{name} {at}"})
-
-
 def test_two_processes_never_lose_each_others_work(path: Path) -> None:
     """VISTA 9: two processes wrote one JSON file, without a lock and without an atomic rename."""
     with opened(path) as session:
         say(session, "go")
-    processes = [PROCESSES.Process(target=_appends, args=(str(path), name, 12)) for name in ("left", "right")]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0]
+
+    side_by_side(appends, path, [("left", 12), ("right", 12)])
 
     with opened(path) as session:
         said = [body.decode() for body in bodies(session).values()]
