@@ -44,6 +44,15 @@ TOKEN = "EZAK" + "".join(random.Random(7).choices(string.ascii_lowercase + strin
 KIND = "easypost-api-token"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _rules_compiled_once(pytestconfig: pytest.Config) -> Iterator[None]:
+    """It compiles its rules for seconds: what it keeps of that is kept from one run of the tests to the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        if cache := getattr(pytestconfig, "cache", None):  # `-p no:cacheprovider`
+            patch.setenv("KF_RULE_CACHE_DIR", str(cache.mkdir("kingfisher")))
+        yield
+
+
 @pytest.fixture
 def asking(tmp_path: Path) -> Iterator[Callable[[str], Store]]:
     """Opens a store that asks for the scanner of that name, with a session `demo`."""
