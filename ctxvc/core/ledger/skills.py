@@ -22,7 +22,11 @@ UNUSED = 20
 
 #: The file, and the path of it in a text.
 FILE = "SKILL.md"
-_PATH = re.compile(r"(?:[^\s'\"]*?([^\s'\"/\\]+)[/\\])?SKILL\.md(?![\w-]|\.\w)", re.IGNORECASE)
+_FILE = re.compile(r"SKILL\.md(?![\w-]|\.\w)", re.IGNORECASE)
+_PATH = re.compile(rf"(?:[^\s'\"]*?([^\s'\"/\\]+)[/\\])?{_FILE.pattern}", re.IGNORECASE)
+_APART = re.compile(r"[\s'\"]")
+#: Of a longer path only the end is taken.
+_LONGEST_PATH = 1_000
 #: How the text begins that Claude Code puts in, and the name in the call before it.
 _BASE = "Base directory for this skill: "
 _CALLED = re.compile(r"^Skill: .*\"skill\": ?\"([^\"]{1,80})\"")
@@ -56,8 +60,20 @@ def unused(ledger: Ledger) -> frozenset[str]:
 
 def path_in(text: str) -> str:
     """The path of the first `SKILL.md` that a text names; empty if it names none."""
-    match = _PATH.search(text)
+    match = _path(text)
     return match[0] if match else ""
+
+
+def _path(text: str) -> re.Match[str] | None:
+    """The path of the first `SKILL.md` in a text, with its folder as first group.
+
+    `_PATH` alone would try every place of a long word as the beginning of a path.
+    """
+    file = _FILE.search(text)
+    if file is None:
+        return None
+    word = _APART.split(text[max(0, file.start() - _LONGEST_PATH) : file.start()])[-1]
+    return _PATH.search(text, file.start() - len(word))
 
 
 def _unused(ledger: Ledger) -> frozenset[str]:
@@ -105,7 +121,7 @@ def _telling(ledger: Ledger) -> list[Row]:
 def _of_result(result: Row, call: Row | None) -> Skill | None:
     if call is None or result.error or result.bytes <= call.bytes:
         return None
-    if match := _PATH.search(call.label):
+    if match := _path(call.label):
         return Skill(name=_name(match[1] or ""), path=match[0], row=result)
     head = _HEAD.search(result.label) if call.label.endswith("…") else None
     return Skill(name=_name(head[1]), path="", row=result) if head else None
@@ -133,7 +149,7 @@ class _Marks(NamedTuple):
 
 
 def _marks(rows: tuple[Row, ...]) -> _Marks:
-    patterns = {"tool_use": _PATH, "tool_result": _HEAD}
+    patterns = {"tool_use": _FILE, "tool_result": _HEAD}
     calls = frozenset(row.call for row in rows if row.kind in patterns and patterns[row.kind].search(row.label))
     texts = [row for row in rows if row.kind not in patterns and row.origin == "client" and row.label.startswith(_BASE)]
     by_tool = [row for row in rows if row.kind == "tool_use" and _CALLED.search(row.label)]

@@ -7,7 +7,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.objects import objects
-from ctxvc.core.ledger.skills import UNUSED, skills, unused
+from ctxvc.core.ledger.skills import UNUSED, path_in, skills, unused
 from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.plan.protected import protected
 from tests.core.ledger.test_objects import exchange, human
@@ -99,3 +99,11 @@ def test_the_stub_of_a_skill_has_its_name_and_its_path_alone_and_in_a_group() ->
             rehearsal = rehearse.rehearse(view, Plan(actions=(Action(verb="archive", targets=targets),), actor="user"))
             (stub,) = [one.stub for one in (*rehearsal.rows, *rehearsal.groups) if one.stub]
             assert f"skill pdf, {shown}" in stub
+
+
+def test_a_path_in_a_text_of_one_long_word_is_found_without_a_look_from_each_of_its_letters() -> None:
+    letters = "letters" * 100_000
+
+    assert path_in(f"{letters} cat {PATH}.bak ./{PATH}; ls") == f"./{PATH}"
+    assert path_in(f"/{letters}/{PATH}").endswith(f"letters/{PATH}")
+    assert path_in(letters) == path_in(f"{letters}/{PATH}x") == ""
