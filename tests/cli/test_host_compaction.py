@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxvc.cli import hook_entry
 from ctxvc.cli.host_compaction import choice, line
 from ctxvc.errors import BadSettings
 from ctxvc.policies.layered import Layered
@@ -47,10 +49,23 @@ def test_the_line_has_sizes_blocks_and_the_way_back() -> None:
 
 
 @pytest.mark.parametrize("event", [b"", b"{", b'{"folder": 3}', b'{"session": "x", "messages": []}', b"[" * 100_000])
-def test_the_hook_declines_what_it_cannot_answer_and_exits_with_0(tmp_path: Path, event: bytes) -> None:
+def test_the_hook_declines_what_it_cannot_answer_and_exits_with_0(
+    tmp_path: Path, event: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(event)))
+
+    assert hook_entry.hook([hook_entry.COMPACTION]) == 0
+
+    out, err = capfd.readouterr()
+    assert not err
+    assert "decline" in json.loads(out)
+
+
+def test_so_does_its_process(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ctxvc", "hook", "SessionCompact"],
-        input=event,
+        [sys.executable, "-m", "ctxvc", "hook", hook_entry.COMPACTION],
+        input=b"{",
         capture_output=True,
         cwd=tmp_path,
         check=False,

@@ -40,8 +40,8 @@ LISTING = (
 )
 #: What lists the same whichever session is asked for.
 LISTING_OF_NONE = (
-    *("policies", "policies layered", "verify", "gc", "doctor", "use", "purge --text never-said", "trust", "trust --list"),
-    *("import nowhere", "install git-project --dry-run", "plan --policy defalut", "demo", "help"),
+    *("policies", "policies layered", "verify", "gc", "doctor", "use", "purge --text never-said", "trust"),
+    *("trust --list", "import nowhere", "install git-project --dry-run", "plan --policy defalut", "demo", "help"),
 )
 #: What changes the prompt, in this order.
 CHANGING = (

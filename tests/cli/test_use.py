@@ -172,7 +172,7 @@ def test_an_option_that_there_is_not_is_no_session(run: Run, folder: Path, words
 @pytest.mark.parametrize(
     ("words", "end"),
     [
-        (("replay", "SESSION"), "no model reply in codex-1"),
+        (("replay", "SESSION", "--jobs", "1"), "no model reply in codex-1"),
         (("ask", "SESSION", "why?", "--script", "empty.json"), "the script has no more replies"),
         (("run", "go on", "--resume", "SESSION"), "`ctxvc run` did not start session codex-1"),
     ],

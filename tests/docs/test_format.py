@@ -57,6 +57,23 @@ reader = example("read_store")
 canonical_json = example("canonical_json")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _objects_read_once() -> Iterator[None]:
+    """What the reader asks git of a commit has one answer in all copies of the small store, so it asks once."""
+    ask, answers = reader.git, dict[tuple[str, ...], bytes]()
+
+    def git(store: Path, *words: str) -> bytes:
+        if not any(re.match("[0-9a-f]{40}", word) for word in words):
+            return ask(store, *words)
+        if words not in answers:
+            answers[words] = ask(store, *words)
+        return answers[words]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "git", git)
+        yield
+
+
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small store, to be copied and never written to."""
