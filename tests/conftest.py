@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +21,9 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
 settings.register_profile("search", _PATIENT, max_examples=500)
 settings.load_profile("same")
+
+#: What copies that which a function builds, built once, to a folder.
+Copied = Callable[[Callable[[Path], object], Path], Path]
 
 #: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
@@ -82,6 +85,20 @@ def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 def store(tmp_path: Path) -> Iterator[Store]:
     with create(tmp_path / "project" / ".ctxvc") as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Copied:
+    """Copies into a folder, which is not there yet or empty, what `build` makes in one; `build` is called once."""
+    built: dict[Callable[[Path], object], Path] = {}
+
+    def copy(build: Callable[[Path], object], folder: Path) -> Path:
+        if build not in built:
+            built[build] = tmp_path_factory.mktemp("built")
+            build(built[build])
+        return Path(shutil.copytree(built[build], folder, symlinks=True, dirs_exist_ok=True))
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,8 @@ from ctxvc.core.plan.timing import USUAL
 from ctxvc.errors import BadInput
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
-from tests.making.provider import MODEL, WORDS, damages, groups_fit, humans_gone
+from tests.conftest import Copied
+from tests.making.provider import MODEL, WORDS, damages, groups_fit, humans_gone, plain
 from tests.messages_api import Judge, MessagesApi, Reply, call, serve, text, thought
 from tests.messages_api import script as said
 from tests.messages_api.script import Assistant, Refusal, endless, overloaded
@@ -413,9 +414,15 @@ def test_no_prompt_is_refused_for_the_dashboard_that_would_come_with_it(place: P
 
 
 @pytest.fixture
-def full(place: Path) -> Iterator[Adapter]:
+def full(tmp_path: Path, copied: Copied) -> Iterator[Adapter]:
     """In overflow mode: not even the preview of the newest result fits beside what a human said and what is pinned."""
-    with opened(place, budget=12_000) as session:
+    with plain(opened(copied(_filled, tmp_path) / ".ctxvc", budget=12_000)) as session:
+        assert session.overflow, session.used()
+        yield Adapter(session)
+
+
+def _filled(folder: Path) -> None:
+    with opened(folder / ".ctxvc", budget=12_000) as session:
         session.append({"role": "user", "content": "Look."})
         adapter = Adapter(session)
         while session.used() < session.budget.guard - 480:
@@ -426,8 +433,6 @@ def full(place: Path) -> Iterator[Adapter]:
         reply = ended(adapter, said([call("sh", cmd="log")]))
         long_lines = "".join(f"{number} {'word ' * 195}\n" for number in range(40))
         adapter.results([{**ran(each), "content": long_lines} for each in reply.calls])
-        assert session.overflow, session.used()
-        yield adapter
 
 
 def test_where_nothing_may_leave_only_what_frees_context_is_answered(full: Adapter) -> None:

@@ -14,6 +14,7 @@ from ctxvc.store import address as addresses
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
+from tests.conftest import Copied
 
 LONG = "toolu_01AbCdEfGhIjKlMnOpQr"
 
@@ -28,13 +29,17 @@ def answered(session: Session, call: str, output: str | None) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, copied: Copied) -> Path:
     """A session whose calls have odd ids, and are B2 to B15; another one with calls of its own."""
-    with Session.open(tmp_path / ".ctxvc", "other") as session:
+    return copied(_with_calls, tmp_path)
+
+
+def _with_calls(folder: Path) -> None:
+    with Session.open(folder / ".ctxvc", "other") as session:
         session.append({"role": "user", "content": "Go."})
         answered(session, f"{LONG}x", "of the other session\n")
         answered(session, "short", "short, of the other session\n")
-    with Session.open(tmp_path / ".ctxvc", "demo", actor="user") as session:
+    with Session.open(folder / ".ctxvc", "demo", actor="user") as session:
         session.append({"role": "user", "content": "Go."})
         for number, call in enumerate((LONG, "B2", "main", "step:1", "functions.sh:0", "c-1")):
             answered(session, call, f"{number} came out\n" * 20)
@@ -42,7 +47,6 @@ def project(tmp_path: Path) -> Path:
         answered(session, "interrupted", None)
         session.append({"role": "user", "content": "Stop."})
         answered(session, "open", None)
-    return tmp_path
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,18 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
+from tests.conftest import Copied
 
 LINES = "\n".join(f"{number}: what the tool printed" for number in range(120))
 
 
 @pytest.fixture
-def long(tmp_path: Path, run: Run) -> Path:
+def long(tmp_path: Path, copied: Copied) -> Path:
     """A session of five turns, each with four results of 1,000 tokens."""
-    project = tmp_path / "long"
-    project.mkdir()
-    run("init", folder=project)
+    return copied(_long, tmp_path / "long")
+
+
+def _long(project: Path) -> None:
     with Session.open(project / ".ctxvc", "long") as session:
         for turn in range(5):
             session.append({"role": "user", "content": f"Question {turn}?"})
@@ -34,7 +36,6 @@ def long(tmp_path: Path, run: Run) -> Path:
                 result = {"type": "tool_result", "tool_use_id": call, "content": LINES}
                 session.append({"role": "user", "content": [result]}, origin="client")
             session.append({"role": "assistant", "content": f"Answer {turn}."})
-    return project
 
 
 def asked(run: Run, folder: Path, *words: str) -> Any:

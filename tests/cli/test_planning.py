@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ctxvc.cli.main import cli
 from ctxvc.policies import POLICIES
 from ctxvc.policies.planned.plan_text import Entry, write
 from tests.cli.conftest import Run
+from tests.conftest import Copied
 from tests.making.provider import MODEL
 from tests.messages_api import script, serve
 
@@ -22,11 +25,18 @@ OLD = "clear:trigger=0.1,keep=1"
 
 
 @pytest.fixture
-def project(run: Run, tmp_path: Path) -> Path:
+def project(tmp_path: Path, copied: Copied) -> Path:
     """A project with a recorded session of some 8,000 tokens."""
-    done = run("import", SESSION, "--name", "demo", "--final", folder=tmp_path)
+    return copied(_recorded, tmp_path)
+
+
+def _recorded(folder: Path) -> None:
+    _import(folder, SESSION, "--final")
+
+
+def _import(folder: Path, file: Path, *words: str) -> None:
+    done = CliRunner().invoke(cli, ["-C", str(folder), "import", str(file), "--name", "demo", *words])
     assert done.exit_code == 0, done.output
-    return tmp_path
 
 
 def answer(run: Run, project: Path, *words: str) -> Any:
@@ -107,8 +117,12 @@ RECKONED = re.compile(
 
 
 @pytest.fixture
-def longer(run: Run, tmp_path: Path) -> Path:
+def longer(tmp_path: Path, copied: Copied) -> Path:
     """A project with a session of several turns, some 12,000 tokens, most of them results."""
+    return copied(_longer, tmp_path)
+
+
+def _longer(folder: Path) -> None:
     told: list[dict[str, Any]] = []
     for turn in range(4):
         told.append({"role": "user", "content": f"Now record {turn}."})
@@ -119,11 +133,9 @@ def longer(run: Run, tmp_path: Path) -> Path:
             told.append({"role": "assistant", "content": [use]})
             told.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": output}]})
         told.append({"role": "assistant", "content": f"Record {turn} is entered."})
-    file = tmp_path / "talk.json"
+    file = folder / "talk.json"
     file.write_text(json.dumps({"messages": told}))
-    done = run("import", file, "--name", "demo", "--format", "anthropic-messages", folder=tmp_path)
-    assert done.exit_code == 0, done.output
-    return tmp_path
+    _import(folder, file, "--format", "anthropic-messages")
 
 
 @pytest.mark.parametrize(

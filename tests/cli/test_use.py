@@ -16,6 +16,7 @@ from ctxvc.store.locate import FOLDER
 from ctxvc.store.session_name import Ambiguous, by_recency, resolve
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
+from tests.conftest import Copied
 
 NAMES = ("claude-aa", "claude-ab", "codex-1", "pi")
 
@@ -28,12 +29,15 @@ def add(store: Store, name: str, day: int) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, copied: Copied) -> Path:
     """A project with four sessions; `codex-1` was recorded last, `pi` imported last."""
-    with create(tmp_path / FOLDER) as store:
+    return copied(_four, tmp_path)
+
+
+def _four(folder: Path) -> None:
+    with create(folder / FOLDER) as store:
         for name, day in zip(NAMES, (3, 2, 9, 1), strict=True):
             add(store, name, day)
-    return tmp_path
 
 
 @pytest.fixture
