@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from ctxvc.claude_code import requests
-from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
 from ctxvc.recording.files import import_paths
 from ctxvc.store.files import locked
@@ -74,25 +73,38 @@ def settle(store: Path, seconds: float = 60) -> None:
     assert not log.entries(store), log.entries(store)
 
 
-def end_recorder(store: Path) -> None:
-    """Kills the recorder of a store, if one runs."""
-    for found in Path("/proc").glob("[0-9]*/cmdline"):
+def recorders(folder: Path) -> list[int]:
+    """The processes that record for `folder`, or for something in it."""
+    running = []
+    for words in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = found.read_bytes().split(b"\0")
+            _, *arguments = words.read_bytes().decode("utf-8", "replace").split("\0")
         except OSError:
             continue
-        if b"record" in words and (str(store).encode() in words or str(store.parent).encode() in words):
-            try:
-                os.kill(int(found.parent.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-    places.home(store).mkdir(mode=0o700, exist_ok=True)
-    for _ in range(100):
+        if "record" in arguments and any(Path(word).is_relative_to(folder) for word in arguments):
+            running.append(int(words.parent.name))
+    return running
+
+
+def without_recorder(folder: Path) -> None:
+    """Waits until the recorder that a hook has just started for `folder` has ended by itself."""
+    time.sleep(0.2)  # until it can be seen
+    until = time.monotonic() + 20
+    while recorders(folder):
+        assert time.monotonic() < until, "a recorder goes on"
+        time.sleep(0.05)
+
+
+def end_recorder(store: Path) -> None:
+    """Kills the recorder of a store, if one runs."""
+    for process in recorders(store.parent):
         try:
-            with locked(places.lock(store), timeout=0):
-                return
-        except Conflict:
-            time.sleep(0.02)
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    places.home(store).mkdir(mode=0o700, exist_ok=True)
+    with locked(places.lock(store), timeout=2):
+        return
 
 
 def history(store: Path) -> dict[str, list[str]]:

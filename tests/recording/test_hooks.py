@@ -26,7 +26,7 @@ from ctxvc.store import locate
 from ctxvc.store import store as store_module
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import create
-from tests.making.host import START, end_recorder, environment, hook, settle
+from tests.making.host import START, end_recorder, environment, hook, settle, without_recorder
 from tests.recording.test_files import CONVERSATION, write
 
 
@@ -121,7 +121,7 @@ def test_where_a_project_has_no_store_one_is_made(tmp_path: Path) -> None:
     (project / "deep").mkdir()
     transcript = tmp_path / "s.jsonl"
     assert run(project / "deep", ["SessionStart"], told(project / "deep", transcript)).returncode == 0
-    time.sleep(1)
+    without_recorder(project)
     assert not (project / FOLDER).exists()  # nothing was said yet
     write(transcript, *CONVERSATION)
     run(project / "deep", ["Stop"], told(project / "deep", transcript), CLAUDE_PROJECT_DIR=str(project / "deep"))
@@ -164,7 +164,7 @@ def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
     home = Path.home()
     transcript = write(tmp_path / "s.jsonl", *CONVERSATION)
     run(home, ["Stop"], told(home, transcript))
-    time.sleep(1.5)
+    without_recorder(home)
 
     assert not (home / FOLDER).exists()
 
