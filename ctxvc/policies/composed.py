@@ -15,7 +15,7 @@ from ctxvc.core.policy import DASHBOARD, Policy, Terms
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
-from ctxvc.policies import protocol_text
+from ctxvc.policies import context_text
 from ctxvc.policies.run import ask_plan, ask_timing
 
 
@@ -109,7 +109,7 @@ def joined(terms: list[Terms]) -> Terms:
         nudges=all(part_terms.nudges for part_terms in terms),
         brief=all(part_terms.brief for part_terms in terms),
     )
-    text = protocol_text.fitting(
+    text = context_text.fitting(
         "\n\n".join(paragraphs), terms_joined.tools, board=terms_joined.board, folds=terms_joined.folds
     )
     return msgspec.structs.replace(terms_joined, protocol=text)

@@ -24,7 +24,7 @@ from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget, is_narrow
 from ctxvc.core.view.view import View
-from ctxvc.policies import protocol_text, scoped, self_managed
+from ctxvc.policies import context_text, scoped, self_managed
 from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
 from ctxvc.policies.knobs import numbers, ordered, shares
 
@@ -111,12 +111,12 @@ class Default(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         ladder = {"soft_limit": self.ceiling} if self.ceiling else {}
-        return Terms(tools=tools, protocol=protocol_text.text(tools), ladder=ladder)
+        return Terms(tools=tools, protocol=context_text.text(tools), ladder=ladder)
 
     def terms_in(self, window: int) -> Terms:
         if not is_narrow(window):
             return self.terms()
-        text = protocol_text.text(_FEW, board="status", wording="brief")
+        text = context_text.text(_FEW, board="status", wording="brief")
         ladder = {"offload": _NARROW_OFFLOAD}
         return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True, ladder=ladder)
 

@@ -20,7 +20,7 @@ from ctxvc.core.policy import REACH, Characters, Policy, Terms
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.scope import arrival, departure
 from ctxvc.core.view.view import View
-from ctxvc.policies import protocol_text
+from ctxvc.policies import context_text
 from ctxvc.policies.candidates import leaving, removable
 from ctxvc.policies.knobs import numbers
 
@@ -82,7 +82,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
 
     def terms(self) -> Terms:
         tools = (*TOOLS, *REACH)
-        return Terms(tools=tools, protocol=protocol_text.text(tools))
+        return Terms(tools=tools, protocol=context_text.text(tools))
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
         """A scope was left: what was said in it is gone from the next call on. What is said twice waits for a cut."""

@@ -11,10 +11,10 @@ from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import READING, Blocks, Policy, Share, Terms, Tokens
 from ctxvc.core.view.dashboard_text import Board
 from ctxvc.core.view.view import View
-from ctxvc.policies import protocol_text
+from ctxvc.policies import context_text
 from ctxvc.policies.candidates import leaving, removable, standing, steps
+from ctxvc.policies.context_text import Wording
 from ctxvc.policies.knobs import numbers, shares
-from ctxvc.policies.protocol_text import Wording
 
 #: The context tools of the full method.
 TOOLS = ("archive", "recover", "restore", "delete", "note", "search")
@@ -104,7 +104,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         tools = self.tools
         return Terms(
             tools=tools,
-            protocol=protocol_text.text(tools, board=board, wording=self.wording, folds=self.folds),
+            protocol=context_text.text(tools, board=board, wording=self.wording, folds=self.folds),
             board=board,
             candidates=self.candidates,
             nudges=self.nudges,

@@ -11,7 +11,7 @@ from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import READING, Policy
-from ctxvc.policies import parse, protocol_text
+from ctxvc.policies import context_text, parse
 from ctxvc.policies.composed import Composed
 from ctxvc.session.session import Session
 from tests.policies.cases import working
@@ -179,5 +179,5 @@ def test_what_one_lacks_another_may_bring_and_the_text_fits_what_is_there() -> N
     terms = parse("self_managed:archive=off+self_managed:dashboard=off").terms()
     told = terms.protocol.split("\n\n")
     assert len(told) == len(set(told))
-    assert protocol_text.paragraph("full") not in told
-    assert protocol_text.paragraph("want") in told and "archive" in terms.tools
+    assert context_text.paragraph("full") not in told
+    assert context_text.paragraph("want") in told and "archive" in terms.tools

@@ -16,7 +16,7 @@ from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import NARROW, Budget
 from ctxvc.core.view.view import measure
-from ctxvc.policies import protocol_text, scoped, self_managed
+from ctxvc.policies import context_text, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.tokens.meter import Meter
@@ -133,7 +133,7 @@ def test_in_a_narrow_window_the_model_has_three_tools_and_a_short_text() -> None
     assert terms.visible_board == "status" and not terms.nudges
     assert count(json.dumps(definitions(terms))) + count(terms.protocol) < 500
     told = terms.protocol.split("\n\n")
-    assert protocol_text.paragraph("data", "brief") in told and protocol_text.paragraph("blocked", "brief") in told
+    assert context_text.paragraph("data", "brief") in told and context_text.paragraph("blocked", "brief") in told
     schemas = {tool["name"]: tool["input_schema"] for tool in definitions(wide)}
     for tool in definitions(
         terms
@@ -184,7 +184,7 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     told = terms.protocol.split("\n\n")
     assert len(told) == len(set(told))
     usual = SelfManaged(board="changes").terms().protocol.split("\n\n")
-    assert {*usual, protocol_text.paragraph("leaving")} <= set(told)
+    assert {*usual, context_text.paragraph("leaving")} <= set(told)
     assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {"soft_limit": 200_000}, 0)
 
 

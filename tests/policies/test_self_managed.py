@@ -20,9 +20,9 @@ from ctxvc.core.prompt import recover, stub
 from ctxvc.core.view import dashboard as view
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs, measure
-from ctxvc.policies import parse, protocol_text
+from ctxvc.policies import context_text, parse
 from ctxvc.policies.baselines import Window
-from ctxvc.policies.protocol_text import Wording
+from ctxvc.policies.context_text import Wording
 from ctxvc.policies.self_managed import TOOLS, SelfManaged
 from tests.making.conversation import LONG, human, reply, step, steps
 from tests.policies.laws import problems, settled
@@ -345,9 +345,9 @@ def test_a_variant_differs_in_its_own_part_only(
     board = ["dashboard"] if terms.freeing and terms.board != "off" else []
     assert [name for name in TOOLS if name not in tools] + board == list(terms.tools)
     assert {paragraph for paragraph in paragraphs(USUAL) if paragraph not in paragraphs(terms)} == {
-        protocol_text.paragraph(name) for name in told
+        context_text.paragraph(name) for name in told
     }
-    more = {protocol_text.paragraph("traces")} if not terms.handles else set()
+    more = {context_text.paragraph("traces")} if not terms.handles else set()
     assert set(paragraphs(terms)) - set(paragraphs(USUAL)) == more
     assert differing(terms) - {"tools", "protocol"} == fields
 
@@ -356,7 +356,7 @@ def test_the_status_board_differs_in_the_board_and_the_words_on_it() -> None:
     terms = SelfManaged(board="status").terms()
     assert differing(terms) == {"board", "protocol", "tools"} and terms.board == "status"
     (old,), (new,) = set(paragraphs(USUAL)) - set(paragraphs(terms)), set(paragraphs(terms)) - set(paragraphs(USUAL))
-    assert (old, new) == (protocol_text.paragraph("full"), protocol_text.paragraph("status"))
+    assert (old, new) == (context_text.paragraph("full"), context_text.paragraph("status"))
 
 
 @pytest.mark.parametrize("wording", ["alt", "brief"])
@@ -388,10 +388,10 @@ def test_without_recovery_no_stub_tells_the_way_back() -> None:
 
 @pytest.mark.parametrize("wording", ["usual", "alt"])
 def test_the_protocol_is_short_and_has_no_paragraph_for_a_tool_that_is_not_there(wording: Any) -> None:
-    words = protocol_text.text([*TOOLS, "scope", "goto", "scopes", "notes"], wording=wording)
+    words = context_text.text([*TOOLS, "scope", "goto", "scopes", "notes"], wording=wording)
     assert len(words.split()) < 260
     for tool in ("archive", "recover", "search", "delete", "note", "scope"):
-        rest = protocol_text.text([name for name in TOOLS if name != tool], wording=wording)
+        rest = context_text.text([name for name in TOOLS if name != tool], wording=wording)
         assert tool not in rest.replace("scopes", "") or tool in ("note", "archive", "delete")
     for phrase in ("Age", "size", "budget") if wording == "usual" else ("age", "size", "limit"):
         assert phrase in words

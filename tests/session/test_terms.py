@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ctxvc.agent import definitions
-from ctxvc.policies import parse, protocol_text
+from ctxvc.policies import context_text, parse
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.session.session import Session
 from tests.making.provider import MODEL, SYSTEM, WORDS, Agent, create, result, sent
@@ -82,7 +82,7 @@ PARTS = {
     "batch=50000": Part(),
 }
 SH = {"name": "sh", "description": "Run a command.", "input_schema": {"type": "object"}}
-USUAL = protocol_text.text(SelfManaged().terms().tools, board="full")
+USUAL = context_text.text(SelfManaged().terms().tools, board="full")
 
 
 def changed(body: dict[str, Any], part: Part) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _words(words: Any, part: Part) -> Any:
         return _contents(words, part)
     if words.startswith(USUAL):
         told = [*part.paragraphs, *part.instead]
-        kept = [name for name in protocol_text._NEEDS if protocol_text.paragraph(name) in words and name not in told]
-        names = [name for name in protocol_text._NEEDS if name in kept or name in part.instead]
+        kept = [name for name in context_text._NEEDS if context_text.paragraph(name) in words and name not in told]
+        names = [name for name in context_text._NEEDS if name in kept or name in part.instead]
         wording: Any = "alt" if part.alt else "usual"
-        return "\n\n".join(protocol_text.paragraph(name, wording) for name in names) + words.removeprefix(USUAL)
+        return "\n\n".join(context_text.paragraph(name, wording) for name in names) + words.removeprefix(USUAL)
     if words.startswith("[dashboard"):
         header = re.sub("; changed: [0-9]+ blocks?]", "]", words.partition("\n")[0])
         return {"full": words, "status": header, "off": ""}[part.board]
