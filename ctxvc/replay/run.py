@@ -24,9 +24,9 @@ from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures import oracle
 from ctxvc.replay.measures.common import common_anchors
 from ctxvc.replay.measures.cost import CacheSimulation, DemandRecovery
-from ctxvc.replay.measures.marks import Marks, marks, worked
 from ctxvc.replay.measures.retention import UNMEASURED, VISIBLE, Gauge, Lookup, retention
 from ctxvc.replay.measures.uses import Use, uses
+from ctxvc.replay.measures.water_marks import WaterMarks, water_marks, worked
 from ctxvc.replay.results.result import Cost, Result, Timing, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
@@ -56,7 +56,7 @@ class Prepared:
     times: tuple[float | None, ...]
     keep: Tokens
     keep_cost: float
-    bounds: dict[tuple[int, Marks, int, bool], bytes] = field(default_factory=dict)
+    bounds: dict[tuple[int, WaterMarks, int, bool], bytes] = field(default_factory=dict)
 
 
 def prepare(conversation: Conversation) -> Prepared:
@@ -171,7 +171,7 @@ def run(
     session.close()
     paid, recoveries = cache.cost(), demand.recoveries()
     retained = retention(lookup.uses, gauge.outcomes)
-    between = worked(marks(inner, setup.budget), totals, setup.budget)
+    between = worked(water_marks(inner, setup.budget), totals, setup.budget)
     return Result(
         version="",
         anchors=common_anchors().version,
@@ -218,7 +218,7 @@ def run(
     )
 
 
-def bound(prepared: Prepared, budget: int, between: Marks, overhead: int, *, results_only: bool) -> bytes:
+def bound(prepared: Prepared, budget: int, between: WaterMarks, overhead: int, *, results_only: bool) -> bytes:
     """The outcome of each use under a rule that knows the future: `oracle`, or `belady` if only results leave.
 
     `overhead` are the tokens of system prompt and tools beside the conversation, those of the policy's own tools

@@ -29,7 +29,7 @@ def oracle(
     *,
     overhead: int = 0,
 ) -> Iterator[Prompt]:
-    """The prompts of a chooser that knows which uses are to come: an upper reference for policies at the same marks.
+    """The prompts of a chooser that knows which uses are to come: an upper reference for policies at these marks.
 
     `uses` are those of the whole conversation, `tokens` the size of each block, `overhead` that of what no policy takes
     away (system prompt, tools). A prompt of more than the share `high` of the budget is brought down to the share
@@ -83,7 +83,7 @@ ORDERS = (_Order(ahead=True, rounds=False), _Order(ahead=True, rounds=True), _Or
 
 
 class _Room(NamedTuple):
-    """In tokens: the budget, the marks between which the prompt is brought down, and what is always in it."""
+    """In tokens: the budget, the water marks between which the prompt is brought down, and what is always in it."""
 
     budget: int
     high: int

@@ -6,7 +6,7 @@ import pytest
 
 from ctxvc.core.policy import Policy
 from ctxvc.policies import POLICIES, parse
-from ctxvc.replay.measures.marks import Marks, marks, worked
+from ctxvc.replay.measures.water_marks import WaterMarks, water_marks, worked
 
 SHIPPED = {
     "default": (0.95, 0.6),
@@ -34,7 +34,7 @@ def test_every_policy_that_ships_is_here() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_marks_of_a_policy_as_it_ships(name: str) -> None:
-    assert marks(parse(name)) == pytest.approx(SHIPPED[name])
+    assert water_marks(parse(name)) == pytest.approx(SHIPPED[name])
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_the_marks_of_a_policy_as_it_ships(name: str) -> None:
 def test_knobs_move_the_marks_and_several_policies_have_those_of_the_first_to_act(
     spec: str, high: float, low: float
 ) -> None:
-    assert marks(parse(spec)) == pytest.approx((high, low))
+    assert water_marks(parse(spec)) == pytest.approx((high, low))
 
 
 def test_a_ceiling_in_tokens_is_a_share_of_a_budget() -> None:
     episodes = parse("episodes")
-    assert marks(episodes, 80_000) == pytest.approx((0.98, 0.784))
-    assert marks(episodes, 160_000) == pytest.approx((0.5, 0.4))
-    assert marks(parse("episodes:ceiling=30000"), 100_000) == pytest.approx((0.3, 0.24))
+    assert water_marks(episodes, 80_000) == pytest.approx((0.98, 0.784))
+    assert water_marks(episodes, 160_000) == pytest.approx((0.5, 0.4))
+    assert water_marks(parse("episodes:ceiling=30000"), 100_000) == pytest.approx((0.3, 0.24))
 
 
 def test_a_policy_of_ones_own_has_the_marks_of_its_knobs() -> None:
@@ -84,15 +84,15 @@ def test_a_policy_of_ones_own_has_the_marks_of_its_knobs() -> None:
     class Other(Policy, frozen=True, kw_only=True):
         name = "other"
 
-    assert marks(Own()) == (0.7, 0.5)
-    assert marks(Other()) == (0.98, 0.98)
+    assert water_marks(Own()) == (0.7, 0.5)
+    assert water_marks(Other()) == (0.98, 0.98)
 
 
 def test_a_run_that_stays_above_its_low_mark_is_compared_there() -> None:
     # Of 10,000: up to 78 %, down to 52 and 62 %, so 57 % in the mean; both rounded up to steps of 5 %.
     totals = [4_000, 7_800, 5_200, 7_000, 6_200, 6_000]
-    assert worked(Marks(0.6, 0.4), totals, 10_000) == Marks(0.8, 0.6)
-    assert worked(Marks(0.9, 0.7), totals, 10_000) == Marks(0.9, 0.7)  # never below what it declares
-    assert worked(Marks(0.6, 0.4), [1_000, 2_000], 10_000) == Marks(0.6, 0.4)
-    assert worked(Marks(0.98, 0.98), [9_990, 9_999], 10_000) == Marks(0.98, 0.98)
-    assert worked(Marks(0.6, 0.4), [], 10_000) == Marks(0.6, 0.4)
+    assert worked(WaterMarks(0.6, 0.4), totals, 10_000) == WaterMarks(0.8, 0.6)
+    assert worked(WaterMarks(0.9, 0.7), totals, 10_000) == WaterMarks(0.9, 0.7)  # never below what it declares
+    assert worked(WaterMarks(0.6, 0.4), [1_000, 2_000], 10_000) == WaterMarks(0.6, 0.4)
+    assert worked(WaterMarks(0.98, 0.98), [9_990, 9_999], 10_000) == WaterMarks(0.98, 0.98)
+    assert worked(WaterMarks(0.6, 0.4), [], 10_000) == WaterMarks(0.6, 0.4)

@@ -27,14 +27,14 @@ _BATCH = 0.05
 _STEP = 0.05
 
 
-class Marks(NamedTuple):
+class WaterMarks(NamedTuple):
     """Shares of the budget: above `high` something leaves, until the prompt is at `low`."""
 
     high: float
     low: float
 
 
-def marks(policy: Policy, budget: int = 0) -> Marks:
+def water_marks(policy: Policy, budget: int = 0) -> WaterMarks:
     """The marks of a policy with its knobs, at a budget of so many tokens (0: below every threshold in tokens).
 
     Where a policy does not say at which share it stops, `low` is the highest at which it can: the oracle beside it is
@@ -46,10 +46,10 @@ def marks(policy: Policy, budget: int = 0) -> Marks:
     pairs = [_shares(part, ladder, budget) for part in parts]
     high, low = max(pairs, key=lambda pair: -pair[0])
     high = min(high, ladder.guard)
-    return Marks(high, min(low, high))
+    return WaterMarks(high, min(low, high))
 
 
-def worked(declared: Marks, totals: Sequence[int], budget: int) -> Marks:
+def worked(declared: WaterMarks, totals: Sequence[int], budget: int) -> WaterMarks:
     """The marks between which a run really worked, never below the declared ones, in steps of 5 %.
 
     `totals` are the tokens of its prompts. A policy that may take away results only often stays above its low mark: an
@@ -59,7 +59,7 @@ def worked(declared: Marks, totals: Sequence[int], budget: int) -> Marks:
     lows = [after for before, after in pairwise(levels) if after < before - _BATCH]
     low = max(declared.low, _up(sum(lows) / len(lows))) if lows else declared.low
     high = min(max(declared.high, _up(max(levels, default=0.0))), Ladder().guard)
-    return Marks(high, min(low, high))
+    return WaterMarks(high, min(low, high))
 
 
 def _up(share: float) -> float:
