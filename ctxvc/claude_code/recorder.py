@@ -105,7 +105,7 @@ class _Recorder:
         while True:
             if self.compactor(self.store):
                 last = clock.monotonic()
-            pending = [*requests.pending(self.store.path), *self._marked()]
+            pending = [*requests.pending(self.store.path), *self._noticed()]
             for transcript, group in _by_transcript(pending).items():
                 if self._due(transcript, [request for _, request in group]):
                     self._serve(transcript, group)
@@ -117,19 +117,19 @@ class _Recorder:
             clock.sleep(_PAUSE)
 
     def leave(self) -> None:
-        """Says that marks are not watched any more, and then posts those that were made until now."""
+        """Says that notices are not read any more, and then posts those that were left until now."""
         for transcript in self.transcripts:
             spool.leave(transcript)
-        for mark, request in self._marked():
+        for notice, request in self._noticed():
             requests.post(self.store.path, request)
-            _remove(self.store.path, mark)
+            _remove(self.store.path, notice)
 
-    def _marked(self) -> list[tuple[Path, Request]]:
-        """The events that hooks only marked, each with its file."""
+    def _noticed(self) -> list[tuple[Path, Request]]:
+        """The events of which hooks only left a notice, each with its file."""
         return [
-            (mark, Request(name, transcript))
+            (notice, Request(name, transcript))
             for transcript in self.transcripts
-            for mark, name in spool.marks(transcript)
+            for notice, name in spool.notices(transcript)
             if name in event.RECORDED
         ]
 
@@ -221,7 +221,7 @@ def _report(store: Path, request: Request, reason: str) -> None:
 
 
 def _remove(store: Path, path: Path) -> None:
-    """Removes a request of the store, or a mark outside of it."""
+    """Removes a request of the store, or a notice outside of it."""
     if path.is_relative_to(store):
         places.remove(store, path)
     else:

@@ -69,17 +69,17 @@ def tell(transcript: str) -> bool:
 
 
 def attend(transcript: str) -> None:
-    """Says that this process watches the conversation's marks."""
+    """Says that this process reads the conversation's notices."""
     _write(transcript, _RECORDER, f"{os.getpid()}\n".encode())
 
 
 def leave(transcript: str) -> None:
-    """Says that it does not any more. What was marked before is there to be read."""
+    """Says that it does not any more. Earlier notices are there to be read."""
     _remove(transcript, _RECORDER)
 
 
-def marks(transcript: str) -> list[tuple[Path, str]]:
-    """The events that are marked, each with its file."""
+def notices(transcript: str) -> list[tuple[Path, str]]:
+    """The notices of events that hooks left: the file of each, and the event."""
     path = folder(transcript)
     try:
         names = sorted(os.listdir(path)) if path else []
@@ -118,7 +118,7 @@ def mended(transcript: str) -> None:
 
 def end(transcript: str) -> None:
     """Removes what is left of a conversation that has ended, but for its trouble."""
-    for path, _ in marks(transcript):
+    for path, _ in notices(transcript):
         _unlink(path)
     for name in (_RECORDER, _UNTOLD):
         _remove(transcript, name)

@@ -1,4 +1,4 @@
-"""What hooks and the recorder leave for each other in a person's data folder: marks, and trouble that is told once."""
+"""What hooks and the recorder leave for each other in a person's data folder: notices, and trouble, told once."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_an_event_without_an_answer_is_a_mark_where_a_recorder_watches(place: Pa
     for event in ("UserPromptSubmit", "PostToolUse", "Stop", "StopFailure", "SubagentStart"):
         done = plugin_hook(place, event)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    marked = {name for _, name in spool.marks(str(transcript))}
-    assert marked == {"UserPromptSubmit", "PostToolUse", "Stop", "StopFailure", "SubagentStart"}
+    noticed = {name for _, name in spool.notices(str(transcript))}
+    assert noticed == {"UserPromptSubmit", "PostToolUse", "Stop", "StopFailure", "SubagentStart"}
 
 
 @pytest.mark.parametrize("event", ["SessionStart", "PreToolUse", "PreCompact", "PostCompact", "SessionEnd"])
@@ -76,7 +76,7 @@ def test_without_a_recorder_python_is_asked(place: Path, transcript: Path) -> No
     assert plugin_hook(place, "Stop", CTXVC_LONGEST_OUTPUT="9").stdout == b"python Stop\n"
     assert plugin_hook(place, "Stop", CTXVC_RECORDING="off").stdout == b"python Stop\n"
     assert plugin_hook(place, "Stop", CLAUDE_CODE_SESSION_ID="../../x").stdout == b"python Stop\n"
-    folder.chmod(0o500)  # no mark can be made: a full disk, to anyone but root
+    folder.chmod(0o500)  # no notice can be left: a full disk, to anyone but root
     if os.geteuid():
         assert plugin_hook(place, "Stop").stdout == b"python Stop\n"
 
@@ -93,7 +93,7 @@ def test_a_program_that_does_not_run_any_more_is_written_down_once(place: Path, 
     assert "ctxvc is not on the search path" in entry
 
 
-def test_marks_are_recorded_also_those_that_come_as_the_recorder_ends(
+def test_notices_are_recorded_also_those_that_come_as_the_recorder_ends(
     place: Path, transcript: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, late = place / FOLDER, CONVERSATION[2:]
@@ -111,7 +111,7 @@ def test_marks_are_recorded_also_those_that_come_as_the_recorder_ends(
     requests.post(store, Request("UserPromptSubmit", str(transcript)))
     recorder.work(store, linger=0)
 
-    assert spool.marks(str(transcript)) == []
+    assert spool.notices(str(transcript)) == []
     with Store(store) as opened:
         (session,) = opened.sessions()
         source = opened.source_of(session, SESSION)
