@@ -227,12 +227,7 @@ def _add(store: Store, folder: Path, commit: str) -> None:
             folder.chmod(0o700)
     except OSError as error:
         raise CtxvcError(f"cannot create {folder}: {error.strerror}", hint="check the folder's permissions") from error
-    # Forced, because git still lists a folder that was deleted by hand.
-    program.run(store.path, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
-    program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *_ALWAYS)
-    # A scope written by somebody else could contain links to anywhere.
-    program.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
-    worktrees.remember(store.path, folder)
+    worktrees.add(store.path, folder, commit, _ALWAYS)
 
 
 def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:

@@ -1,4 +1,4 @@
-"""Worktrees of a store: which of the folders that it names are its own, and the removal of one.
+"""Worktrees of a store: made with git's settings for them, known again as the store's own, and removed.
 
 A store's word is not enough. In a real worktree both sides agree: `worktrees/NAME` in the store names the folder's
 `.git` file, and that file names `worktrees/NAME`. Everything else that git would read there is checked too, since
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ SEAL = "ctxvc-seal"
 #: The file that ctxvc adds to a checkout, unknown to git.
 DASHBOARD = "DASHBOARD.md"
 
-#: The settings that `git worktree add`, `git sparse-checkout` and `checkout` itself write for a worktree.
+#: The settings that git and `add` write for a worktree.
 _SETTING = re.compile(
     r"\s*(?:\[(?:core|index)\]|(?:sparseCheckout|sparseCheckoutCone|symlinks|sparse) = (?:true|false)|)\s*",
     re.IGNORECASE,
@@ -83,6 +83,19 @@ def _moved_along(store: Path, folder: Path) -> bool:
     *_, top, session, scope = ("", "", *folder.parts)
     own = store / top / session / scope
     return _inside(store, folder) or (top == "checkout" and own.is_dir() and not folder.exists())
+
+
+def add(store: Path, folder: Path, commit: str, patterns: Sequence[str]) -> None:
+    """Makes a worktree in an empty folder: detached, sparse with these patterns, still without files.
+
+    Raises: CtxvcError.
+    """
+    # Forced, because git still lists a folder that was deleted by hand.
+    program.run(store, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
+    program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *patterns)
+    # A scope written by somebody else could contain links to anywhere.
+    program.in_checkout(folder, "config", "--worktree", "core.symlinks", "false")
+    remember(store, folder)
 
 
 def remember(store: Path, folder: Path) -> None:
