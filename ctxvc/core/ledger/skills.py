@@ -110,11 +110,11 @@ def _skills(ledger: Ledger) -> tuple[Skill, ...]:
 
 def _telling(ledger: Ledger) -> list[Row]:
     """The rows that may tell of a skill, in order: with each call all results by its id, and the reverse."""
-    segments = list(ledger.by_segment(_marks))
-    if not any(marks.loads for marks in segments):
+    segments = list(ledger.by_segment(_signs))
+    if not any(signs.loads for signs in segments):
         return []
-    pairs = calls_and_results(ledger, set().union(*(marks.calls for marks in segments)))
-    rows = {row.id: row for row in (*pairs, *chain.from_iterable(marks.rows for marks in segments))}
+    pairs = calls_and_results(ledger, set().union(*(signs.calls for signs in segments)))
+    rows = {row.id: row for row in (*pairs, *chain.from_iterable(signs.rows for signs in segments))}
     return sorted(rows.values(), key=lambda row: row.number)
 
 
@@ -137,7 +137,7 @@ def _name(name: str) -> str:
     return _LETTERS.sub("_", name)[:64].strip("_") or "unnamed"
 
 
-class _Marks(NamedTuple):
+class _Signs(NamedTuple):
     """What of some rows tells of skills: the ids of calls, and the rows that tell without their call or result.
 
     `loads` is whether one of them may have been loaded here.
@@ -148,12 +148,12 @@ class _Marks(NamedTuple):
     loads: bool
 
 
-def _marks(rows: tuple[Row, ...]) -> _Marks:
+def _signs(rows: tuple[Row, ...]) -> _Signs:
     patterns = {"tool_use": _FILE, "tool_result": _HEAD}
     calls = frozenset(row.call for row in rows if row.kind in patterns and patterns[row.kind].search(row.label))
     texts = [row for row in rows if row.kind not in patterns and row.origin == "client" and row.label.startswith(_BASE)]
     by_tool = [row for row in rows if row.kind == "tool_use" and _CALLED.search(row.label)]
-    return _Marks(calls, (*texts, *by_tool), loads=bool(calls or texts))
+    return _Signs(calls, (*texts, *by_tool), loads=bool(calls or texts))
 
 
 def _latest_step(rows: tuple[Row, ...]) -> int | None:
