@@ -15,9 +15,9 @@ import msgspec
 from ctxvc import errors
 from ctxvc.cli.answers import Answer, Item, LogItem
 from ctxvc.cli.app import Command, global_options
+from ctxvc.cli.command_list import COMMANDS, SECTIONS
 from ctxvc.cli.commands.help import PACKAGE
 from ctxvc.cli.main import cli
-from ctxvc.cli.registry import COMMANDS, SECTIONS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _MADE = "<!-- Made by `python docs/reference.py`; a test fails if this page is stale. -->"

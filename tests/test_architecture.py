@@ -16,8 +16,8 @@ import click
 import pytest
 
 import ctxvc
+from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.main import cli
-from ctxvc.cli.registry import COMMANDS
 
 PACKAGE = Path(ctxvc.__file__).parent
 
@@ -152,7 +152,7 @@ CLAUDE_CODE = {
     "cli.host_compaction": "reads what a person has set for it",
     "cli.host_prompt": "says when a prompt of its is ours",
     "cli.settings": "the name of its table",
-    "cli.registry": "the summary of `hook`",
+    "cli.command_list": "the summary of `hook`",
     "cli.commands.ask": "an example with a session's name",
     "cli.commands.demo": "shows a session of its",
     "cli.commands.doctor": "looks at what is installed",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ctxvc.cli import settings
+from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.output import Output, safe
-from ctxvc.cli.registry import COMMANDS
 from ctxvc.cli.settings import Person, Setting
 from ctxvc.core import display, patterns
 from ctxvc.errors import CtxvcError, Damaged

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ctxvc.cli.dashboard import COLUMNS, Page, columns_of, page_of
 from ctxvc.cli.output import plain
+from ctxvc.cli.status_table import COLUMNS, Page, columns_of, page_of
 from ctxvc.core.display import one_line
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ctxvc.claude_code.compaction import Choice
 from ctxvc.cli import settings
-from ctxvc.cli.registry import COMMANDS
+from ctxvc.cli.command_list import COMMANDS
 from ctxvc.core.display import human_tokens
 from ctxvc.policies import parse
 from ctxvc.policies.default import Default

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from ctxvc.cli.answers import Answer, described
 from ctxvc.cli.output import iso
-from ctxvc.inspection.occupancy import Occupancy
+from ctxvc.inspection.window_percent import Occupancy
 
 
 class WindowAnswer(Answer, frozen=True, kw_only=True):

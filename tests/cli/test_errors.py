@@ -15,7 +15,7 @@ from typing import IO
 
 import pytest
 
-from ctxvc.cli import main, registry
+from ctxvc.cli import command_list, main
 from ctxvc.errors import Conflict
 from ctxvc.store.git import program
 from tests.cli.conftest import Run
@@ -212,8 +212,8 @@ def test_a_bug_is_a_short_report_without_a_traceback(run: Run, project: Path, mo
 def _without_rights(*words: str, folder: Path) -> Process:
     """`ctxvc` as run by someone who does not own the folder's files, also where the tests run as root."""
     script = (
-        "import os, sys; from ctxvc.cli import main, registry\n"
-        "for name in registry.COMMANDS: main.cli.get_command(None, name)\n"
+        "import os, sys; from ctxvc.cli import main, command_list\n"
+        "for name in command_list.COMMANDS: main.cli.get_command(None, name)\n"
         "if os.geteuid() == 0: os.seteuid(65534)\n"
         f"sys.argv = ['ctxvc', *{words!r}]; main.run()"
     )
@@ -345,5 +345,5 @@ def test_a_command_of_another_name_is_answered_with_ours(run: Run, typed: str, m
 
 
 def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
-    assert registry.ELSEWHERE.keys().isdisjoint(registry.COMMANDS)
-    assert set(registry.ELSEWHERE.values()) <= set(registry.COMMANDS)
+    assert command_list.ELSEWHERE.keys().isdisjoint(command_list.COMMANDS)
+    assert set(command_list.ELSEWHERE.values()) <= set(command_list.COMMANDS)

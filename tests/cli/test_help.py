@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
+from ctxvc.cli.command_list import COMMANDS, PAGES, TOPICS
 from ctxvc.cli.commands.help import page
 from ctxvc.cli.main import cli
 from ctxvc.cli.phrases import COMMAND_LINE
-from ctxvc.cli.registry import COMMANDS, PAGES, TOPICS
 from ctxvc.cli.table import breadth
 from tests.cli.conftest import COLOUR, Run
 

@@ -16,8 +16,8 @@ from jsonschema import Draft202012Validator
 
 from ctxvc.cli import answers
 from ctxvc.cli.app import App
+from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.main import cli
-from ctxvc.cli.registry import COMMANDS
 from ctxvc.store import links_inbox
 from ctxvc.store.links_inbox import CodeCommit
 from ctxvc.store.locate import FOLDER

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ctxvc.cli import main
-from ctxvc.cli.registry import COMMANDS
+from ctxvc.cli.command_list import COMMANDS
 from tests.cli.conftest import Run
 
 ROOT = Path(main.__file__).parents[2]

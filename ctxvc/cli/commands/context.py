@@ -10,14 +10,14 @@ import msgspec
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import dashboard_of, window_facts
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens
+from ctxvc.cli.status_table import dashboard_of, window_facts
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.display import decode
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
 from ctxvc.inspection import usage
-from ctxvc.inspection.occupancy import Occupancy, occupancy
+from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 

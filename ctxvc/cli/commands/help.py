@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli import markdown
 from ctxvc.cli.app import App, command
-from ctxvc.cli.registry import COMMANDS, PAGES, TOPICS
+from ctxvc.cli.command_list import COMMANDS, PAGES, TOPICS
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 

@@ -9,11 +9,11 @@ import msgspec
 
 from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
+from ctxvc.cli.status_table import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
-from ctxvc.inspection.occupancy import Occupancy, occupancy
+from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.store.revision import Snapshot, exactness
 from ctxvc.tokens.meter import budget_of
 

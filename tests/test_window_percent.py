@@ -16,7 +16,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said
-from ctxvc.inspection.occupancy import Occupancy, occupancy
+from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
 from ctxvc.store import revision

@@ -23,7 +23,7 @@ from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
-from ctxvc.inspection.occupancy import Occupancy
+from ctxvc.inspection.window_percent import Occupancy
 from ctxvc.store.revision import Snapshot
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of
 from ctxvc.tokens.models import MODELS_DATE
