@@ -255,6 +255,13 @@ def test_an_answer_that_the_client_made_up_is_the_clients(told: Any) -> None:
     assert all(not event.model for event in of(Opened, events))
 
 
+def test_a_line_of_the_users_is_of_no_reply_though_it_has_the_request_of_one(told: Any) -> None:
+    lines = [prompt("u1", None, "hi"), reply("a1", "u1", call("t1"), id="msg_1"), result("r1", "a1", "t1")]
+    events = told(*(one | {"requestId": "req_1"} for one in lines))
+
+    assert [event.message.reply for event in events if isinstance(event, Said)] == ["", "msg_1", ""]
+
+
 def test_a_turns_end_closes_the_reply_once(told: Any) -> None:
     events = told(
         prompt("u1", None, "hi"),

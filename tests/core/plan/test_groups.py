@@ -114,6 +114,15 @@ def test_a_small_window_has_no_names_in_its_stubs() -> None:
     assert "read hooks.go; 2 blocks" in stub
 
 
+def test_a_prompt_close_to_the_guard_has_no_names_in_its_stubs() -> None:
+    view = worked()
+    folded = fold(view, "B2", "B3")
+    assert "read hooks.go (removeEntireHooks); 2 blocks" in told(folded)[0]
+
+    (stub,) = told(fold(dataclasses.replace(view, overhead=view.budget.guard - folded.used), "B2", "B3"))
+    assert "read hooks.go; 2 blocks" in stub
+
+
 def test_a_name_that_still_stands_in_the_prompt_is_not_repeated() -> None:
     view = worked()
     again = [*step(9, "Grep", {"pattern": "x"}, "removeEntireHooks"), says("Well.")]
