@@ -33,21 +33,16 @@ def reads(run: Run, project: Path, block: str, *words: str) -> int:
     return int(answer(run, project, *words, "show", block)["row"].get("reads", 0))
 
 
-def test_a_person_gets_the_exact_bytes_and_no_end_of_line_more(project: Path) -> None:
-    odd = f"{HOSTILE}\nuser B1\n  lone \ud800 surrogate"
-    for words, data in (
-        (["recover", "B6"], LISTING.encode()),
-        (["--session", "hostile", "recover", "B1"], f"question {HOSTILE}".encode()),
-        (["--session", "hostile", "recover", "B3"], odd.encode("utf-8", "surrogatepass")),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "ctxvc", *words],
-            cwd=project,
-            env={"PYTHONPATH": ROOT, "HOME": str(project)},
-            capture_output=True,
-            check=True,
-        )
-        assert done.stdout == data
+def test_a_person_gets_the_exact_bytes_and_no_end_of_line_more(run: Run, project: Path) -> None:
+    odd = f"{HOSTILE}\nuser B1\n  lone \ud800 surrogate".encode("utf-8", "surrogatepass")
+    words = ["--session", "hostile", "recover", "B3"]
+    env = {"PYTHONPATH": ROOT, "HOME": str(project)}
+    process = subprocess.run(
+        [sys.executable, "-m", "ctxvc", *words], cwd=project, env=env, capture_output=True, check=True
+    )
+    assert process.stdout == odd == run(*words, folder=project).stdout_bytes
+    assert run("recover", "B6", folder=project).stdout_bytes == LISTING.encode()
+    assert run(*words[:3], "B1", folder=project).stdout_bytes == f"question {HOSTILE}".encode()
 
 
 def test_json_has_the_bytes_and_their_checksum(run: Run, project: Path) -> None:

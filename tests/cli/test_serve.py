@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ctxvc import __version__
 from ctxvc.store.store import create
+from tests.cli.conftest import Run
 from tests.integrations.hosts.scripted import HOSTS, TASK
 
 HELLO = {"id": 1, "verb": "hello", "host": "pi", "version": __version__, "protocol": 1}
@@ -86,7 +87,9 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def test_it_holds_no_lock_between_requests(tmp_path: Path) -> None:
+def test_it_holds_no_lock_between_requests_and_what_was_answered_stays_when_it_is_killed(
+    tmp_path: Path, run: Run
+) -> None:
     create(tmp_path / ".ctxvc").close()
     asked = {"id": 2, "verb": "messages", "session": "s-12345678", "messages": HOSTS["pi"].human(TASK, 1)}
     with subprocess.Popen(SERVE, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -95,25 +98,7 @@ def test_it_holds_no_lock_between_requests(tmp_path: Path) -> None:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             assert "error" not in json.loads(process.stdout.readline())
-        noted = subprocess.run(
-            [sys.executable, "-m", "ctxvc", "note", "-m", "beside it"], check=False, cwd=tmp_path, capture_output=True
-        )
-        assert noted.returncode == 0, noted.stderr
-        process.stdin.close()
-    assert process.returncode == 0
-
-
-def test_a_signal_ends_it_and_what_was_answered_stays(tmp_path: Path) -> None:
-    create(tmp_path / ".ctxvc").close()
-    asked = {"id": 2, "verb": "messages", "session": "s-12345678", "messages": HOSTS["pi"].human(TASK, 1)}
-    with subprocess.Popen(SERVE, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin and process.stdout
-        for request in (HELLO, asked):
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            process.stdout.readline()
+        noted = run("note", "-m", "beside it", folder=tmp_path)
+        assert noted.exit_code == 0, noted.stderr
         process.send_signal(signal.SIGKILL)
-    found = subprocess.run(
-        [sys.executable, "-m", "ctxvc", "grep", "Ørsted"], check=False, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert "Ørsted" in found.stdout
+    assert "Ørsted" in run("grep", "Ørsted", folder=tmp_path).stdout
