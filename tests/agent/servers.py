@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.making.provider import MODEL
 from tests.messages_api import text
@@ -320,10 +320,6 @@ class Fault:
     requests: int = 0
 
 
-def _twice(w: Writer, first: Answer) -> list[Answer]:
-    return [first, w.stream(w.message(text("Done.")))]
-
-
 def _same(w: Writer, **fields: Any) -> list[Answer]:
     """Two replies that are the same but for what `fields` says, and the last."""
     again = [w.stream({**w.message(w.call("poll", **fields)), "id": "msg_1"}) for _ in range(2)]
@@ -332,7 +328,7 @@ def _same(w: Writer, **fields: Any) -> list[Answer]:
 
 def _one_id(w: Writer) -> list[Answer]:
     calls = [w.call(command, id="call_0") for command in ("a", "b", "c")]
-    return [*_twice(w, w.stream(w.message(*calls)))[:1], w.stream(w.message(w.call("d", id="call_0"))), _done(w)]
+    return [w.stream(w.message(*calls)), w.stream(w.message(w.call("d", id="call_0"))), _done(w)]
 
 
 def _done(w: Writer) -> Answer:
@@ -346,105 +342,60 @@ def _without(message: Block, name: str) -> Block:
 _CALL = '{"command": "a", '
 _BAD_USAGE = {"input_tokens": "many", "output_tokens": -4, "cache_read_input_tokens": 1e300, "x": [1], "y": True}
 
+_One: TypeAlias = Callable[[Writer], Answer]
+
+
+def _read(name: str, answer: _One, becomes: str = "read", ran: Sequence[str] = ("a",)) -> Fault:
+    """What is read all the same: the run goes on to its end."""
+    return Fault(name, lambda w: [answer(w), _done(w)], becomes, ran=ran, requests=2)
+
+
+def _asked_again(name: str, answer: _One) -> Fault:
+    return Fault(name, lambda w: [answer(w), _done(w)], "asked again", faults=1, requests=2)
+
+
+def _ends(name: str, answer: _One, says: str) -> Fault:
+    return Fault(name, lambda w: [answer(w)], "one line", says=says, faults=1, requests=1)
+
+
+def _corrected(name: str, answer: _One, ran: Sequence[str]) -> Fault:
+    """What goes back to the model, which then does right."""
+    back = "back to the model as an error result"
+    return Fault(name, lambda w: [answer(w), w.stream(w.message(w.call("a"))), _done(w)], back, ran=ran, requests=3)
+
+
+def _json(status: int, body: bytes) -> _One:
+    return lambda _: Answer(status, "application/json", body)
+
+
+_OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+_DETAIL = b'{"detail": [{"loc": ["body", "x"], "msg": "field required"}]}'
+_POLLED = ("poll", "poll")
+
 FAULTS = (
-    Fault(
-        "arguments that are no JSON",
-        lambda w: [
-            w.stream(w.message(w.call("", input=_CALL), w.call("b"))),
-            w.stream(w.message(w.call("a"))),
-            _done(w),
-        ],
-        "back to the model as an error result",
-        ran=("b", "a"),
-        requests=3,
+    _corrected(
+        "arguments that are no JSON", lambda w: w.stream(w.message(w.call("", input=_CALL), w.call("b"))), ("b", "a")
     ),
-    Fault(
-        "arguments that are a list",
-        lambda w: [w.whole(w.message(w.call("", input=["a"]))), w.stream(w.message(w.call("a"))), _done(w)],
-        "back to the model as an error result",
-        ran=("a",),
-        requests=3,
-    ),
-    Fault(
-        "arguments as a text of JSON",
-        lambda w: [w.whole(w.message(w.call("", input='{"command": "a"}'))), _done(w)],
-        "read",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "no usage",
-        lambda w: _twice(w, w.stream(_without(w.message(w.call("a")), "usage"))),
-        "our own count",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "usage that is no numbers",
-        lambda w: _twice(w, w.stream(w.message(w.call("a"), usage=_BAD_USAGE))),
-        "our own count",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "a JSON text, not a stream",
-        lambda w: _twice(w, w.whole(w.message(w.call("a")))),
-        "read",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "events without names",
-        lambda w: _twice(w, w.stream(w.message(w.call("a")), names=False)),
-        "read",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "no reason for the end",
-        lambda w: _twice(w, w.stream(w.message(w.call("a"), stop_reason=None))),
-        "read",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "the words of Chat Completions for it",
-        lambda w: _twice(w, w.stream(w.message(w.call("a"), stop_reason="tool_calls"))),
-        "read",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault(
-        "a reply without an id",
-        lambda w: _twice(w, w.stream(_without(w.message(w.call("a")), "id"))),
-        "read",
-        ran=("a",),
-        requests=2,
-    ),
-    Fault("one id for all replies", _same, "read", ran=("poll", "poll"), requests=3),
-    Fault(
-        "one id for all, calls too",
-        lambda w: _same(w, id="call_0"),
-        "calls are numbered",
-        ran=("poll", "poll"),
-        requests=3,
-    ),
+    _corrected("arguments that are a list", lambda w: w.whole(w.message(w.call("", input=["a"]))), ("a",)),
+    _read("arguments as a text of JSON", lambda w: w.whole(w.message(w.call("", input='{"command": "a"}')))),
+    _read("no usage", lambda w: w.stream(_without(w.message(w.call("a")), "usage")), "our own count"),
+    _read("usage that is no numbers", lambda w: w.stream(w.message(w.call("a"), usage=_BAD_USAGE)), "our own count"),
+    _read("a JSON text, not a stream", lambda w: w.whole(w.message(w.call("a")))),
+    _read("events without names", lambda w: w.stream(w.message(w.call("a")), names=False)),
+    _read("no reason for the end", lambda w: w.stream(w.message(w.call("a"), stop_reason=None))),
+    _read("the words of Chat Completions for it", lambda w: w.stream(w.message(w.call("a"), stop_reason="tool_calls"))),
+    _read("a reply without an id", lambda w: w.stream(_without(w.message(w.call("a")), "id"))),
+    Fault("one id for all replies", _same, "read", ran=_POLLED, requests=3),
+    Fault("one id for all, calls too", lambda w: _same(w, id="call_0"), "calls are numbered", ran=_POLLED, requests=3),
     Fault("one id for all calls of a reply", _one_id, "calls are numbered", ran=("a", "b", "c", "d"), requests=3),
-    Fault(
+    _read(
         "a call without an id",
-        lambda w: _twice(w, w.stream(w.message(w.call("a", id=None), w.call("b", id="")))),
+        lambda w: w.stream(w.message(w.call("a", id=None), w.call("b", id=""))),
         "calls are numbered",
-        ran=("a", "b"),
-        requests=2,
+        ("a", "b"),
     ),
-    Fault(
-        "a call without a name",
-        lambda w: _twice(w, w.stream(w.message(w.call("a", name=None)))),
-        "asked again",
-        faults=1,
-        requests=2,
-    ),
-    Fault("an empty reply", lambda w: _twice(w, w.stream(w.message())), "asked again", faults=1, requests=2),
+    _asked_again("a call without a name", lambda w: w.stream(w.message(w.call("a", name=None)))),
+    _asked_again("an empty reply", lambda w: w.stream(w.message())),
     Fault(
         "empty replies only",
         lambda w: [w.stream(w.message(text("")))] * 5,
@@ -453,118 +404,40 @@ FAULTS = (
         faults=5,
         requests=5,
     ),
-    Fault(
-        "a stream that ends early",
-        lambda w: _twice(w, w.stream(w.message(text("Do"), w.call("a")), tail=())),
-        "asked again",
-        faults=1,
-        requests=2,
-    ),
-    Fault(
+    _asked_again("a stream that ends early", lambda w: w.stream(w.message(text("Do"), w.call("a")), tail=())),
+    _asked_again(
         "a connection that breaks",
-        lambda w: _twice(w, Answer(200, "text/event-stream", w.stream(w.message(text("Do"))).body[:-80], cut=True)),
-        "asked again",
-        faults=1,
-        requests=2,
+        lambda w: Answer(200, "text/event-stream", w.stream(w.message(text("Do"))).body[:-80], cut=True),
     ),
-    Fault(
-        "a JSON text that ends early",
-        lambda w: _twice(w, Answer(200, "application/json", b'{"id": "msg_1", "content": [{"ty')),
-        "asked again",
-        faults=1,
-        requests=2,
-    ),
-    Fault(
-        "an error in the stream",
-        lambda w: _twice(
-            w,
-            w.stream(
-                w.message(text("Do")),
-                tail=[{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}],
-            ),
-        ),
-        "asked again",
-        faults=1,
-        requests=2,
-    ),
-    Fault(
+    _asked_again("a JSON text that ends early", _json(200, b'{"id": "msg_1", "content": [{"ty')),
+    _asked_again("an error in the stream", lambda w: w.stream(w.message(text("Do")), tail=[_OVERLOADED])),
+    _asked_again(
         "an event that is no JSON",
-        lambda w: _twice(w, Answer(200, "text/event-stream", b"event: message_start\ndata: {'a': 1}\n\n")),
-        "asked again",
-        faults=1,
-        requests=2,
+        lambda _: Answer(200, "text/event-stream", b"event: message_start\ndata: {'a': 1}\n\n"),
     ),
-    Fault(
-        "a text that is a number",
-        lambda w: _twice(w, w.stream(w.message({"type": "text", "text": 7}))),
-        "asked again",
-        faults=1,
-        requests=2,
-    ),
-    Fault(
-        "content that is a number",
-        lambda w: [w.whole({**w.message(), "content": 7})],
-        "one line",
-        says="no message: no content",
-        faults=1,
-        requests=1,
-    ),
-    Fault(
+    _asked_again("a text that is a number", lambda w: w.stream(w.message({"type": "text", "text": 7}))),
+    _ends("content that is a number", lambda w: w.whole({**w.message(), "content": 7}), "no message: no content"),
+    _ends(
         "a reply of Chat Completions",
-        lambda w: [w.whole({"choices": [{"message": {"content": "x"}}]})],
-        "one line",
-        says="no message: a reply of Chat Completions",
-        faults=1,
-        requests=1,
+        lambda w: w.whole({"choices": [{"message": {"content": "x"}}]}),
+        "no message: a reply of Chat Completions",
     ),
-    Fault(
+    _ends(
         "a web page with status 200",
-        lambda _: [Answer(200, "text/html", PAGE)],
-        "one line",
-        says="no message: the web page 'Sign in & go on'",
-        faults=1,
-        requests=1,
+        lambda _: Answer(200, "text/html", PAGE),
+        "no message: the web page 'Sign in & go on'",
     ),
-    Fault(
-        "a web page with status 502",
-        lambda _: [Answer(502, "text/html", PAGE)],
-        "one line",
-        says="the provider failed: Sign in & go on",
-        faults=1,
-        requests=1,
+    _ends(
+        "a web page with status 502", lambda _: Answer(502, "text/html", PAGE), "the provider failed: Sign in & go on"
     ),
-    Fault(
+    _ends(
         "an error in words of its own",
-        lambda w: [w.error(500, "the model\ncrashed")],
-        "one line",
-        says="the provider failed: the model crashed",
-        faults=1,
-        requests=1,
+        lambda w: w.error(500, "the model\ncrashed"),
+        "the provider failed: the model crashed",
     ),
-    Fault(
-        "an error of a validator",
-        lambda _: [Answer(422, "application/json", b'{"detail": [{"loc": ["body", "x"], "msg": "field required"}]}')],
-        "one line",
-        says="the provider failed: field required",
-        faults=1,
-        requests=1,
-    ),
-    Fault(
-        "an error without words",
-        lambda _: [Answer(500, "application/json", b"{}")],
-        "one line",
-        says="the provider failed: status 500",
-        faults=1,
-        requests=1,
-    ),
-    Fault(
-        "a key that is refused",
-        lambda w: [w.error(401, "no such key")],
-        "one line",
-        says="rejected the key: no such key",
-        faults=1,
-        requests=1,
-    ),
+    _ends("an error of a validator", _json(422, _DETAIL), "the provider failed: field required"),
+    _ends("an error without words", _json(500, b"{}"), "the provider failed: status 500"),
+    _ends("a key that is refused", lambda w: w.error(401, "no such key"), "rejected the key: no such key"),
 )
 
 
