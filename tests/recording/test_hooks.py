@@ -175,6 +175,18 @@ def test_recording_can_be_turned_off(place: Path, tmp_path: Path) -> None:
     assert not places.home(place / FOLDER).exists()
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_the_project_is_the_one_that_the_host_names_else_that_of_the_events_folder(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    monkeypatch.setattr(answering, "_start", lambda _: None)
+    env = {"CLAUDE_PROJECT_DIR": str(place)} if named else {}
+
+    answering.answer("Stop", told(tmp_path if named else place, tmp_path / "s.jsonl"), env)
+
+    assert [request.event for _, request in requests.pending(place / FOLDER)] == ["Stop"]
+
+
 def told(folder: Path, transcript: Path, **fields: Any) -> bytes:
     return json.dumps({"transcript_path": str(transcript), "cwd": str(folder), **fields}).encode()
 
