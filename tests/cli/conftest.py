@@ -71,7 +71,11 @@ def run() -> Run:
 
 @pytest.fixture
 def on_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `ctxvc` in this process; on a terminal of 120 columns, or `width`, as far as it knows. No pager."""
+    """Runs `ctxvc` in this process; on a terminal of 120 columns, or `width`, as far as it knows. No pager.
+
+    Nothing takes so long that a bar is drawn, whatever else the machine does.
+    """
+    monkeypatch.setattr("ctxvc.cli.progress._AFTER", 600.0)
 
     def on_screen(*words: str | Path, folder: Path | None = None, width: int = 120) -> Result:
         with monkeypatch.context() as patch:
