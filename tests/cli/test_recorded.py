@@ -131,4 +131,4 @@ def _without_ids(told: str) -> str:
         digits = names.setdefault(match.group()[:7], f"{len(names) + 1:06}")
         return f"#{digits}".ljust(len(match.group()), "-")
 
-    return re.sub(r"\b(?=[0-9a-f]*[0-9])(?:[0-9a-f]{40}|[0-9a-f]{12}|[0-9a-f]{7})\b", name, told)
+    return re.sub(r"\b(?:[0-9a-f]{40}|[0-9a-f]{12}|[0-9a-f]{7})\b", name, told)
