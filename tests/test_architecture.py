@@ -76,6 +76,7 @@ STORE = (
     *(
         "git.config_parser",
         "git.allowlist",
+        "known_stores",
         "trust",
         "project_trust",
         "git",
