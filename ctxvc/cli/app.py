@@ -157,7 +157,7 @@ class App:
         from ctxvc.store import known_stores
         from ctxvc.store.store import Store
 
-        paths = known_stores.known()
+        paths = known_stores.paths()
         with suppress(NotFound):
             here = self.store_path()
             known_stores.remember_used(here)

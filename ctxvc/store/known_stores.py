@@ -73,12 +73,12 @@ def remember_used(path: Path) -> None:
             write(file, msgspec.structs.replace(remembered, path=here) if remembered else Remembered(path=here))
 
 
-def known() -> list[Path]:
+def paths() -> list[Path]:
     """The stores that were made or used on this machine and are still there, by path.
 
     What is gone is forgotten, unless the person accepted settings of it: it may have been moved.
     """
-    paths = []
+    stores = []
     with suppress(CtxvcError, OSError):
         for file in sorted((data_folder() / STORES).glob("*.json")):
             remembered = memory(file)
@@ -86,10 +86,10 @@ def known() -> list[Path]:
                 continue
             path = Path(remembered.path)
             if not path.is_symlink() and store_id(path) == file.stem:
-                paths.append(path)
+                stores.append(path)
             elif not remembered.accepted and not os.path.lexists(path):
                 file.unlink(missing_ok=True)
-    return sorted(paths)
+    return sorted(stores)
 
 
 @contextmanager

@@ -79,24 +79,24 @@ def test_notes_of_all_projects(run: Run, projects: Path) -> None:
 
 def test_what_is_gone_is_forgotten_and_what_moved_comes_back_with_its_first_use(run: Run, projects: Path) -> None:
     shutil.move(projects / "one", projects / "moved")
-    assert known_stores.known() == [projects / "two" / FOLDER]
+    assert known_stores.paths() == [projects / "two" / FOLDER]
     assert len(list((identity.data_folder() / known_stores.STORES).iterdir())) == 1
 
     assert run("sessions", folder=projects / "moved").exit_code == 0
-    assert known_stores.known() == [projects / "moved" / FOLDER, projects / "two" / FOLDER]
+    assert known_stores.paths() == [projects / "moved" / FOLDER, projects / "two" / FOLDER]
 
 
 def test_a_copy_does_not_take_the_place_of_its_original(projects: Path) -> None:
     shutil.copytree(projects / "one", projects / "copy")
     known_stores.remember_used(projects / "copy" / FOLDER)
-    assert projects / "copy" / FOLDER not in known_stores.known()
-    assert projects / "one" / FOLDER in known_stores.known()
+    assert projects / "copy" / FOLDER not in known_stores.paths()
+    assert projects / "one" / FOLDER in known_stores.paths()
 
 
 def test_a_path_that_is_another_store_by_now_is_not_taken_for_it(projects: Path) -> None:
     shutil.rmtree(projects / "one" / FOLDER)
     (projects / "one" / FOLDER).symlink_to(projects / "two" / FOLDER)
-    assert known_stores.known() == [projects / "two" / FOLDER]
+    assert known_stores.paths() == [projects / "two" / FOLDER]
 
 
 def test_a_store_that_cannot_be_opened_costs_only_itself(run: Run, projects: Path) -> None:

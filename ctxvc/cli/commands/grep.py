@@ -137,7 +137,7 @@ def _all_projects(
 ) -> Generator[tuple[Store, list[StoredBody]]]:
     """The stores of all projects, each with the bodies to search."""
     for store in app.all_stores(unreadable):
-        sessions = _others(store, "", unreadable)
+        sessions = _sessions_besides(store, "", unreadable)
         yield store, bodies(sessions, matches, whole=True, project=str(store.path.parent))
 
 
@@ -151,10 +151,12 @@ def _sessions(
         return
     yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
     if everywhere:
-        yield from _others(stored.store, stored.name, unreadable)
+        yield from _sessions_besides(stored.store, stored.name, unreadable)
 
 
-def _others(store: Store, besides: str, unreadable: list[CtxvcError]) -> Iterator[tuple[StoredSession, Sequence[str]]]:
+def _sessions_besides(
+    store: Store, besides: str, unreadable: list[CtxvcError]
+) -> Iterator[tuple[StoredSession, Sequence[str]]]:
     """The store's sessions without one, with their scopes."""
     for name in store.sessions():
         if name == besides:
@@ -267,8 +269,8 @@ def _passages(items: Sequence[Hit]) -> Iterator[_Passage]:
 def _meet(passage: _Passage, item: Hit, first: int) -> bool:
     """Whether the lines around a hit go on where the passage ends, in the same text of the same block."""
     newest = max(line.number for line in passage.lines if line.matches)
-    same = (item.project, item.address) == (passage.hit.project, passage.hit.address)
-    return same and newest < item.line and first <= passage.lines[-1].number + 1
+    is_same_block = (item.project, item.address) == (passage.hit.project, passage.hit.address)
+    return is_same_block and newest < item.line and first <= passage.lines[-1].number + 1
 
 
 def _context_lines(items: Sequence[Hit]) -> Iterator[str]:
