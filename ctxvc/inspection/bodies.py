@@ -71,8 +71,8 @@ def bodies(
                 if blob is None:
                     data = session.file(row, file, scope) if file else session.body(row, scope)
                     blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
-                listed = msgspec.structs.replace(row, ext="txt", extra={}) if file else row
-                place = Place(session.name, scope, listed, project)
+                readable_row = msgspec.structs.replace(row, ext="txt", extra={}) if file else row
+                place = Place(session.name, scope, readable_row, project)
                 if blob in by_blob:
                     by_blob[blob].places.append(place)
                 else:
