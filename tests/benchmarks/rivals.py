@@ -270,7 +270,9 @@ def kept_of_writers(name: str, folder: Path) -> int:
     RIVALS[name](_made(folder)).close()
     command = [sys.executable, "-m", "tests.benchmarks.rivals", "--write", name, "--into", str(folder)]
     running = [
-        subprocess.Popen([*command, "--first", str(writer * 1_000)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.Popen(
+            [*command, "--first", str(writer * 1_000)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         for writer in range(WRITERS)
     ]
     for process in running:
@@ -345,7 +347,16 @@ def table(names: list[str], folder: Path) -> Iterator[str]:
         ratio = f"{mean / 1e3 / base:.2f}" if base else ""
         size = disk(folder / "appends" / name) / raw
         writers = kept_of_writers(name, folder / "writers" / name)
-        cells = (f"{mean:.2f}", f"{median:.2f}", ratio, f"{size:.1f}", str(writers), f"{kept} of {acknowledged}", earlier, search)
+        cells = (
+            f"{mean:.2f}",
+            f"{median:.2f}",
+            ratio,
+            f"{size:.1f}",
+            str(writers),
+            f"{kept} of {acknowledged}",
+            earlier,
+            search,
+        )
         yield f"| {name} | {' | '.join(cells)} |"
 
 
