@@ -106,11 +106,6 @@ def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "FLUSH_STEPS", 1 << 30)
 
 
-def flush_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each turn's end is flushed at once, as where turns take longer than a second."""
-    monkeypatch.setattr(writers, "TURN_SECONDS", 0.0)
-
-
 def start(
     script: str, *words: object, env: dict[str, str] | None = None, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:

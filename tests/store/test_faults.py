@@ -21,7 +21,7 @@ from ctxvc.store.log import state as known
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import exchange, human, raw, reply, result, results
-from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, flush_each_turn, littered
+from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, littered
 
 from .faulty import Chopping, Disk
 
@@ -42,11 +42,6 @@ FAULTS = [
     ("open", errno.EMFILE),
     ("ftruncate", errno.EIO),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _turns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    flush_each_turn(monkeypatch)
 
 
 def state(path: Path) -> dict[str, tuple[str, bytes]]:

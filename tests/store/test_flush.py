@@ -38,17 +38,10 @@ from tests.making.store import (
     commits,
     complaints,
     contents,
-    flush_each_turn,
     git,
     git_bytes,
     never_due,
 )
-
-
-@pytest.fixture(autouse=True)
-def _turns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    flush_each_turn(monkeypatch)
-
 
 # --- what becomes a commit
 
