@@ -59,6 +59,15 @@ def _no_home_of_a_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _turns_apart() -> Iterator[None]:
+    """In this process each turn's end is flushed at once, as where turns take longer than a second: how fast a test
+    runs decides nothing. Tests of bursts set the time themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ctxvc.store.log.stored_session.TURN_SECONDS", 0.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Paths of homes. They are counted here: `mktemp` would look through all that there are for the next number."""

@@ -76,6 +76,7 @@ STORE = (
     *(
         "git.config_parser",
         "git.allowlist",
+        "known_stores",
         "trust",
         "project_trust",
         "git",
@@ -85,7 +86,19 @@ STORE = (
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
     *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "operations", "address"),
-    *("recorded_prompts", "links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
+    *(
+        "recorded_prompts",
+        "links",
+        "push_check",
+        "verify",
+        "ingest",
+        "checkout",
+        "gc",
+        "retention",
+        "bundle",
+        "copies",
+        "purge",
+    ),
 )
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.store import trust
+from ctxvc.store import known_stores, trust
 from ctxvc.store.store import create
 
 
@@ -15,7 +15,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Where the person's data folder is while a shared fixture makes a store, and that store's record in it."""
     with create(tmp_path_factory.mktemp("shared") / ".ctxvc") as store:
         name = trust.store_id(store.path)
-    return trust.data_folder(), trust.data_folder() / trust.STORES / f"{name}.json"
+    return trust.data_folder(), trust.data_folder() / known_stores.STORES / f"{name}.json"
 
 
 def test_a_fixture_that_is_shared_has_no_home_of_a_person(

@@ -131,10 +131,14 @@ class App:
         return Path(setting).absolute() if setting and self.start is None else find(self.folder)
 
     def projects(self) -> list[Path]:
-        """The folders whose sessions belong to the project: its root, and the starting folder inside it."""
+        """The folders whose sessions belong to the project: its root, the starting folder inside it, and the roots of
+        its linked worktrees.
+        """
+        from ctxvc.store.contained import linked_worktrees
         from ctxvc.store.locate import project_root
 
-        return list(dict.fromkeys((project_root(self.folder), self.folder.resolve())))
+        root = project_root(self.folder)
+        return list(dict.fromkeys((root, self.folder.resolve(), *linked_worktrees(root))))
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -144,6 +148,29 @@ class App:
         with Store(self.store_path()) as store:
             self.report_remaining(store)
             yield store
+
+    def all_stores(self, unreadable: list[CtxvcError]) -> Iterator[Store]:
+        """The stores of all the person's projects on this machine, each open while it is current; this project's comes
+        first. The errors of those that cannot be opened go into `unreadable`.
+        """
+        from ctxvc.errors import NotFound
+        from ctxvc.store import known_stores
+        from ctxvc.store.store import Store
+
+        paths = known_stores.paths()
+        with suppress(NotFound):
+            here = self.store_path()
+            known_stores.remember_used(here)
+            paths = [here, *(path for path in paths if path.resolve() != here.resolve())]
+        for path in paths:
+            try:
+                store = Store(path)
+            except CtxvcError as error:
+                unreadable.append(error)
+                continue
+            with store:
+                self.report_remaining(store)
+                yield store
 
     @contextmanager
     def reading(self) -> Iterator[StoredSession]:
@@ -395,11 +422,17 @@ def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], l
         return []  # a completion has no place to show errors
 
 
-def raise_unreadable(errors: Sequence[Damaged]) -> None:
-    """Ends a command that has answered for every session except these. Raises: Damaged."""
+def raise_unreadable(errors: Sequence[CtxvcError]) -> None:
+    """Ends a command that has answered for everything except these. Raises: Damaged if one is, else the first."""
     if errors:
+        first = next((error for error in errors if isinstance(error, Damaged)), errors[0])
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        raise Damaged(f"{errors[0]}{more}", hint=errors[0].advice)
+        raise type(first)(f"{first}{more}", hint=first.advice)
+
+
+all_projects_option = click.option(
+    "--all-projects", is_flag=True, help="The sessions of all your projects on this machine."
+)
 
 
 def write(app: App, target: Path | None, data: bytes) -> None:

@@ -27,6 +27,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     session: str
     scope: str
     row: Row
+    #: The folder of its project, where several are read.
+    project: str = ""
 
     @property
     def address(self) -> str:
@@ -42,11 +44,16 @@ class StoredBody(msgspec.Struct, frozen=True):
 
 
 def bodies(
-    sessions: Iterable[tuple[StoredSession, Sequence[str]]], accepts: Callable[[Row], bool], *, whole: bool = False
+    sessions: Iterable[tuple[StoredSession, Sequence[str]]],
+    accepts: Callable[[Row], bool],
+    *,
+    whole: bool = False,
+    project: str = "",
 ) -> list[StoredBody]:
     """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged.
 
-    With `whole`, what the model saw cut is given whole where that is kept, as `recover` reads it out.
+    With `whole`, what the model saw cut is given whole where that is kept, as `recover` reads it out. `project` is
+    the folder that their places name.
     """
     by_blob: dict[bytes, StoredBody] = {}
     for session, scopes in sessions:
@@ -64,7 +71,8 @@ def bodies(
                 if blob is None:
                     data = session.file(row, file, scope) if file else session.body(row, scope)
                     blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
-                place = Place(session.name, scope, msgspec.structs.replace(row, ext="txt", extra={}) if file else row)
+                readable_row = msgspec.structs.replace(row, ext="txt", extra={}) if file else row
+                place = Place(session.name, scope, readable_row, project)
                 if blob in by_blob:
                     by_blob[blob].places.append(place)
                 else:

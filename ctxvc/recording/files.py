@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -76,6 +78,7 @@ def import_paths(
     as_new: bool = False,
     redact: bool = True,
     projects: Sequence[Path] = (),
+    removed: Mapping[tuple[str, str], int] = MappingProxyType({}),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Imports each file, and of a folder its files of known formats; yields each conversation's outcome, in order.
@@ -83,10 +86,11 @@ def import_paths(
     A file that cannot be read does not stop the others. In a folder, files of unknown formats are skipped. `name` names
     the new session; `as_new` imports a recording that the store already has as another session. Without `redact`, new
     sessions keep all bytes as they are, secrets included. From recordings with conversations of many projects, only
-    those of `projects` are imported, if any are given. `progress` is called with the number of raw bytes read.
+    those of `projects` are imported, if any are given. `removed` are recordings whose sessions a person removed, and
+    when: they stay out unless they changed since. `progress` is called with the number of raw bytes read.
     """
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
-        run = _Run(store, format, name, final, as_new, redact, projects, progress, background)
+        run = _Run(store, format, name, final, as_new, redact, projects, removed, progress, background)
         try:
             for path in paths:
                 known_only = path.is_dir()
@@ -110,6 +114,7 @@ class _Run:
     as_new: bool
     redact: bool
     projects: Sequence[Path]
+    removed: Mapping[tuple[str, str], int]
     progress: Callable[[int], None]
     background: Executor
     head: tuple[str, str] | None = None  # session and scope of the import that was recorded last
@@ -133,7 +138,7 @@ class _Run:
                 yield from self.settle()
                 yield Outcome(path=path, format=name, session=session)
                 return
-            for suffix, events in _conversations(recording, name):
+            for suffix, events in _conversations(recording, name, self.removed):
                 yield from self._conversation(path, name, suffix, events)
             return
         except OSError as error:
@@ -221,12 +226,20 @@ class Follower:
     The result equals one import of the finished files. `session` is empty until there is one.
     """
 
-    def __init__(self, store: Store, path: Path, format: str, projects: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        store: Store,
+        path: Path,
+        format: str,
+        projects: Sequence[Path] = (),
+        removed: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> None:
         self.path = path
         self.session = ""
         self._store = store
         self._format = format
         self._projects = projects
+        self._removed = removed
         self._stamps: dict[Path, Stamp] = {}  # file → its stamp when it was taken
 
     def take(self, *, final: bool = False, closes: bool = False, subagent: str = "") -> list[Outcome]:
@@ -264,7 +277,7 @@ class Follower:
         # A last line without its end may still be being written; at a recording's end it is read as it is.
         stored_output = partial(hook_outputs.whole, self._store.path)
         recording = Recording(path, growing=not final, projects=self._projects, stored_output=stored_output)
-        for suffix, conversation in _conversations(recording, self._format):
+        for suffix, conversation in _conversations(recording, self._format, self._removed):
             events = _spoken(conversation)
             events = _closed(events) if closes else events
             try:
@@ -278,10 +291,25 @@ class _Silent(Exception):
     """A conversation has no message yet."""
 
 
-def _conversations(recording: Recording, format: str) -> Conversations:
-    """The conversations of a file, each with warnings about its bytes. Raises: BadInput, also later by the events."""
+def _conversations(
+    recording: Recording, format: str, removed: Mapping[tuple[str, str], int] = MappingProxyType({})
+) -> Conversations:
+    """The conversations of a file, each with warnings about its bytes; without those of `removed` that did not change
+    since. Raises: BadInput, also later by the events.
+    """
     for suffix, events in importers.conversations(recording, format):
-        yield suffix, _misread(events, recording)
+        if removed:
+            first = list(islice(events, 1))
+            if any(_is_removed(event, suffix, recording.path, removed) for event in first):
+                continue
+        else:
+            first = []
+        yield suffix, _misread(chain(first, events), recording)
+
+
+def _is_removed(event: Event, suffix: str, path: Path, removed: Mapping[tuple[str, str], int]) -> bool:
+    time = removed.get((event.format, f"{event.source}{suffix}"), 0) if isinstance(event, Opened) else 0
+    return path.stat().st_mtime < time
 
 
 def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ class Watch:
     store: Store
     find: Callable[[], Iterable[Found]]
     projects: Sequence[Path] = ()  # whose conversations are recorded, from recordings of many projects; empty for all
+    # Recordings whose sessions a person removed, and when.
+    removed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _followed: dict[Path, Follower] = field(default_factory=dict)
     _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was taken to its end
 
@@ -35,7 +37,7 @@ class Watch:
                 stamp = importers.importer(form).stamp(path)
             except FileNotFoundError:
                 continue  # the host has deleted it since
-            follower = self._followed.setdefault(path, Follower(self.store, path, form, self.projects))
+            follower = self._followed.setdefault(path, Follower(self.store, path, form, self.projects, self.removed))
             ended = stamp.age > SETTLED
             if ended and self._ended.get(path) == stamp:
                 continue

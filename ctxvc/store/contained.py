@@ -365,6 +365,20 @@ def main_worktree(start: Path) -> Path | None:
     return None
 
 
+def linked_worktrees(main: Path) -> list[Path]:
+    """The roots of the linked worktrees of the main one at `main`, by their names in git. Both sides must agree."""
+    try:
+        linked = sorted((main / ".git" / "worktrees").iterdir())
+    except OSError:
+        return []
+    roots = []
+    for folder in linked:
+        dot_git = pointer(folder / "gitdir", folder)
+        if dot_git and pointer(dot_git, dot_git.parent) == folder.resolve():
+            roots.append(dot_git.parent)
+    return roots
+
+
 def pointer(file: Path, base: Path) -> Path | None:
     """The path that one of git's pointer files names, relative to `base`, with links resolved; None if it names none.
 

@@ -60,6 +60,11 @@ class Redaction:
             lines = [*self._lines(EXACT), session, ""]
             self._write(EXACT, "\n".join(lines).encode())
 
+    def forget(self, session: str) -> None:
+        """Forgets whether the session's bytes are kept exactly: another may get its name. Raises: CtxvcError."""
+        if session in (lines := self._lines(EXACT)):
+            self._write(EXACT, "".join(f"{line}\n" for line in lines if line != session).encode())
+
     @property
     def criteria(self) -> Criteria:
         """The rules for what is a secret in this store, and the allowed exceptions."""

@@ -18,7 +18,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import contained, leftovers, purge_apply, secret_scanner, timestamp, trust
+from ctxvc.store import contained, known_stores, leftovers, purge_apply, secret_scanner, timestamp, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
 from ctxvc.store.files import locked
@@ -451,7 +451,7 @@ def create(path: Path) -> Store:
             None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
         )
         _furnish(path)
-        trust.remember_made(path)
+        known_stores.remember_made(path)
         _exclude(path)
         return Store(path)
     except (OSError, CtxvcError):
@@ -475,6 +475,7 @@ def adopt(path: Path) -> Store:
                 path.chmod(0o700)
                 _furnish(path)
                 _exclude(path)
+                known_stores.remember_made(path)
             except OSError as error:
                 message = f"cannot complete the clone {path}: {error.strerror}"
                 raise CtxvcError(message, hint="check the folder's permissions") from error

@@ -14,7 +14,6 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,6 @@ import msgspec
 from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import files, timestamp
-from ctxvc.store.files import locked
 from ctxvc.store.git import allowlist, config_parser
 from ctxvc.store.identity import (
     data_folder,
@@ -35,12 +33,11 @@ from ctxvc.store.identity import (
     store_id,
     unreadable,
 )
+from ctxvc.store.known_stores import STORES, Remembered, Setting, memory, real, recorded, write
 
 #: In the data folder.
 KEY = "key"
-STORES = "stores"
 SEALS = "seals"
-_LOCK = "lock"
 
 #: The most bytes of a file of settings.
 LARGEST = 256 * 1024
@@ -48,32 +45,6 @@ LARGEST = 256 * 1024
 _MOST_WORKTREES = 10_000
 _ALTERNATES = "objects/info/alternates"
 _SEAL = re.compile(r"[0-9a-f]{64}")
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """A setting that is not on the list: its file, by the path in the store, and its text.
-
-    `acceptable` says whether a person may accept it.
-    """
-
-    file: str
-    key: str
-    value: str
-    acceptable: bool = True
-
-
-class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
-
-    `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted.
-    """
-
-    format: int = 1
-    path: str
-    made: bool = False
-    accepted: str = ""
-    settings: tuple[Setting, ...] = ()
-    time: str = ""
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -189,12 +160,10 @@ def accept(path: Path, survey: Survey) -> None:
     for setting in survey.settings:
         if not setting.acceptable:
             raise _refusal(path, setting, 0)
-    with _recorded(make_id(path)) as (file, remembered):
+    with recorded(make_id(path)) as (file, remembered):
         is_made = remembered is not None and remembered.made
         now = timestamp.now("seconds")
-        _write(
-            file, Remembered(path=_real(path), made=is_made, accepted=survey.sum, settings=survey.settings, time=now)
-        )
+        write(file, Remembered(path=real(path), made=is_made, accepted=survey.sum, settings=survey.settings, time=now))
 
 
 def revoke(path: Path) -> bool:
@@ -202,10 +171,10 @@ def revoke(path: Path) -> bool:
     name = store_id(path)
     if not name:
         return False
-    with _recorded(name) as (file, remembered):
+    with recorded(name) as (file, remembered):
         if remembered is None or not remembered.accepted:
             return False
-        _write(file, msgspec.structs.replace(remembered, accepted="", settings=(), time=""))
+        write(file, msgspec.structs.replace(remembered, accepted="", settings=(), time=""))
     return True
 
 
@@ -217,7 +186,7 @@ def is_accepted(path: Path, survey: Survey) -> bool:
 def accepted() -> list[Remembered]:
     """All stores with accepted settings, by path. Raises: Refused without a data folder."""
     folder = data_folder() / STORES
-    remembered = [_memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    remembered = [memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
 
 
@@ -227,10 +196,10 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
     try:
         file = data_folder() / STORES / f"{name}.json"
-        remembered = _memory(file)
+        remembered = memory(file)
         if remembered is None or not remembered.accepted:
             return False
-        here = _real(path)
+        here = real(path)
         # A copy has the id of its original, which is still at its path; the old path of a moved store is empty.
         if remembered.path != here and os.path.lexists(remembered.path):
             return False
@@ -238,24 +207,11 @@ def _is_accepted(path: Path, sum: str) -> bool:
             revoke(path)
             return False
         if remembered.path != here:
-            with _recorded(name) as (file, _):
-                _write(file, msgspec.structs.replace(remembered, path=here))
+            with recorded(name) as (file, _):
+                write(file, msgspec.structs.replace(remembered, path=here))
         return True
     except CtxvcError:
         return False
-
-
-# --- stores made here
-
-
-def remember_made(path: Path) -> None:
-    """Remembers that this machine made the store. Does nothing without a data folder: work with the store needs
-    none."""
-    try:
-        with _recorded(make_id(path)) as (file, _):
-            _write(file, Remembered(path=_real(path), made=True, time=timestamp.now("seconds")))
-    except CtxvcError:
-        return
 
 
 # --- seals
@@ -316,46 +272,8 @@ def _own_key(folder: Path) -> bytes:
     return key
 
 
-# --- memory
-
-
-@contextmanager
-def _recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
-    """Locks the memory of the store with that id; yields its file and its contents."""
-    folder = data_folder(make=True)
-    try:
-        (folder / STORES).mkdir(mode=0o700, exist_ok=True)
-        with locked(folder / _LOCK):
-            file = folder / STORES / f"{name}.json"
-            yield file, _memory(file)
-    except OSError as error:
-        raise no_folder(f"{folder} is not writable: {error.strerror}") from error
-
-
-def _memory(file: Path) -> Remembered | None:
-    try:
-        remembered = msgspec.json.decode(_read(file) or b"", type=Remembered)
-    except (CtxvcError, msgspec.MsgspecError, ValueError):
-        return None
-    return remembered if remembered.format == 1 else None
-
-
-def _write(file: Path, remembered: Remembered) -> None:
-    files.replace(file, msgspec.json.encode(remembered))
-
-
 # --- files
 
 
 def _read(path: Path) -> bytes | None:
     return read_plain(path, LARGEST)
-
-
-def _real(path: Path) -> str:
-    """The path with all links resolved. Raises: Refused if JSON cannot hold it."""
-    real = os.path.realpath(path)
-    try:
-        real.encode()
-    except UnicodeEncodeError as error:
-        raise Refused("the store's path is not UTF-8: it cannot be remembered", hint="rename that folder") from error
-    return real

@@ -134,7 +134,10 @@ def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_pat
     assert run("sessions", folder=below).stdout.count("\n") == 2
 
 
-def test_import_in_a_linked_worktree_uses_the_main_one(run: Run, tmp_path: Path, recording: Path) -> None:
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A linked worktree of the project `main` beside it."""
+
     def git(*words: str) -> None:
         settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", *settings, "-C", str(tmp_path / "main"), *words], check=True, capture_output=True)
@@ -143,11 +146,27 @@ def test_import_in_a_linked_worktree_uses_the_main_one(run: Run, tmp_path: Path,
     git("init", "--quiet")
     git("commit", "--allow-empty", "--quiet", "-m", "first")
     git("worktree", "add", "--quiet", str(tmp_path / "linked"))
+    return tmp_path / "linked"
 
-    run("import", recording, folder=tmp_path / "linked")
+
+def test_import_in_a_linked_worktree_uses_the_main_one(run: Run, tmp_path: Path, recording: Path, linked: Path) -> None:
+    run("import", recording, folder=linked)
 
     assert (tmp_path / "main" / ".ctxvc" / "HEAD").exists()
-    assert run("sessions", folder=tmp_path / "linked").exit_code == 0
+    assert run("sessions", folder=linked).exit_code == 0
+
+
+def test_import_in_the_main_worktree_takes_what_was_recorded_in_linked_ones(
+    run: Run, tmp_path: Path, linked: Path
+) -> None:
+    folder = Path.home() / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(linked.resolve()))
+    transcript(folder, "33333333-cccc", cwd=str(linked))
+
+    answer = json.loads(run("import", "--final", "--json", folder=tmp_path / "main").stdout)
+    assert [item["format"] for item in answer["items"]] == ["claude-code"]
+    (linked / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/linked\n")
+    done = run("import", "--final", "--json", folder=tmp_path / "main")
+    assert done.exit_code == 1, "it names another project, so it is no worktree of this one"
 
 
 def test_import_without_paths_takes_this_projects_sessions(run: Run, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ ASKED = {
     "ctxvc.install/1": ["install", "claude-code", "--dry-run"],
     "ctxvc.verify/1": ["verify"],
     "ctxvc.gc/1": ["gc"],
+    "ctxvc.retention/1": ["gc", "--keep-days", "3650", "--dry-run"],
     "ctxvc.purge/1": ["purge", "--text", "careful engineer", "--yes"],
     "ctxvc.purge_pending/1": ["purge", "--finish", "--yes"],
     "ctxvc.trust/1": ["trust"],

@@ -63,9 +63,9 @@ def test_a_sub_agent_stands_below_its_session_with_its_own_figures(run: Run, fol
 
     _, session, below = run("sessions", folder=folder).stdout.splitlines()
     assert session.startswith("*\ts\tfix the login\t")
-    assert session.endswith("\t$3.00\t2")
+    assert session.endswith("\t$3.00\t2\t297 B")
     assert below.startswith("\t└ agent-1\tlook around\t")
-    assert below.endswith("\t$1.00\t1")
+    assert below.endswith("\t$1.00\t1\t")
 
 
 def test_a_session_of_a_model_without_a_price_has_no_cost(run: Run, tmp_path: Path) -> None:

@@ -528,6 +528,7 @@ SOMETIMES = frozenset(
         "ctxvc/secrets/",
         "ctxvc/hooks/",
         "ctxvc/committed/",
+        "ctxvc/removed.jsonl",
         "ctxvc/use",
     }
 )

@@ -49,6 +49,7 @@ def work(path: Path, out: int, seed: int, name: str) -> None:
     """A handful of random operations; each line that is printed was acknowledged before. Errors of ours are printed."""
     chance = random.Random(seed)
     writers.FLUSH_STEPS = chance.choice([1, 1, 2, 8, 32])
+    writers.TURN_SECONDS = chance.choice([0.0, 0.05, 1.0])
 
     def say(text: str) -> None:
         os.write(out, f"{text}\n".encode())

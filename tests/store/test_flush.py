@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -49,6 +52,46 @@ def test_a_complete_step_is_one_commit_as_soon_as_the_turn_ends(session: StoredS
 
     assert commits(path) == ["step 1: 2 blocks, 11 B"]
     assert session.waiting() == 0
+
+
+def test_turns_of_a_burst_are_flushed_together_within_the_second(
+    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "TURN_SECONDS", 0.4)
+    for number in range(8):
+        session.append(human(f"question {number}"), reply("answer"))
+    assert len(commits(path)) < 4, "most wait"
+
+    until = time.monotonic() + 20
+    while len(commits(path)) < 8 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(commits(path)) == 8, "nobody called the session again"
+    session.append(human("more"), reply("answer"))
+    session.append(human("and more"), reply("answer"))
+    while len(commits(path)) < 10 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert commits(path)[-1] == "step 10: 2 blocks, 14 B"
+    assert session.waiting() == 2, "this one has not looked yet"
+    session.close()
+    assert len(afresh(path)) == 20
+
+
+@pytest.mark.parametrize("end", ["close", "leave", "gone"])
+def test_no_timer_outlives_its_session_or_minds_that_the_store_is_gone(
+    store: Store, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "TURN_SECONDS", 0.2)
+    store.create_session("short")
+    session = StoredSession.open(store, "short")
+    session.append(human("one"), reply("two"))
+    session.append(human("three"), reply("four"))
+    (timer,) = (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer))
+    if end == "gone":
+        shutil.rmtree(store.path)
+    else:
+        getattr(session, end)()
+    timer.join(20)
+    assert not timer.is_alive()
 
 
 def test_a_step_is_one_commit_however_many_appends_it_took(session: StoredSession, path: Path) -> None:

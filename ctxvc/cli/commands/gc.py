@@ -1,28 +1,136 @@
-"""`gc`: the store, packed tightly."""
+"""`gc`: the store, packed tightly, and without the sessions that a person does not keep."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.output import Output, counted
+from ctxvc.cli.output import Cell, Column, Output, Table, counted, iso, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
+from ctxvc.store import bundle as bundles
 from ctxvc.store import gc as upkeep
+from ctxvc.store import retention
+
+
+class _Size(click.ParamType):  # type: ignore[type-arg] # generic for type checkers alone
+    """A number of bytes, as in `500MB` or `2GB`."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        written = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT]?)B?", str(value).strip().upper())
+        if written is None:
+            self.fail(f"{value!r} is no size; write it as in 500MB or 2GB", param, ctx)
+        return int(float(written[1]) * float(f"1e{3 * ' KMGT'.index(written[2] or ' ')}"))
 
 
 @command("gc", "ctxvc gc")
+@click.option("--keep-days", "days", metavar="N", type=click.IntRange(min=1),
+              help="Remove sessions that did not change in the last N days.")  # fmt: skip
+@click.option("--max-size", "size", metavar="SIZE", type=_Size(),
+              help="Remove the oldest sessions until the store fits into SIZE, as in 2GB.")  # fmt: skip
+@click.option("--keep-pinned", "pinned", is_flag=True, help="Keep sessions in which a block is pinned.")
+@click.option("--bundle", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write what is removed into FILE first; `ctxvc import FILE` brings it back.")  # fmt: skip
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and change nothing.")
+@click.option("--yes", is_flag=True, help="Remove sessions without being asked.")
 @json_option
-@click.pass_obj
-def gc(app: App) -> None:
+@click.pass_context
+def gc(
+    ctx: click.Context, days: int | None, size: int | None, pinned: bool, bundle: Path | None, dry_run: bool, yes: bool
+) -> None:
     """
     Everything that a scope reaches becomes one well-packed file, complete steps become commits, and files left by
     killed writers are removed. No block is lost. Others may keep writing meanwhile.
+
+    Only --keep-days and --max-size remove anything: whole sessions, oldest first, after a yes. Sessions that changed
+    within a day, are checked out, or were chosen with `ctxvc use` stay. What is removed is not imported again by
+    itself unless its recording changed since; `ctxvc import FILE` does.
     """
+    app = ctx.ensure_object(App)
+    limits = retention.Limits(days=days, size=size, pinned=pinned)
+    if days is None and size is None:
+        if pinned or bundle or dry_run or yes:
+            raise click.UsageError(
+                "--keep-pinned, --bundle, --dry-run and --yes go with --keep-days or --max-size", ctx
+            )
+        _pack(app)
+        return
+    with app.store() as store, Progress("working") as progress:
+        survey = retention.survey(store, limits)
+        is_wanted = bool(survey.leaving) and not dry_run and (yes or _is_confirmed(app, survey, limits))
+        written = 0
+        if is_wanted:
+            leaving = retention.closed(store, survey.leaving)
+            if bundle:
+                progress.task("writing the bundle", 0, 0)
+                written = bundles.write(store, app.path(bundle), {one.session: one.tips for one in leaving})
+            retention.remove(store, leaving, progress.task)
+        size_now = upkeep.sizes(store).total
+    answer = _answer(survey, size_now, str(app.path(bundle)) if bundle and written else "", removed=is_wanted)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        _show(app.output, answer, limits)
+    if written:
+        app.output.note(f"wrote {human_bytes(written)} to {safe(answer.bundle)}")
+    if answer.items and not is_wanted and not dry_run:
+        app.output.note("nothing was removed; add --yes to do it")
+        ctx.exit(1)
+
+
+def _is_confirmed(app: App, survey: retention.Survey, limits: retention.Limits) -> bool:
+    """Whether a person says yes to what is shown; nobody can be asked without a terminal."""
+    if app.output.json or not (app.output.terminal and sys.stdin.isatty()):
+        return False
+    _show(app.output, _answer(survey, survey.size, "", removed=False), limits)
+    return click.confirm("remove them?", default=False, err=True)
+
+
+def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) -> Retention:
+    return Retention(
+        removed=removed,
+        bytes=size if removed else survey.size,
+        bytes_freed=survey.freed,
+        items=[
+            LeavingSession(session=one.session, updated=iso(one.updated), blocks=one.blocks, bytes=one.bytes)
+            for one in survey.leaving
+        ],
+        staying=[StayingSession(session=one.session, why=one.why) for one in survey.staying],
+        bundle=bundle,
+    )
+
+
+def _show(output: Output, answer: Retention, limits: retention.Limits) -> None:
+    """What leaves, what stays although it is beyond the limits, and the sizes."""
+    if answer.items:
+        columns = [Column("session"), Column("updated"), Column("blocks", right=True), Column("size", right=True)]
+        rows: list[list[Cell]] = [
+            [one.session, one.updated[:10], one.blocks, human_bytes(one.bytes)] for one in answer.items
+        ]
+        output.table(Table(columns, rows))
+    for staying in answer.staying:
+        output.note(f"{safe(staying.session)} stays: {safe(staying.why)}")
+    remaining = answer.bytes if answer.removed else answer.bytes - answer.bytes_freed
+    if not answer.items:
+        output.note("no session to remove")
+    else:
+        verb = "removed" if answer.removed else "would remove"
+        sessions = counted(len(answer.items), "session")
+        output.note(f"{verb} {sessions}: {human_bytes(answer.bytes_freed)}, with {human_bytes(remaining)} left")
+    if limits.size is not None and remaining > limits.size:
+        output.note(f"the sessions that stay take more than {human_bytes(limits.size)}")
+
+
+def _pack(app: App) -> None:
     with app.store() as store, Progress("packing") as progress:
         report = upkeep.gc(store, report=progress.task)
     answer = Packed(
@@ -60,3 +168,30 @@ class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):
     packs_after: int
     removed: Annotated[list[str], described("files left by killed writers, as paths in the store")]
     seconds: float
+
+
+class LeavingSession(Item, frozen=True, kw_only=True):
+    """A session that the limits do not keep."""
+
+    session: SessionName
+    updated: Annotated[str, described("time of the newest commit")]
+    blocks: int
+    bytes: Annotated[int, described("bytes of all bodies")]
+
+
+class StayingSession(Item, frozen=True, kw_only=True):
+    """A session that stays although the limits do not keep it."""
+
+    session: SessionName
+    why: str
+
+
+class Retention(Answer, frozen=True, kw_only=True, tag="ctxvc.retention/1"):
+    """`gc --keep-days` and `gc --max-size`"""
+
+    removed: Annotated[bool, described("whether the sessions are removed, or only would be")]
+    bytes: Annotated[int, described("size of the store on the disk; if nothing is removed, its size once packed")]
+    bytes_freed: Annotated[int, described("how much of it goes with the sessions, once packed")]
+    items: list[LeavingSession]
+    staying: list[StayingSession]
+    bundle: Annotated[str, described("the file that they were written to; empty for none")]

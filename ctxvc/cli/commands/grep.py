@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple, get_args
 
 import click
 
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, described
-from ctxvc.cli.app import App, command, json_option, raise_unreadable, timeout_option
+from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.output import Column, Output, Table, counted, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.table import breadth, cut, first_columns
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.errors import Damaged
+from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import StoredBody, bodies, read
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
 
 #: The most lines that `grep` lists by default.
 LISTED = 1000
@@ -32,6 +33,7 @@ LISTED = 1000
               help="Only blocks of this kind; repeatable.")  # fmt: skip
 @click.option("--scope", "scope", metavar="NAME", help="Only this scope.")
 @click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="Search all sessions.")
+@all_projects_option
 @click.option("--archived", "archived", is_flag=True, help="Only blocks that are not in the prompt.")
 @click.option("--live", is_flag=True, help="Only blocks in the prompt.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
@@ -44,8 +46,8 @@ LISTED = 1000
 @json_option
 @click.pass_context
 def grep(
-    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, archived: bool,
-    live: bool, ignore_case: bool, fixed: bool, limit: int, context: int, timeout: float,
+    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, all_projects: bool,
+    archived: bool, live: bool, ignore_case: bool, fixed: bool, limit: int, context: int, timeout: float,
 ) -> None:  # fmt: skip
     """
     Every body is searched once, whether in the prompt or not, in all scopes of the session; an output that the model
@@ -53,8 +55,10 @@ def grep(
     nothing matches, if the pattern takes too long on a body, or if the time runs out; matches found by then are listed.
     """
     app = ctx.ensure_object(App)
-    if everywhere and scope:
-        raise click.UsageError("--scope names a scope of one session: leave out --all")
+    if (everywhere or all_projects) and scope:
+        raise click.UsageError(
+            f"--scope names a scope of one session: leave out {'--all' if everywhere else '--all-projects'}"
+        )
     if archived and live:
         raise click.UsageError("--archived and --live leave nothing to search")
     pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
@@ -63,17 +67,28 @@ def grep(
     def matches(row: Row) -> bool:
         return (not kinds or row.kind in kinds) and (states[row.present] or not (archived or live))
 
-    unreadable: list[Damaged] = []
-    with app.reading() as stored:
-        stored_bodies = bodies(_sessions(stored, scope, unreadable, everywhere=everywhere), matches, whole=True)
-        with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
-            search = searching.Search(_with_progress(read(stored.store, stored_bodies), progress), pattern, context)
-            hits = iter(search)
-            hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
-            more = sum(1 for _ in hits) if limit else 0
+    unreadable: list[CtxvcError] = []
+    if all_projects:
+        chosen = _all_projects(app, matches, unreadable)
+    else:
+        chosen = _project(app, matches, scope, unreadable, everywhere=everywhere)
+    count = 0
+
+    def texts() -> Iterator[tuple[StoredBody, bytes]]:
+        nonlocal count
+        for store, stored_bodies in chosen:
+            count += len(stored_bodies)
+            with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
+                yield from _with_progress(read(store, stored_bodies), progress)
+
+    search = searching.Search(texts(), pattern, context)
+    hits = iter(search)
+    hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
+    more = sum(1 for _ in hits) if limit else 0
+    chosen.close()
     answer = Grepped(
         pattern=source,
-        bodies=len(stored_bodies),
+        bodies=count,
         searched=search.searched,
         skipped=search.skipped,
         more=more,
@@ -91,9 +106,9 @@ def grep(
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     raise_unreadable(unreadable)
     if search.slow:
-        raise _unfinished(search, search.slow, len(stored_bodies))
+        raise _unfinished(search, search.slow, count)
     if not hits_listed:
-        app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(len(stored_bodies))}")
+        app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(count)}")
         ctx.exit(1)
 
 
@@ -108,8 +123,26 @@ def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> pa
     return patterns.Slow(f"{slow}: {reached}{skipped and f', {skipped}'}", hint=hint)
 
 
+def _project(
+    app: App, matches: Callable[[Row], bool], scope: str | None, unreadable: list[CtxvcError], *, everywhere: bool
+) -> Generator[tuple[Store, list[StoredBody]]]:
+    """The project's store, with the bodies to search."""
+    with app.reading() as stored:
+        sessions = _sessions(stored, scope, unreadable, everywhere=everywhere)
+        yield stored.store, bodies(sessions, matches, whole=True)
+
+
+def _all_projects(
+    app: App, matches: Callable[[Row], bool], unreadable: list[CtxvcError]
+) -> Generator[tuple[Store, list[StoredBody]]]:
+    """The stores of all projects, each with the bodies to search."""
+    for store in app.all_stores(unreadable):
+        sessions = _sessions_besides(store, "", unreadable)
+        yield store, bodies(sessions, matches, whole=True, project=str(store.path.parent))
+
+
 def _sessions(
-    stored: StoredSession, scope: str | None, unreadable: list[Damaged], *, everywhere: bool
+    stored: StoredSession, scope: str | None, unreadable: list[CtxvcError], *, everywhere: bool
 ) -> Iterator[tuple[StoredSession, Sequence[str]]]:
     """The sessions to search with their scopes, the current one first. The others' errors go into `unreadable`."""
     if scope is not None:
@@ -117,11 +150,19 @@ def _sessions(
         yield stored, [scope]
         return
     yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
-    for name in stored.store.sessions() if everywhere else []:
-        if name == stored.name:
+    if everywhere:
+        yield from _sessions_besides(stored.store, stored.name, unreadable)
+
+
+def _sessions_besides(
+    store: Store, besides: str, unreadable: list[CtxvcError]
+) -> Iterator[tuple[StoredSession, Sequence[str]]]:
+    """The store's sessions without one, with their scopes."""
+    for name in store.sessions():
+        if name == besides:
             continue
         try:
-            other = StoredSession.open(stored.store, name)
+            other = StoredSession.open(store, name)
         except Damaged as error:
             unreadable.append(error)
             continue
@@ -154,12 +195,15 @@ def _hit(hit: searching.Hit) -> Hit:
         before=list(hit.before),
         after=list(hit.after),
         also=[Standing(address=place.address, state=place.row.state) for place in others],
+        project=first.project,
     )
 
 
 def _hits_table(items: Sequence[Hit]) -> Table:
+    projects = any(item.project for item in items)
     return Table(
         columns=[
+            *([Column("project", least=16)] if projects else []),
             Column("block"),
             Column("state"),
             Column("step", right=True),
@@ -169,6 +213,7 @@ def _hits_table(items: Sequence[Hit]) -> Table:
         ],
         rows=[
             [
+                *([item.project] if projects else []),
                 item.address,
                 item.state,
                 item.step,
@@ -224,7 +269,8 @@ def _passages(items: Sequence[Hit]) -> Iterator[_Passage]:
 def _meet(passage: _Passage, item: Hit, first: int) -> bool:
     """Whether the lines around a hit go on where the passage ends, in the same text of the same block."""
     newest = max(line.number for line in passage.lines if line.matches)
-    return item.address == passage.hit.address and newest < item.line and first <= passage.lines[-1].number + 1
+    is_same_block = (item.project, item.address) == (passage.hit.project, passage.hit.address)
+    return is_same_block and newest < item.line and first <= passage.lines[-1].number + 1
 
 
 def _context_lines(items: Sequence[Hit]) -> Iterator[str]:
@@ -234,7 +280,12 @@ def _context_lines(items: Sequence[Hit]) -> Iterator[str]:
             yield "--"
         for line in passage.lines:
             sign = ":" if line.matches else "-"
-            yield f"{passage.hit.address}{sign}{line.number}{sign}{_clean(line.text)}"
+            yield f"{_place(passage.hit)}{sign}{line.number}{sign}{_clean(line.text)}"
+
+
+def _place(hit: Hit) -> str:
+    """The address, after the folder of its project where several are searched."""
+    return f"{safe(hit.project)}: {hit.address}" if hit.project else hit.address
 
 
 def _screen_lines(output: Output, items: Sequence[Hit]) -> Iterator[str]:
@@ -243,10 +294,10 @@ def _screen_lines(output: Output, items: Sequence[Hit]) -> Iterator[str]:
     address = ""
     for passage in _passages(items):
         hit = passage.hit
-        if hit.address != address:
+        if _place(hit) != address:
             if address:
                 yield ""
-            address = hit.address
+            address = _place(hit)
             also = ", ".join(f"{place.address} {place.state}" for place in hit.also)
             facts = f"  {hit.type}, {hit.state}, step {hit.step}" + (f"; also in {also}" if also else "")
             facts = cut(facts, max(output.width - breadth(address), 10))
@@ -312,6 +363,7 @@ class Hit(Item, frozen=True, kw_only=True):
     before: Annotated[list[str], described("with -C, the lines before it")]
     after: Annotated[list[str], described("with -C, the lines after it")]
     also: list[Standing]
+    project: Annotated[str, described("with --all-projects, the project's folder")] = ""
 
 
 class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):

@@ -18,6 +18,7 @@ from ctxvc.cli.standard_input import DASH, as_file
 from ctxvc.core.ledger import names
 from ctxvc.errors import NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
+from ctxvc.store import retention
 from ctxvc.store.locate import FOLDER, project_root
 from ctxvc.store.store import Store, create
 
@@ -62,6 +63,7 @@ def import_(
             names.check(name, "session", set(store.sessions()))
         host_prompt.settle(store)
         outcomes: list[Outcome] = []
+        removed = {} if paths else retention.removed_recordings(store)
         with Progress("importing", sum(map(_length, chosen))) as progress:
             for outcome in import_paths(
                 store,
@@ -72,12 +74,15 @@ def import_(
                 as_new=as_new,
                 redact=not no_redact,
                 projects=() if paths else app.projects(),
+                removed=removed,
                 progress=progress.add,
             ):
                 outcomes.append(outcome)
         if store.merge_failure:
             app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
-    if not outcomes:
+    if not outcomes and removed:
+        app.output.note("no session to import but removed ones; `ctxvc import FILE` takes one back")
+    elif not outcomes:
         raise NotFound(
             f"no transcript in a known format in {', '.join(map(str, chosen))}",
             hint="name the file itself and its --format",

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import click
 import msgspec
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
-from ctxvc.cli.app import App, command, json_option, raise_unreadable
+from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
 from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens, iso
+from ctxvc.core.display import human_bytes
 from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
-from ctxvc.errors import Damaged, NotFound
+from ctxvc.errors import CtxvcError, Damaged, NotFound
 from ctxvc.inspection.work import work
-from ctxvc.store import local_cache, revision
+from ctxvc.store import known_stores, local_cache, revision
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
@@ -31,30 +32,45 @@ AGENT = "agent-"
 
 
 @command("sessions", "ctxvc sessions")
+@all_projects_option
 @json_option
 @click.pass_obj
-def sessions(app: App) -> None:
+def sessions(app: App, all_projects: bool) -> None:
     """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope;
-    tokens, cost and files cover all scopes. Sub-agents are listed below their session. The cost covers calls whose
-    usage is recorded, at list prices; files are those that calls edited, wrote or deleted, except in the
-    system's temporary folder. Tokens marked `~` are estimated from the size until `ctxvc status` has counted the
-    blocks.
+    tokens, cost, files and size cover all scopes. Sub-agents are listed below their session. The cost covers calls
+    whose usage is recorded, at list prices; files are those that calls edited, wrote or deleted, except in the
+    system's temporary folder; the size is that of all blocks, uncompressed. Tokens marked `~` are estimated from the
+    size until `ctxvc status` has counted the blocks.
     """
-    with app.store() as store:
-        items, unreadable = _items(store)
-        current = _current(store)
+    unreadable: list[CtxvcError] = []
+    if all_projects:
+        items, current = _of_all_projects(app, unreadable), ""
+    else:
+        with app.store() as store:
+            known_stores.remember_used(store.path)
+            items, current = _items(store, unreadable), _current(store)
     if app.output.json:
         app.output.value(Sessions(current=current, items=items))
     else:
-        app.output.table(_table(items, current))
+        app.output.table(_table(items, current, projects=all_projects))
     if not items and not unreadable and not app.output.json:
         app.output.note("no sessions yet: `ctxvc import` imports recorded ones")
     raise_unreadable(unreadable)
 
 
-def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
-    """The sessions that can be read, newest first, and an error for each of the others."""
-    items, unreadable = [], []
+def _of_all_projects(app: App, unreadable: list[CtxvcError]) -> list[SessionItem]:
+    """The sessions of all projects that can be read, newest first."""
+    items = [
+        msgspec.structs.replace(item, project=str(store.path.parent))
+        for store in app.all_stores(unreadable)
+        for item in _items(store, unreadable)
+    ]
+    return sorted(items, key=lambda item: item.updated, reverse=True)
+
+
+def _items(store: Store, unreadable: list[CtxvcError]) -> list[SessionItem]:
+    """The sessions that can be read, newest first. The errors of the others go into `unreadable`."""
+    items = []
     cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
     counts = local_cache.file_stamp(store, COUNTS)
     entries: dict[str, _Cached] = {}
@@ -73,16 +89,20 @@ def _items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
         items.append(entry.item)
     if entries != cached:
         local_cache.save(store, _CACHE, entries)
-    return sorted(items, key=lambda item: item.updated, reverse=True), unreadable
+    return sorted(items, key=lambda item: item.updated, reverse=True)
 
 
-def _table(items: list[SessionItem], current: str) -> Table:
+def _table(items: list[SessionItem], current: str, *, projects: bool) -> Table:
     rows: list[list[Cell]] = []
     for item in items:
-        rows.append([*_name(item, current), *_figures(item.title or item.prompt, item)])
-        rows += [["", f"└ {agent.name}", *_figures(agent.prompt, agent)] for agent in item.agents]
+        project: Sequence[Cell] = [item.project] if projects else []
+        size = human_bytes(item.bytes)
+        rows.append([*project, *_name(item, current), *_figures(item.title or item.prompt, item), size])
+        indent = [""] * len(project)
+        rows += [[*indent, "", f"└ {agent.name}", *_figures(agent.prompt, agent), ""] for agent in item.agents]
     return Table(
         columns=[
+            *([Column("project", least=16)] if projects else []),
             Column("*"),
             Column("session", least=12),
             Column("title", least=24),
@@ -91,6 +111,7 @@ def _table(items: list[SessionItem], current: str) -> Table:
             Column("tokens", right=True),
             Column("cost", right=True, rank=2),
             Column("files", right=True, rank=3),
+            Column("size", right=True, rank=4),
         ],
         rows=rows,
     )
@@ -202,6 +223,7 @@ class SessionItem(Item, frozen=True, kw_only=True):
     bytes: Annotated[int, described("bytes of all bodies")]
     format: Annotated[str, described("format of the recording; empty if ctxvc recorded it itself")]
     agents: Annotated[list[AgentItem], described("its sub-agents, included in its figures")]
+    project: Annotated[str, described("with --all-projects, the project's folder")] = ""
 
 
 class AgentItem(Item, frozen=True, kw_only=True):

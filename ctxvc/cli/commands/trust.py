@@ -14,7 +14,7 @@ from ctxvc.cli.output import safe
 from ctxvc.errors import NotFound
 from ctxvc.store import project_trust
 from ctxvc.store import trust as decisions
-from ctxvc.store.trust import Setting
+from ctxvc.store.known_stores import Setting
 
 
 @command("trust", "ctxvc trust")

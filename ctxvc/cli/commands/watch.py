@@ -20,6 +20,7 @@ from ctxvc.importers.claude_code import FORMAT
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Outcome, files_below
 from ctxvc.recording.watch import Found, Watch
+from ctxvc.store import retention
 
 
 @command("watch", "ctxvc watch")
@@ -48,7 +49,8 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
         if chosen:
             watched = Watch(store, lambda: _growing(chosen, formats))
         else:
-            watched = Watch(store, lambda: _of_project(app), app.projects())
+            removed = retention.removed_recordings(store)
+            watched = Watch(store, lambda: _of_project(app), app.projects(), removed)
         while True:
             host_prompt.settle(store)
             outcomes = watched.look()

@@ -10,7 +10,8 @@ import errno
 import threading
 import time as clock
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NewType
 
@@ -37,6 +38,9 @@ from ctxvc.store.store import Store
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
 FLUSH_STEPS = 32
 FLUSH_SECONDS = 1.0
+#: A turn's end is flushed at once if the last flush is so many seconds ago: each flush of a burst would cost more than
+#: all its appends. Else a timer does it when they have passed.
+TURN_SECONDS = 1.0
 
 
 #: What `redacted_messages` gives, and nothing else: what is numbered has no secrets.
@@ -58,6 +62,8 @@ class StoredSession:
         self._state = SessionState(store, name)
         self._journal = self._state.journal
         self._flushed = clock.monotonic()
+        self._is_fresh = True  # nothing was flushed yet: the first turn's end waits for nothing
+        self._later: _Flush | None = None
         self._lock_handle = -1
         self._named = bool(scope)
         self._pending_switch: Switch | None = None  # asked for by this session, with the newest block then
@@ -263,8 +269,13 @@ class StoredSession:
         self._acknowledge(transaction)
         newest = transaction.newest
         only_verbs = newest is None and bool(transaction.changes)
-        if only_verbs or transaction.switched_to or (newest and newest.done and (self._due() or _ends_turn(newest))):
+        if only_verbs or transaction.switched_to or (newest and newest.done and self._due()):
             self._flush_if_possible()
+        elif newest and _ends_turn(newest):
+            if self._is_fresh or clock.monotonic() - self._flushed >= TURN_SECONDS:
+                self._flush_if_possible()
+            else:
+                self._flush_later()
 
     def change(
         self,
@@ -466,6 +477,7 @@ class StoredSession:
     def leave(self) -> None:
         """Closes the files without a flush, as a reader does; everything read so far stays readable."""
         with self._mutex:
+            self._end_timer()
             self._journal.close()
 
     def close(self) -> None:
@@ -475,6 +487,7 @@ class StoredSession:
                 if self.waiting():
                     self.flush()
             finally:
+                self._end_timer()
                 self._journal.close()
 
     # --- operations
@@ -631,6 +644,16 @@ class StoredSession:
         waited = clock.monotonic() - self._flushed > FLUSH_SECONDS
         return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
 
+    def _flush_later(self) -> None:
+        """A turn ended right after a flush, as in a burst: if nothing else flushes it within a second, a timer does.
+
+        It works as any other process would, on a session of its own, so that nothing of this one is shared with its
+        thread.
+        """
+        if self._later is None or self._later.has_begun.is_set():
+            self._later = _Flush(self.store.path, self.name)
+            self._later.start()
+
     def _flush_if_possible(self) -> None:
         """Flushes, after something was acknowledged: a failure must not pass for one of that, so it is only noted."""
         try:
@@ -656,7 +679,29 @@ class StoredSession:
     def _flush_once(self) -> None:
         flush(self._state, self._lock_handle)
         self._flushed = clock.monotonic()
+        self._is_fresh = False
         self.flush_failure = None
+        self._end_timer()
+
+    def _end_timer(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
+
+class _Flush(threading.Timer):
+    """Flushes a session in a second, as another process would. What fails is still in the journal, for the next flush."""
+
+    def __init__(self, store: Path, name: str) -> None:
+        super().__init__(TURN_SECONDS, self._flush)
+        self.daemon = True
+        self.has_begun = threading.Event()
+        self._path, self._session = store, name
+
+    def _flush(self) -> None:
+        self.has_begun.set()
+        with suppress(CtxvcError, OSError), Store(self._path) as store, StoredSession(store, self._session) as session:
+            session.flush()
 
 
 def _hold(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:

@@ -1,0 +1,39 @@
+"""Sessions as one file: a git bundle of their scopes, which needs no other store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.store import files
+from ctxvc.store.format import ref_of
+from ctxvc.store.git import program
+from ctxvc.store.store import Store
+
+
+def write(store: Store, target: Path, sessions: Mapping[str, Collection[str]]) -> int:
+    """Writes a bundle of the committed scopes, session → scopes; gives its size in bytes once it is on the disk.
+
+    Git has read it back by then. Raises: Refused if there is such a file; CtxvcError, and then there is none.
+    """
+    if os.path.lexists(target):
+        raise Refused(f"{target} exists", hint="name another file: a bundle may have the only copy of a session")
+    refs = "".join(f"{ref_of(session, scope)}\n" for session, scopes in sessions.items() for scope in scopes)
+    own = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        program.run(store.path, "bundle", "create", "--quiet", str(own), "--stdin", data=refs.encode())
+        program.run(store.path, "bundle", "verify", "--quiet", str(own))
+        own.chmod(0o600)
+        with own.open("rb") as written:
+            files.sync(written.fileno())
+        os.link(own, target, follow_symlinks=False)
+        files.sync_folder(target.parent)
+        return target.stat().st_size
+    except FileExistsError as error:
+        raise Refused(f"{target} exists", hint="name another file") from error
+    except OSError as error:
+        raise CtxvcError(f"cannot write {target}: {error.strerror}", hint="check the folder's permissions") from error
+    finally:
+        own.unlink(missing_ok=True)

@@ -1,0 +1,331 @@
+"""Sessions that a person no longer keeps leave whole, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ctxvc.cli.main import cli
+from ctxvc.errors import Conflict, Refused
+from ctxvc.recording.files import import_paths
+from ctxvc.session.session import Session
+from ctxvc.store import bundle, retention
+from ctxvc.store.checkout import checkout
+from ctxvc.store.gc import sizes
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.retention import Limits, remove, survey
+from ctxvc.store.store import Store, create
+from tests.cli.test_import import transcript
+from tests.making.conversation import exchange, human, reply
+from tests.making.damage import found
+from tests.making.store import ROOT, afresh, complaints, git
+
+DAY = 86_400
+TODAY = 1_800_000_000
+#: The sessions of the store and how many days ago each changed.
+AGES = {"older": 60, "old": 40, "new": 3}
+SHARED = "what both were asked"
+
+
+def at(day: int) -> int:
+    return TODAY - day * DAY
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The store's time, which a test sets."""
+    times = [TODAY]
+    monkeypatch.setattr(Store, "now", lambda _: times[0])
+    monkeypatch.setattr(Store, "now_iso", lambda _: datetime.fromtimestamp(times[0], timezone.utc).isoformat())
+    yield times
+
+
+@pytest.fixture
+def aged(tmp_path: Path, clock: list[int]) -> Store:
+    """A store with sessions of three ages. All have the shared question, each one an output of its own."""
+    store = create(tmp_path / FOLDER)
+    for name, age in AGES.items():
+        clock[0] = at(age)
+        store.create_session(name)
+        with StoredSession.open(store, name) as session:
+            session.append(human(SHARED), *exchange(1), reply(f"only in {name} " + os.urandom(20_000).hex()))
+    clock[0] = TODAY
+    return store
+
+
+def names(chosen: tuple[retention.Leaving, ...] | tuple[retention.Staying, ...]) -> list[str]:
+    return [one.session for one in chosen]
+
+
+def texts(path: Path) -> str:
+    """Everything that any object of the store has, reachable or not."""
+    batch = "--batch-all-objects", "--batch", "--buffer"
+    return subprocess.run(["git", f"--git-dir={path}", "cat-file", *batch], capture_output=True, check=True,
+                          text=True, errors="replace").stdout  # fmt: skip
+
+
+def test_old_sessions_leave_whole_and_the_others_stay_as_they_are(aged: Store) -> None:
+    before, tips = afresh(aged.path, "new"), aged.tips("new")
+    seen = survey(aged, Limits(days=30))
+    assert names(seen.leaving) == ["older", "old"]
+    assert 0 < seen.freed < seen.size
+
+    remove(aged, seen.leaving)
+
+    assert Store(aged.path).all_tips() == {"new": tips}
+    assert afresh(aged.path, "new") == before
+    assert found(aged) == [] and complaints(aged.path) == ""
+    everything = texts(aged.path)
+    assert "only in old" not in everything and "only in new" in everything and SHARED in everything
+    assert git(aged.path, "for-each-ref", "--format=%(refname)") == "refs/heads/new/main\n"
+    assert aged.current_session() == "new"
+    assert not list((aged.path / "ctxvc" / "journal").glob("old*"))
+
+
+def test_a_survey_changes_nothing(aged: Store) -> None:
+    before = {path: path.stat().st_mtime_ns for path in aged.path.rglob("*") if path.is_file()}
+    survey(aged, Limits(days=30, size=1))
+    assert {path: path.stat().st_mtime_ns for path in aged.path.rglob("*") if path.is_file()} == before
+
+
+def test_the_oldest_leave_until_the_rest_fits(aged: Store) -> None:
+    seen = survey(aged, Limits(size=10**9))
+    assert seen.leaving == ()
+    most = seen.size - 5_000
+    seen = survey(aged, Limits(size=most))
+    assert names(seen.leaving) == ["older"]
+    remove(aged, seen.leaving)
+    assert sizes(aged).total <= most
+    assert abs(sizes(aged).total - (seen.size - seen.freed)) < 4_000, "as the survey says, but for an index"
+
+
+def test_with_both_limits_the_old_leave_and_then_the_oldest_of_the_others(aged: Store) -> None:
+    assert names(survey(aged, Limits(days=50, size=10**9)).leaving) == ["older"]
+    assert names(survey(aged, Limits(days=50, size=1)).leaving) == ["older", "old", "new"]
+
+
+@pytest.mark.parametrize("reason", ["pinned", "used", "checked out", "at work", "damaged"])
+def test_what_stays_in_any_case(aged: Store, tmp_path: Path, clock: list[int], reason: str) -> None:
+    match reason:
+        case "pinned":
+            clock[0] = at(AGES["old"])
+            with Session(StoredSession.open(aged, "old")) as session:
+                session.pin(["B2"])
+            clock[0] = TODAY
+            assert names(survey(aged, Limits(days=30)).leaving) == ["older", "old"], "unless they are to be kept"
+        case "used":
+            aged.use("old")
+        case "checked out":
+            checkout(aged, "old", "main", tmp_path / "out", dashboard="")
+        case "at work":
+            with StoredSession.open(aged, "old") as session:
+                session.append(human("once more"), reply("hello"))
+        case "damaged":
+            (aged.path / "ctxvc" / "journal" / "old~unreadable-00").write_bytes(b"lost")
+    seen = survey(aged, Limits(days=30, size=1, pinned=True))
+    assert names(seen.leaving) == ["older", "new"]
+    assert names(seen.staying) == ["old"]
+
+
+def test_a_session_that_changed_since_the_survey_stops_the_removal(aged: Store, clock: list[int]) -> None:
+    seen = survey(aged, Limits(days=30))
+    clock[0] = at(AGES["old"])
+    with StoredSession.open(aged, "old") as session:
+        session.append(human("I am back"), reply("hello"))
+    with pytest.raises(Conflict, match="old changed"):
+        remove(aged, seen.leaving)
+    with StoredSession.open(aged, "old") as session:
+        session.append(human("acknowledged, and in no commit yet"))
+    clock[0] = TODAY
+    with pytest.raises(Conflict, match="old changed"):
+        remove(aged, survey(aged, Limits(days=30)).leaving)
+    assert set(Store(aged.path).all_tips()) == set(AGES)
+
+
+def test_an_open_step_leaves_with_its_session(aged: Store, clock: list[int]) -> None:
+    clock[0] = at(AGES["old"])
+    with StoredSession.open(aged, "old") as session:
+        session.append(reply("wait", "open"))
+    clock[0] = TODAY
+    leaving = retention.closed(aged, survey(aged, Limits(days=30)).leaving)
+    remove(aged, leaving)
+    assert set(aged.all_tips()) == {"new"}
+
+    aged.create_session("old")
+    assert afresh(aged.path, "old") == {}, "nothing of the first one waits in a journal"
+
+
+def test_a_session_of_the_same_name_is_no_heir(aged: Store) -> None:
+    aged.redaction.keep_exact("old")
+    remove(aged, survey(aged, Limits(days=30)).leaving)
+    assert not aged.redaction.is_exact("old")
+
+
+# --- killed
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+from ctxvc.store import contained, gc, retention
+from ctxvc.store.git import program
+from ctxvc.store.store import Store
+Store.now = lambda self: int(sys.argv[3])
+count = int(sys.argv[2])
+def mortal(function):
+    def call(*arguments, **keywords):
+        global count
+        count -= 1
+        if count < 0:
+            os._exit(9)
+        done = function(*arguments, **keywords)
+        count -= 1
+        if count < 0:
+            os._exit(9)
+        return done
+    return call
+store = Store(Path(sys.argv[1]))
+leaving = retention.survey(store, retention.Limits(days=30)).leaving
+contained.remove, contained.replace, program.run = map(mortal, (contained.remove, contained.replace, program.run))
+retention.remove(store, leaving)
+"""
+
+
+def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tmp_path: Path) -> None:
+    whole = {name: afresh(aged.path, name) for name in AGES}
+    outcomes = set()
+    for count in range(0, 60, 2):
+        copy = Path(shutil.copytree(aged.path, tmp_path / f"copy-{count}", symlinks=True))
+        words = [sys.executable, "-c", DYING, str(copy), str(count), str(TODAY)]
+        code = subprocess.run(words, cwd=ROOT, check=False).returncode
+        store = Store(copy)
+        left = set(store.all_tips())
+        assert left in ({"new"}, set(AGES)), "both are gone, or none is"
+        assert {name: afresh(copy, name) for name in left} == {name: whole[name] for name in left}
+        store.clean_up()
+        assert found(store) == []
+        outcomes.add((code, len(left)))
+
+        remove(store, survey(store, Limits(days=30)).leaving)
+        assert set(store.all_tips()) == {"new"}
+        if code == 0:
+            break
+    assert outcomes == {(9, 3), (9, 1), (0, 1)}
+
+
+# --- the recordings of what was removed
+
+
+def test_a_removed_recording_comes_back_when_it_changed_or_is_asked_for(store: Store, tmp_path: Path) -> None:
+    path = transcript(tmp_path / "recorded", "11111111-aaaa")
+    os.utime(path, (at(400), at(400)))
+    list(import_paths(store, [path], final=True))
+    remove(store, survey(store, Limits(days=20)).leaving)
+    assert store.sessions() == []
+    removed = retention.removed_recordings(store)
+    assert list(removed) == [("claude-code", "11111111-aaaa")]
+
+    assert list(import_paths(store, [path], final=True, removed=removed)) == []
+    (one,) = import_paths(store, [path], final=True)
+    assert one.created and retention.removed(store) == []
+
+    remove(store, survey(store, Limits(days=20)).leaving)
+    os.utime(path)
+    (one,) = import_paths(store, [path], final=True, removed=retention.removed_recordings(store))
+    assert one.created, "it grew"
+
+
+@pytest.mark.parametrize("line", [b"[]", b"\xff", b'{"session":"s","sources":[["pi","x"]],"updated":"","time":"2026"}'])
+def test_a_list_of_another_machine_keeps_nothing_out(store: Store, line: bytes) -> None:
+    (store.path / retention.REMOVED).write_bytes(line + b"\n")
+    assert retention.removed(store) == []
+
+
+# --- bundles
+
+
+def test_a_bundle_has_all_of_the_sessions_and_takes_no_files_place(aged: Store, tmp_path: Path) -> None:
+    target = tmp_path / "old.bundle"
+    assert bundle.write(aged, target, {name: aged.tips(name) for name in ("old", "older")}) == target.stat().st_size
+    assert target.stat().st_mode & 0o077 == 0
+    with pytest.raises(Refused, match="exists"):
+        bundle.write(aged, target, {"new": aged.tips("new")})
+
+    before = afresh(aged.path, "old")
+    remove(aged, survey(aged, Limits(days=30)).leaving)
+    git(aged.path, "fetch", "-q", str(target), "refs/heads/*:refs/heads/*")
+    assert afresh(aged.path, "old") == before
+
+
+def test_a_bundle_that_cannot_be_written_leaves_nothing(aged: Store, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="nowhere"):
+        bundle.write(aged, tmp_path / "nowhere" / "old.bundle", {"old": aged.tips("old")})
+    assert not list(tmp_path.glob("*.new"))
+
+
+# --- the command
+
+
+@pytest.fixture
+def project(aged: Store) -> Path:
+    return aged.path.parent
+
+
+def run(*words: str, folder: Path) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *words])
+
+
+def test_nothing_is_removed_without_a_yes(project: Path) -> None:
+    done = run("gc", "--keep-days", "30", "--dry-run", folder=project)
+    assert done.exit_code == 0
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["session", "older", "old"]
+    assert "would remove 2 sessions: " in done.stderr
+
+    done = run("gc", "--keep-days", "30", folder=project)
+    assert done.exit_code == 1 and "nothing was removed; add --yes" in done.stderr
+    assert set(Store(project / FOLDER).all_tips()) == set(AGES)
+
+
+def test_with_a_yes_the_sessions_go_into_the_bundle_and_leave(project: Path) -> None:
+    words = ("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", "--json")
+    done = run(*words, folder=project)
+    answer = json.loads(done.stdout)
+    assert (answer["removed"], [item["session"] for item in answer["items"]]) == (True, ["older", "old"])
+    assert answer["bundle"] == str(project / "old.bundle")
+    assert set(Store(project / FOLDER).all_tips()) == {"new"}
+
+    done = run(*words, folder=project)
+    assert done.exit_code == 0 and json.loads(done.stdout)["items"] == []
+
+
+def test_a_bundle_in_the_way_keeps_the_sessions(project: Path) -> None:
+    (project / "old.bundle").write_text("mine")
+    assert run("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", folder=project).exit_code == 1
+    assert set(Store(project / FOLDER).all_tips()) == set(AGES)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--keep-days", "0"], 2),
+        (["--max-size", "much"], 2),
+        (["--max-size", "-3MB"], 2),
+        (["--yes"], 2),
+        (["--keep-pinned"], 2),
+        (["--max-size", "1.5 gb", "-n"], 0),
+        (["--max-size", "100000", "-n"], 0),
+    ],
+)
+def test_sizes_and_days(project: Path, words: list[str], code: int) -> None:
+    done = run("gc", *words, folder=project)
+    assert done.exit_code == code, done.output
