@@ -63,6 +63,12 @@ class Recording:
         #: Bytes of the unpacked file, set by `document`.
         self.length = 0
 
+    def other(self, path: Path) -> Recording:
+        """Another file of the same recording, read with the same options."""
+        return Recording(
+            path, self._progress, growing=self.growing, projects=self.projects, stored_output=self.stored_output
+        )
+
     @property
     def stem(self) -> str:
         """The file's name without its endings (`.jsonl`, `.json`, `.gz`, `.traj`)."""
