@@ -25,7 +25,7 @@ DOCUMENT = (".json", ".json.gz")
 _YEAR_10000 = 253402300800
 
 
-class Placed(NamedTuple):
+class Entry(NamedTuple):
     """A message of a document. `number` counts from 1; `end` as in events."""
 
     number: int
@@ -33,12 +33,12 @@ class Placed(NamedTuple):
     end: int
 
 
-def placed(messages: Sequence[Any]) -> Iterator[Placed]:
+def entries(messages: Sequence[Any]) -> Iterator[Entry]:
     """The messages with their numbers and positions."""
     end = 0
     for number, value in enumerate(messages, 1):
         end += len(wire.compact(value))
-        yield Placed(number, value, end)
+        yield Entry(number, value, end)
 
 
 class Document(NamedTuple):
@@ -96,7 +96,7 @@ def text_at(value: Any, *path: str) -> str:
 
 
 def state_by_events(conversations: Callable[[Recording], Conversations]) -> Callable[[Path, Mapping[str, int]], State]:
-    """`state` of recordings that must be read whole to know their position."""
+    """`state` of recordings that are read whole to know their position."""
 
     def state(path: Path, positions: Mapping[str, int]) -> State:
         ends = dict(_end(suffix, events) for suffix, events in conversations(Recording(path)))

@@ -12,7 +12,7 @@ from ctxvc.core.ledger import names, wire
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers import documents
-from ctxvc.importers.documents import Placed
+from ctxvc.importers.documents import Entry
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import Reader, fields_of, identity, leading_system
 from ctxvc.importers.protocol import (
@@ -56,7 +56,7 @@ def _messages(value: Any) -> list[Any]:
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the list. Raises: BadInput if the file has no message."""
     entries = _entries(recording)
-    first: list[Placed] = []  # as many as tell the system prompt and the recording's id
+    first: list[Entry] = []  # as many as tell the system prompt and the recording's id
     warnings: list[Warned] = []
     for entry in entries:
         if isinstance(entry, Warned):
@@ -65,13 +65,13 @@ def events(recording: Recording) -> Iterator[Event]:
         first.append(entry)
         if (fields_of(entry.value) or {}).get("type") not in ("system", "developer"):
             break
-    known = [message for entry in first if (message := fields_of(entry.value))]
-    if not known:
+    beginning = [message for entry in first if (message := fields_of(entry.value))]
+    if not beginning:
         raise BadInput(f"{recording.path}: no message in the format {FORMAT}")
-    system, count = leading_system(known)
+    system, count = leading_system(beginning)
     yield Opened(
         format=FORMAT,
-        source=documents.identity(recording.stem, *map(identity, known)),
+        source=documents.identity(recording.stem, *map(identity, beginning)),
         name=names.slug(recording.stem),
         agent="LangChain",
         system=system,
@@ -102,7 +102,7 @@ stamp = file_stamp
 state = documents.state_by_events(conversations)
 
 
-def _entries(recording: Recording) -> Iterator[Placed | Warned]:
+def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     """The values in the list, or in the lines. Raises: BadInput."""
     lines = recording.lines()
     first = next(lines, None)
@@ -113,14 +113,14 @@ def _entries(recording: Recording) -> Iterator[Placed | Warned]:
     except ValueError:
         value = None
     if not fields_of(value):
-        read = documents.document(recording)
-        yield from read.warnings()
-        yield from documents.placed(read.sound(_messages(read.value)))
+        document = documents.document(recording)
+        yield from document.warnings()
+        yield from documents.entries(document.sound(_messages(document.value)))
         return
-    yield Placed(1, value, first.end)
+    yield Entry(1, value, first.end)
     for line in lines:
         try:
-            yield Placed(line.number, wire.parse(line.data), line.end)
+            yield Entry(line.number, wire.parse(line.data), line.end)
         except ValueError as error:
             if line.complete:  # else it is being written
                 yield Warned(text=f"not JSON: {error}", line=line.number)

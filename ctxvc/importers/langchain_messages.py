@@ -119,15 +119,15 @@ class Reader:
         reasoning = text_of(mapping(fields, "additional_kwargs").get("reasoning_content"))
         if reasoning and not any(item.get("type") in _REASONING for item in objects(content)):
             parts.append(wire.text_part(reasoning, "assistant", "model", kind="thinking"))
-        made: list[dict[str, Any]] = []
+        in_place: list[dict[str, Any]] = []
         for item in _items(content):
             call = by_id.get(_call_id(item))
             if call is None:
                 parts += _parts([item], "assistant", self._maker_of_reply(fields))
-            elif not any(call is other for other in made):
-                made.append(call)
+            elif not any(call is earlier for earlier in in_place):
+                in_place.append(call)
                 parts.append(self._call(call, raw, mapping(item, "caller")))
-        parts += [self._call(call, raw) for call in calls if not any(call is other for other in made)]
+        parts += [self._call(call, raw) for call in calls if not any(call is earlier for earlier in in_place)]
         return parts
 
     def _maker_of_reply(self, fields: Mapping[str, Any]) -> Origin:
@@ -139,13 +139,12 @@ class Reader:
         name, arguments = text_of(call.get("name")) or "unknown", call.get("args")
         received = text_of(call.get("id"))
         body = raw.get(received, arguments)
-        extra = {"caller": caller} if caller else {}
-        return wire.call_part(
+        part = wire.call_part(
             name,
             self._ids.call(call.get("id"), name),
             display.encode(body) if isinstance(body, str) else wire.compact({} if body is None else body),
-            **extra,
         )
+        return msgspec.structs.replace(part, extra={"caller": caller}) if caller else part
 
     def _result(self, fields: Mapping[str, Any]) -> list[Part]:
         content = fields.get("content")

@@ -61,15 +61,15 @@ def _messages(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the thread. Raises: BadInput if it has no message."""
-    read = documents.document(recording)
-    states = [state for state in _states(read.value) if _messages(state)]
-    if read.damage and states:  # the last message of a damaged file may lack a part
+    document = documents.document(recording)
+    states = [state for state in _states(document.value) if _messages(state)]
+    if document.damage and states:  # the last message of a damaged file may lack a part
         states[-1]["values"]["messages"].pop()
     if not states or not _messages(states[0]):
         raise BadInput(f"{recording.path}: no message in the format {FORMAT}")
     system, count = leading_system(_messages(states[0]))
     yield _opened(recording.stem, states, system)
-    yield from read.warnings()
+    yield from document.warnings()
     thread = _Thread(count)
     for state in states:
         values = documents.mapping(state, "values")["messages"]
@@ -193,11 +193,11 @@ class _Thread:
                 f"agent-{text_of(task.get('name'))[:30]}-{text_of(task.get('id'))[-12:]}".lower(), "agent"
             )
             self._readers.setdefault(scope, Reader())
-            known = self._paths.setdefault(scope, [])
-            for key, message in _keyed(messages):
-                key = f"{scope}/{key}"
-                if key not in known:
-                    known.append(key)
+            earlier = self._paths.setdefault(scope, [])
+            for name, message in _keyed(messages):
+                key = f"{scope}/{name}"
+                if key not in earlier:
+                    earlier.append(key)
                     yield from self._said(key, message, scope)
             yield from self.subgraphs(inner)
 

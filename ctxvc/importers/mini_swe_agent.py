@@ -69,21 +69,21 @@ def _instructs(message: dict[str, Any]) -> bool:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the run. Raises: BadInput if the file has none."""
-    read = documents.document(recording)
-    info = documents.mapping(read.value, "info")
-    values = read.value.get("messages") if isinstance(read.value, dict) else read.value
-    messages = read.sound(values if isinstance(values, list) else [])
+    document = documents.document(recording)
+    info = documents.mapping(document.value, "info")
+    values = document.value.get("messages") if isinstance(document.value, dict) else document.value
+    messages = document.sound(values if isinstance(values, list) else [])
     chats = [_chat(value) for value in messages]
     reply = next((number for number, item in enumerate(chats) if _role(item) == "assistant"), -1)
     system, rest = instructions(chats)
     is_over = bool(messages) and _role(messages[-1]) == "exit"
     yield _opened(recording.stem, info, system, messages[: reply + 1], grows=not is_over)
-    yield from read.warnings()
+    yield from document.warnings()
     if reply < 0:
         yield Warned(text="the run has no reply yet")
         return
     run = _Run()
-    for number, value, end in documents.placed(messages):
+    for number, value, end in documents.entries(messages):
         if number <= len(messages) - len(rest):
             continue
         if _role(value) == "exit":

@@ -17,6 +17,7 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
 from ctxvc.importers import documents
+from ctxvc.importers.documents import Document
 from ctxvc.importers.file import Recording
 from ctxvc.importers.openai_chat import Reader, instructions
 from ctxvc.importers.protocol import (
@@ -53,23 +54,20 @@ def _runs(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_run(run: dict[str, Any]) -> bool:
     steps, history = objects(run.get("trajectory")), objects(run.get("history"))
-    return bool(steps and _STEP <= steps[0].keys()) or bool(history and {"role", "agent"} <= history[0].keys())
+    return bool(steps and steps[0].keys() >= _STEP) or bool(history and {"role", "agent"} <= history[0].keys())
 
 
 def conversations(recording: Recording) -> Conversations:
     """Each attempt, with an ending for its name if there are several. Raises: BadInput."""
-    read = documents.document(recording)
-    value = read.value if isinstance(read.value, dict) else {}
-    runs = _runs(value)
-    if not isinstance(value.get("attempts"), list):
-        yield "", _events(recording.stem, value, runs[0], read)
+    document = documents.document(recording)
+    top = documents.mapping(document.value)
+    runs = _runs(top)
+    if not isinstance(top.get("attempts"), list):
+        yield "", _events(recording.stem, top, runs[0], document)
         return
     for number, run in enumerate(runs, 1):
-        is_damaged = read.damage and number == len(runs)
-        yield (
-            f"-attempt-{number}",
-            _events(recording.stem, value, run, read if is_damaged else read._replace(damage="")),
-        )
+        is_whole = number < len(runs)
+        yield f"-attempt-{number}", _events(recording.stem, top, run, Document(run) if is_whole else document)
 
 
 folders = no_folders
@@ -80,21 +78,21 @@ stamp = file_stamp
 state = documents.state_by_events(conversations)
 
 
-def _events(stem: str, document: dict[str, Any], run: dict[str, Any], read: documents.Document) -> Iterator[Event]:
+def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Document) -> Iterator[Event]:
     history = run.get("history")
-    messages = read.sound(history if isinstance(history, list) else [])
+    messages = document.sound(history if isinstance(history, list) else [])
     reply = next(
         (number for number, item in enumerate(messages) if _role(item) == "assistant" and not _is_demo(item)), -1
     )
     chats = [_chat(item) for item in messages]
     system, rest = instructions(chats)
-    yield _opened(stem, document, run, system, messages[: reply + 1])
-    yield from read.warnings()
+    yield _opened(stem, top, run, system, messages[: reply + 1])
+    yield from document.warnings()
     if reply < 0:
         yield Warned(text="the run has no reply yet")
         return
     reader, task_seen = Reader(), False
-    for number, item, end in documents.placed(messages):
+    for number, item, end in documents.entries(messages):
         if number <= len(messages) - len(rest):
             continue
         converted = _message(reader, item, chats[number - 1], f"message:{number}", task_seen=task_seen)
@@ -106,8 +104,8 @@ def _events(stem: str, document: dict[str, Any], run: dict[str, Any], read: docu
         yield Closed(end=end)
 
 
-def _opened(stem: str, document: dict[str, Any], run: dict[str, Any], system: Any, beginning: Sequence[Any]) -> Opened:
-    config = run.get("replay_config") or document.get("replay_config")
+def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, beginning: Sequence[Any]) -> Opened:
+    config = run.get("replay_config") or top.get("replay_config")
     if isinstance(config, str):
         config = wire.parsed(config.encode("utf-8", "replace"), dict)
     window = documents.mapping(config, "agent", "model").get("max_input_tokens")
