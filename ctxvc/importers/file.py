@@ -63,7 +63,7 @@ class Recording:
         #: Bytes of the unpacked file, set by `document`.
         self.length = 0
 
-    def other(self, path: Path) -> Recording:
+    def sibling(self, path: Path) -> Recording:
         """Another file of the same recording, read with the same options."""
         return Recording(
             path, self._progress, growing=self.growing, projects=self.projects, stored_output=self.stored_output

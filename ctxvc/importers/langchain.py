@@ -6,6 +6,7 @@ A document is the list itself, or an object that has it: a prompt, a history, th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from ctxvc.core.ledger import names, wire
@@ -55,42 +56,45 @@ def _messages(value: Any) -> list[Any]:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the list. Raises: BadInput if the file has no message."""
-    entries = _entries(recording)
-    first: list[Entry] = []  # as many as tell the system prompt and the recording's id
-    warnings: list[Warned] = []
-    for entry in entries:
-        if isinstance(entry, Warned):
-            warnings.append(entry)
-            continue
-        first.append(entry)
-        if (fields_of(entry.value) or {}).get("type") not in ("system", "developer"):
+    in_lines = fields_of(_value(recording.first_line())) is not None
+    stream = _lines(recording) if in_lines else _document(recording)
+    # The first message tells the recording's id, and in a document, where none is being written, the second too.
+    beginning: list[Entry | Warned] = []
+    messages: list[dict[str, Any]] = []
+    for item in stream:
+        beginning.append(item)
+        if isinstance(item, Entry) and (message := fields_of(item.value)):
+            messages.append(message)
+        if len(messages) == (1 if in_lines else 2):
             break
-    beginning = [message for entry in first if (message := fields_of(entry.value))]
-    if not beginning:
+    if not messages:
         raise BadInput(f"{recording.path}: no message in the format {FORMAT}")
-    system, count = leading_system(beginning)
+    system, skipped = leading_system(messages[:1])
     yield Opened(
         format=FORMAT,
-        source=documents.identity(recording.stem, *map(identity, beginning)),
+        source=documents.identity(recording.stem, *map(identity, messages)),
         name=names.slug(recording.stem),
         agent="LangChain",
         system=system,
         missing=_MISSING if system else ("the system prompt", *_MISSING),
         grows=True,
     )
-    yield from warnings
     reader = Reader()
-    for entry in (*first[count:], *entries):
-        if isinstance(entry, Warned):
-            yield entry
+    for item in chain(beginning, stream):
+        if isinstance(item, Warned):
+            yield item
             continue
-        message = fields_of(entry.value)
-        converted = reader.message(message, f"message:{entry.number}") if message else "it is none of LangChain's"
+        fields = fields_of(item.value)
+        if fields and skipped:
+            skipped = 0  # it is the system prompt
+            continue
+        converted = reader.message(fields, f"message:{item.number}") if fields else "it is none of LangChain's"
         if isinstance(converted, str):
-            yield Warned(text=f"message {entry.number} was skipped: {converted}")
+            line = item.number if in_lines else 0
+            yield Warned(text=f"message {item.number} was skipped: {converted}", line=line)
             continue
-        yield Said(message=converted, end=entry.end)
-        yield Closed(end=entry.end)
+        yield Said(message=converted, end=item.end)
+        yield Closed(end=item.end)
 
 
 conversations = single(events)
@@ -102,23 +106,23 @@ stamp = file_stamp
 state = documents.state_by_events(conversations)
 
 
-def _entries(recording: Recording) -> Iterator[Entry | Warned]:
-    """The values in the list, or in the lines. Raises: BadInput."""
-    lines = recording.lines()
-    first = next(lines, None)
-    if first is None:
-        raise BadInput(f"{recording.path}: the file is empty")
+def _value(line: bytes) -> Any:
     try:
-        value = wire.parse(first.data)
+        return wire.parse(line)
     except ValueError:
-        value = None
-    if not fields_of(value):
-        document = documents.document(recording)
-        yield from document.warnings()
-        yield from documents.entries(document.sound(_messages(document.value)))
-        return
-    yield Entry(1, value, first.end)
-    for line in lines:
+        return None
+
+
+def _document(recording: Recording) -> Iterator[Entry | Warned]:
+    """The messages in a document. Raises: BadInput."""
+    document = documents.document(recording)
+    yield from document.warnings()
+    yield from documents.entries(document.sound(_messages(document.value)))
+
+
+def _lines(recording: Recording) -> Iterator[Entry | Warned]:
+    """The values in the lines of a file. Raises: BadInput."""
+    for line in recording.lines():
         try:
             yield Entry(line.number, wire.parse(line.data), line.end)
         except ValueError as error:

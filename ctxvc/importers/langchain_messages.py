@@ -117,7 +117,7 @@ class Reader:
         parts: list[Part] = []
         content = fields.get("content")
         reasoning = text_of(mapping(fields, "additional_kwargs").get("reasoning_content"))
-        if reasoning and not any(item.get("type") in _REASONING for item in objects(content)):
+        if reasoning and not any(text_of(item.get("type")) in _REASONING for item in objects(content)):
             parts.append(wire.text_part(reasoning, "assistant", "model", kind="thinking"))
         in_place: list[dict[str, Any]] = []
         for item in _items(content):
@@ -217,13 +217,13 @@ def _call_id(item: Any) -> str:
 
 def _parts(content: Any, role: Role, origin: Origin) -> Iterator[Part]:
     for item in _items(content):
-        if item in ("", None) or (isinstance(item, dict) and item.get("type") in _FRAGMENTS):
+        if item in ("", None) or (isinstance(item, dict) and text_of(item.get("type")) in _FRAGMENTS):
             continue
         block = _block(item)
         if block is not None:
             yield wire.part(block, role, origin)
         else:
-            is_reasoning = role == "assistant" and isinstance(item, dict) and item.get("type") in _REASONING
+            is_reasoning = role == "assistant" and isinstance(item, dict) and text_of(item.get("type")) in _REASONING
             kind: Kind = "thinking" if is_reasoning else "other"
             yield Part(kind=kind, role=role, origin=origin, body=wire.compact(item), ext="json")
 

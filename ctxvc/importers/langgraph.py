@@ -129,15 +129,15 @@ class _Thread:
         common = next(
             (at for at, (a, b) in enumerate(zip(path, keys, strict=False)) if a != b), min(len(path), len(keys))
         )
-        rest = keyed[common:]
-        if common < len(path) and rest:
+        newer = keyed[common:]
+        if common < len(path) and newer:
             yield from self._changed(path, keys, common, dict(keyed))
-            rest = [(key, message) for key, message in rest if key not in self._prints]
+            newer = [(key, message) for key, message in newer if key not in self._prints]
         elif common < len(path):
             return  # an earlier moment, from which nothing else came
         yield from self._edited(keyed[:common])
-        for key, message in rest:
-            yield from self._said(key, message)
+        for key, message in newer:
+            yield from self._added(key, message)
         self._paths[""] = keys
 
     def _changed(
@@ -170,7 +170,7 @@ class _Thread:
                 call = self._calls.get(key, "")
                 yield Edited(key="" if call else key, call=call, parts=converted.parts, end=self._end)
 
-    def _said(self, key: str, message: dict[str, Any], scope: str = "") -> Iterator[Event]:
+    def _added(self, key: str, message: dict[str, Any], scope: str = "") -> Iterator[Event]:
         self._prints[key] = _fingerprint(message)
         self._end += len(wire.compact(message))
         converted = self._readers[scope].message(message, key)
@@ -198,18 +198,18 @@ class _Thread:
                 key = f"{scope}/{name}"
                 if key not in earlier:
                     earlier.append(key)
-                    yield from self._said(key, message, scope)
+                    yield from self._added(key, message, scope)
             yield from self.subgraphs(inner)
 
 
 def _keyed(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """The messages with keys that are unique among them."""
-    counted: dict[str, int] = {}
+    uses: dict[str, int] = {}
     keyed = []
     for message in messages:
         key = identity(message)
-        counted[key] = counted.get(key, 0) + 1
-        keyed.append((key if counted[key] == 1 else f"{key}~{counted[key]}", message))
+        uses[key] = uses.get(key, 0) + 1
+        keyed.append((key if uses[key] == 1 else f"{key}~{uses[key]}", message))
     return keyed
 
 

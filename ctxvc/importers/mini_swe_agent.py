@@ -75,7 +75,7 @@ def events(recording: Recording) -> Iterator[Event]:
     messages = document.sound(values if isinstance(values, list) else [])
     chats = [_chat(value) for value in messages]
     reply = next((number for number, item in enumerate(chats) if _role(item) == "assistant"), -1)
-    system, rest = instructions(chats)
+    system, conversation = instructions(chats)
     is_over = bool(messages) and _role(messages[-1]) == "exit"
     yield _opened(recording.stem, info, system, messages[: reply + 1], grows=not is_over)
     yield from document.warnings()
@@ -84,7 +84,7 @@ def events(recording: Recording) -> Iterator[Event]:
         return
     run = _Run()
     for number, value, end in documents.entries(messages):
-        if number <= len(messages) - len(rest):
+        if number <= len(messages) - len(conversation):
             continue
         if _role(value) == "exit":
             continue  # how the run ended; no model was sent it

@@ -36,13 +36,15 @@ GROWS = True
 
 #: The fields of a message that the model was sent; the others are SWE-agent's own.
 _SENT = ("role", "content", "tool_calls", "thinking_blocks")
+#: The lists that a file may begin with.
+_LISTS = (b'"trajectory"', b'"attempts"', b'"history"')
 _STEP = frozenset({"action", "observation", "response"})
 _MISSING = ("the tool definitions", "what history processors changed in single requests")
 
 
 def sniff(head: bytes) -> bool:
     """Whether a document that begins with `head` has steps or a history as SWE-agent writes them."""
-    if b'"trajectory"' not in head and b'"attempts"' not in head:
+    if not any(name in head for name in _LISTS):
         return False
     return any(isinstance(value, dict) and any(map(_is_run, _runs(value))) for value in opening(head)[:1])
 
@@ -85,7 +87,7 @@ def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Docum
         (number for number, item in enumerate(messages) if _role(item) == "assistant" and not _is_demo(item)), -1
     )
     chats = [_chat(item) for item in messages]
-    system, rest = instructions(chats)
+    system, conversation = instructions(chats)
     yield _opened(stem, top, run, system, messages[: reply + 1])
     yield from document.warnings()
     if reply < 0:
@@ -93,7 +95,7 @@ def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Docum
         return
     reader, task_seen = Reader(), False
     for number, item, end in documents.entries(messages):
-        if number <= len(messages) - len(rest):
+        if number <= len(messages) - len(conversation):
             continue
         converted = _message(reader, item, chats[number - 1], f"message:{number}", task_seen=task_seen)
         if isinstance(converted, str):

@@ -179,8 +179,8 @@ class Conversation:
 
 
 def _condensed(event: dict[str, Any], key: str) -> _Condensed:
-    listed, offset = event.get("forgotten_event_ids"), event.get("summary_offset")
-    forgotten = frozenset(filter(None, map(text_of, listed if isinstance(listed, list) else ())))
+    ids, offset = event.get("forgotten_event_ids"), event.get("summary_offset")
+    forgotten = frozenset(filter(None, map(text_of, ids if isinstance(ids, list) else ())))
     if not text_of(event.get("summary")) or type(offset) is not int:
         offset = -1
     return _Condensed(forgotten, f"{key}-summary", offset)

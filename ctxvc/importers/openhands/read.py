@@ -95,7 +95,7 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text=f"events {expected} to {number - 1} are missing")
         expected = number + 1
         try:
-            event = wire.parse(recording.other(path).document())
+            event = wire.parse(recording.sibling(path).document())
         except (ValueError, BadInput) as error:
             if path != numbered[-1][1]:  # else it is being written
                 yield Warned(text=f"event {number} was skipped: {display.one_line(str(error), 200)}")
