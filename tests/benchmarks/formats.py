@@ -1,6 +1,7 @@
-"""Import speed of every format, with redaction and without: one long recording each, made of a recorded one.
+"""Import speed of every format, with redaction and without: one long recording each, made of a recorded session.
 
-The copies of its messages differ in their ids and in each longer text, so that nothing of them is stored once for all.
+Hosts' own formats repeat a recording of theirs; the others have one session, the same in each. The copies of its
+messages differ in their ids and in each longer text, so that nothing of them is stored once for all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc import importers
+from ctxvc.core.conversion import chat
+from ctxvc.importers.request_log import text_of
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
@@ -24,7 +27,7 @@ TARGETS = {"claude-code": ">= 20"}
 
 #: Fields by which messages refer to each other, and those that must stay what they are.
 _IDS = frozenset(
-    {"uuid", "parentUuid", "id", "parentId", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "action_id"}
+    {"uuid", "parentUuid", "id", "parentId", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "event_id"}
     | {"requestId", "messageId", "interactionId", "llm_response_id", "tool_call_ids", "apiCallId", "leafUuid"}
 )
 _STAY = frozenset({"data", "arguments", "sessionId", "cwd", "timestamp"})
@@ -69,8 +72,8 @@ def source(*names: str) -> Path:
 
 
 def values_of(path: Path) -> list[Any]:
-    data = gzip.open(path).read() if path.suffix == ".gz" else path.read_bytes()
-    return [json.loads(data)] if path.suffix in (".json", ".traj") else [json.loads(line) for line in data.splitlines()]
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in data.splitlines()]
 
 
 def lines(*names: str, header: int) -> Maker:
@@ -87,67 +90,151 @@ def lines(*names: str, header: int) -> Maker:
     return make
 
 
-def document(*names: str, ending: str, messages: Callable[[Any], list[Any]], first: int = 2) -> Maker:
-    """A maker of a document in which the list of messages is long, but for so many `first` ones."""
-
-    def make(folder: Path) -> Path:
-        (value,) = values_of(source(*names))
-        whole = messages(value)
-        whole[first:] = [*copies(whole[first:])]
-        path = folder / f"long{ending}"
-        path.write_text(json.dumps(value, indent=2))
-        return path
-
-    return make
+#: A recorded session of middling length, of which as many bytes a step as the median of all trajectories.
+_SESSION = ("trajectories/agentv-3c-162d1d8ad4-1.jsonl.gz", "trajectory/small.jsonl")
 
 
-def messages_request(folder: Path) -> Path:
-    """A request of the Messages API."""
-    values = values_of(source("trajectories/agentv-a5-7b22d8d4bd-0.jsonl.gz", "recorded/claude-code.jsonl"))
-    messages = [value.get("message", value) for value in values if value.get("message", value).get("role") in ROLES]
-    plain = [{"role": message["role"], "content": message["content"]} for message in messages]
-    path = folder / "long.json"
-    path.write_text(json.dumps({"model": "m", "messages": [*copies(plain)]}))
+def session() -> Iterator[dict[str, Any]]:
+    """That session's messages, in the form of the Messages API, again and again."""
+    values = [value for value in values_of(source(*_SESSION)) if value.get("role") in ("user", "assistant")]
+    return copies([{"role": value["role"], "content": value["content"]} for value in values])
+
+
+def chat_messages() -> list[dict[str, Any]]:
+    """The same as messages of OpenAI's chat completions, after a system prompt and a task."""
+    converted = chat.to_chat({"model": "m", "messages": [*session()]}).value["messages"]
+    system = {"role": "system", "content": "You solve tasks with a shell. SUBMIT_FINAL_OUTPUT"}
+    return [system, {"role": "user", "content": "Make the tests pass."}, *converted]
+
+
+def written(value: Any, path: Path) -> Path:
+    path.write_text(json.dumps(value, indent=2))
     return path
 
 
-ROLES = ("user", "assistant")
+def swe_agent(folder: Path) -> Path:
+    history, steps = [], []
+    for message in chat_messages():
+        text = text_of(message.get("content"))
+        item = {"agent": "main", "message_type": "observation", **message}
+        if message["role"] == "assistant":
+            item |= {"thought": text, "action": "bash", "message_type": "action"}
+            steps.append({"action": "bash", "observation": "", "response": text, "thought": text, "state": {}})
+        elif message["role"] == "tool":
+            item["tool_call_ids"] = [item.pop("tool_call_id")]
+            steps[-1]["observation"] = text
+        history.append(item)
+    run = {"environment": "main", "trajectory": steps, "history": history, "info": {"exit_status": "submitted"}}
+    return written(run, folder / "long.traj")
 
 
-def conversation_folder(folder: Path) -> Path:
-    """A conversation of OpenHands: a file an event."""
-    state = source("transcripts/openhands/event-json-to-openai-messages/base_state.json",
-                   "openhands/event-json-to-openai-messages/base_state.json")  # fmt: skip
-    events = [json.loads(file.read_bytes()) for file in sorted((state.parent / "events").glob("*.json"))]
+def mini_swe_agent(folder: Path) -> Path:
+    messages = []
+    for message in chat_messages():
+        response = {"id": "r", "model": "m", "choices": [{"message": message}], "usage": _USAGE}
+        extra = {
+            "assistant": {"actions": [], "cost": 0.0, "timestamp": 1.0, "response": response},
+            "tool": {"raw_output": message.get("content"), "returncode": 0, "timestamp": 1.0},
+        }.get(message["role"])
+        messages.append({**message, **({"extra": extra} if extra else {})})
+    run = {"info": {"mini_version": "2.4.6", "config": {}}, "messages": messages}
+    return written({**run, "trajectory_format": "mini-swe-agent-1.1"}, folder / "long.traj.json")
+
+
+_USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+
+
+def langchain_messages() -> Iterator[dict[str, Any]]:
+    for number, message in enumerate(chat_messages()):
+        fields = {"content": message.get("content") or "", "additional_kwargs": {}, "response_metadata": {}}
+        kind = {"user": "human", "assistant": "ai"}.get(message["role"], message["role"])
+        calls = [
+            {"name": call["function"]["name"], "args": json.loads(call["function"]["arguments"]), "id": call["id"]}
+            for call in message.get("tool_calls", ())
+        ]
+        more = (
+            {"tool_calls": calls}
+            if kind == "ai"
+            else {"tool_call_id": message["tool_call_id"]}
+            if kind == "tool"
+            else {}
+        )
+        yield {**fields, "type": kind, "name": None, "id": f"m{number}", **more}
+
+
+def langchain(folder: Path) -> Path:
+    name = {"ai": "AIMessage", "human": "HumanMessage", "tool": "ToolMessage", "system": "SystemMessage"}
+    identifier = ["langchain", "schema", "messages"]
+    dump = [
+        {"lc": 1, "type": "constructor", "id": [*identifier, name[fields["type"]]], "kwargs": fields}
+        for fields in langchain_messages()
+    ]
+    return written(dump, folder / "long.json")
+
+
+def langgraph(folder: Path) -> Path:
+    return written({"values": {"messages": [*langchain_messages()]}, "next": [], "tasks": []}, folder / "long.json")
+
+
+def openhands(folder: Path) -> Path:
+    """A folder with a file an event."""
     (folder / "events").mkdir()
-    path = folder / state.name
-    path.write_bytes(state.read_bytes())
-    for number, event in enumerate((events[0], *copies(events[1:]))):
-        (folder / "events" / f"event-{number:05d}-{number:08x}.json").write_text(json.dumps(event))
-    return path
+    number = 0
+
+    def event(kind: str, **fields: Any) -> None:
+        nonlocal number
+        value = {"id": f"e{number}", "timestamp": "2026-02-05T11:24:45.292853", "kind": kind, **fields}
+        (folder / "events" / f"event-{number:05d}-{number:08x}.json").write_text(json.dumps(value))
+        number += 1
+
+    tools = {}
+    for at, message in enumerate(chat_messages()):
+        texts = [{"cache_prompt": False, "type": "text", "text": text_of(message.get("content"))}]
+        if message["role"] == "system":
+            event("SystemPromptEvent", source="agent", system_prompt=texts[0], tools=[])
+        elif message["role"] == "tool":
+            call = message["tool_call_id"]
+            observation = {"content": texts, "is_error": False, "kind": "TerminalObservation"}
+            event("ObservationEvent", tool_call_id=call, tool_name=tools[call], observation=observation)
+        elif not message.get("tool_calls"):
+            source_name = "user" if message["role"] == "user" else "agent"
+            inner = {"role": message["role"], "content": texts}
+            event("MessageEvent", source=source_name, llm_message=inner, llm_response_id=f"r{at}")
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            tools[call["id"]] = function["name"]
+            action = {**json.loads(function["arguments"]), "kind": "TerminalAction"}
+            tool_call = {"id": call["id"], "origin": "completion", **function}
+            event(
+                "ActionEvent",
+                source="agent",
+                thought=texts,
+                tool_call=tool_call,
+                action=action,
+                llm_response_id=f"r{at}",
+            )
+            texts = []
+    state = {"id": "a", "agent": {"llm": {"model": "m"}}, "workspace": {"working_dir": "/project"}}
+    return written(state, folder / "base_state.json")
 
 
 #: format → what makes a long recording of it in a folder, and gives the path to import.
 MAKERS: dict[str, Maker] = {
-    "ctxvc-trajectory": lines("trajectories/agentv-a5-7b22d8d4bd-0.jsonl.gz", "trajectory/tiny.jsonl", header=2),
+    "ctxvc-trajectory": lines(*_SESSION, header=2),
     "claude-code": lines("transcripts/claude-code/48-b4b05476e5-0.jsonl", "recorded/claude-code.jsonl", header=0),
     "codex": lines("transcripts/codex/a5-7b22d8d4bd-0.jsonl", "recorded/codex.jsonl", header=1),
-    "copilot-cli": lines("transcripts/other/copilot-cli/26-9e1b9e5502-0.jsonl.gz",
-                         "copilot-cli/26-9e1b9e5502-0.jsonl", header=1),
+    "copilot-cli": lines(
+        "transcripts/other/copilot-cli/26-9e1b9e5502-0.jsonl.gz", "copilot-cli/26-9e1b9e5502-0.jsonl", header=1
+    ),
     "pi": lines("transcripts/pi/before-compaction.jsonl.gz", "recorded/pi.jsonl", header=1),
-    "swe-agent": document("transcripts/swe-agent/marshmallow-1867.function_calling_replace.traj",
-                          "swe-agent/function_calling_simple.traj", ending=".traj", messages=lambda run: run["history"]),
-    "mini-swe-agent": document("transcripts/mini-swe-agent/github_issue.traj.json",
-                               "mini-swe-agent/github_issue.traj.json", ending=".traj.json", messages=lambda run: run),
-    "openhands": conversation_folder,
-    "langgraph": document("transcripts/langchain/7cfa5f8f.thread.json", "langgraph/90040b36.thread.json",
-                          ending=".json", messages=lambda state: state["values"]["messages"]),
-    "langchain": document("transcripts/langchain/summarization_seed_messages.json", "langchain/dumpd.json",
-                          ending=".json", messages=lambda values: values, first=1),
-    "anthropic-messages": messages_request,
-    "openai-chat": document("transcripts/openai-chat/openhands-llm-log-function-calling.json",
-                            "openai-chat/request.json", ending=".json", messages=lambda request: request["messages"]),
-}  # fmt: skip
+    "swe-agent": swe_agent,
+    "mini-swe-agent": mini_swe_agent,
+    "openhands": openhands,
+    "langgraph": langgraph,
+    "langchain": langchain,
+    "anthropic-messages": lambda folder: written({"messages": [*session()]}, folder / "long.json"),
+    "openai-chat": lambda folder: written({"model": "m", "messages": chat_messages()}, folder / "long.json"),
+}
 
 
 def figures(folder: Path) -> Iterator[Figure]:
