@@ -114,7 +114,9 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
         files += [path for _, path in transcripts if path not in files]
         searched += [folder for folder in folders if folder not in searched]
     if not files:
-        where = ", ".join(map(str, searched)) or "Claude Code, Codex, Copilot CLI, OpenHands and pi have no folder for it"
+        where = (
+            ", ".join(map(str, searched)) or "Claude Code, Codex, Copilot CLI, OpenHands and pi have no folder for it"
+        )
         raise NotFound(
             f"no recorded session of {app.folder} was found (looked in: {where})",
             hint="name the transcripts or their folder: ctxvc import FILE",
