@@ -108,7 +108,7 @@ state = documents.state_by_events(conversations)
 
 def _value(line: bytes) -> Any:
     try:
-        return wire.parse(line)
+        return wire.parse(line.decode("utf-8", "replace"))
     except ValueError:
         return None
 

@@ -1,4 +1,4 @@
-"""Messages of LangChain and threads of LangGraph: forms of a message, makers, tokens, and states that follow each other."""
+"""Messages of LangChain and threads of LangGraph: forms of a message, makers, tokens, states that follow each other."""
 
 from __future__ import annotations
 

@@ -282,6 +282,17 @@ def test_a_bad_event_costs_that_event_and_one_that_is_being_written_waits(tmp_pa
     ]
 
 
+def test_a_byte_that_is_no_utf_8_costs_one_character(tmp_path: Path) -> None:
+    path = written(tmp_path, message("a", "caf_"))
+    event = next((tmp_path / "events").iterdir())
+    event.write_bytes(event.read_bytes().replace(b"caf_", b"caf\xe9"))
+
+    found = events_of(path)
+
+    assert parts(found)[0].body == "caf\udce9".encode("utf-8", "surrogatepass")
+    assert any("event 0: 1 bytes are not UTF-8" in event.text for event in found if isinstance(event, Warned))
+
+
 def test_events_that_are_missing_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, message("a", "one"), message("b", "two"), message("c", "three"))
     next((tmp_path / "events").glob("event-00001-*")).unlink()

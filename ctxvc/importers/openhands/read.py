@@ -94,8 +94,9 @@ def events(recording: Recording) -> Iterator[Event]:
         if number > expected:
             yield Warned(text=f"events {expected} to {number - 1} are missing")
         expected = number + 1
+        file = recording.sibling(path)
         try:
-            event = wire.parse(recording.sibling(path).document())
+            event = wire.parse(file.document())
         except (ValueError, BadInput) as error:
             if path != numbered[-1][1]:  # else it is being written
                 yield Warned(text=f"event {number} was skipped: {display.one_line(str(error), 200)}")
@@ -104,6 +105,8 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text=f"event {number} was skipped: it is no object")
             continue
         yield from conversation.events(event, number)
+        for bad in file.misread.values():
+            yield Warned(text=f"event {number}: {bad} bytes are not UTF-8 and are kept as U+DC80 to U+DCFF")
 
 
 conversations = single(events)
