@@ -173,6 +173,35 @@ def test_every_message_is_as_a_small_reader_has_it(format: str, path: Path) -> N
     assert all("it is empty" in warning for warning in warnings)
 
 
+CONVERTED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere")) / "trajectories"
+
+
+@pytest.mark.skipif(not CONVERTED.is_dir(), reason="CTXVC_TEST_DATA names no folder with trajectories/")
+@pytest.mark.parametrize(
+    ("name", "converted", "by_text"),
+    [
+        ("swe-agent/marshmallow-1867.function_calling_replace.traj", "function_calling_replace", False),
+        ("swe-agent/marshmallow-1867.xml_cursors.traj", "xml_sys-env_cursors_window100", True),
+        ("swe-agent/pydicom-1458.gpt4.traj", "pydicom__pydicom-1458", True),
+        ("langchain/7cfa5f8f.thread.json", "deer-flow-7cfa5f8f", False),
+        ("langchain/90040b36.thread.json", "deer-flow-90040b36", False),
+    ],
+)
+def test_a_conversation_converted_by_others_says_the_same(name: str, converted: str, by_text: bool) -> None:
+    """Where actions are text, others made calls of them: then the results are what a tool printed, but for the last."""
+    format = "swe-agent" if name.startswith("swe") else "langgraph"
+    (theirs,) = CONVERTED.glob(f"*{converted}.jsonl.gz")
+    ours, _ = reading(format, SHARED / name)
+    others, _ = reading("ctxvc-trajectory", theirs)
+
+    if by_text:
+        results = [text for kind, _, text in others if kind == "tool_result"]
+        ((_, stream),) = importers.conversations(Recording(SHARED / name), format)
+        assert [*(part.body.decode() for part in parts(stream) if part.origin == "tool"), ""] == results
+    else:
+        assert [(kind, text) for kind, _, text in ours] == [(kind, text) for kind, _, text in others]
+
+
 # --- a file that grows
 
 

@@ -202,10 +202,12 @@ def test_a_history_is_told_from_its_oldest_state_and_each_message_once(tmp_path:
 
 def test_a_thread_that_goes_on_from_an_earlier_moment_is_a_fork(tmp_path: Path) -> None:
     other = human("another c", "5")
-    events = told(tmp_path, [state(A, B, C, D, step=1), state(A, B, step=2), state(A, B, other, step=3)], "langgraph")
+    history = [state(A, B, C, D, step=1), state(A, B, step=2), state(A, B, other, step=3)]
 
-    assert [event.after for event in events if isinstance(event, Forked)] == ["2"]
-    assert [text for _, _, text in found(events)] == ["a", "b", "c", "d", "another c"]
+    for states in (history, history[::-1]):
+        events = told(tmp_path, states, "langgraph")
+        assert [event.after for event in events if isinstance(event, Forked)] == ["2"]
+        assert [text for _, _, text in found(events)] == ["a", "b", "c", "d", "another c"]
 
 
 def test_a_summary_takes_the_place_of_what_it_is_of(tmp_path: Path, store: Store) -> None:
