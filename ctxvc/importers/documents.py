@@ -6,7 +6,6 @@ messages up to it, each as JSON without spaces: it grows along the run, and diff
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +20,6 @@ from ctxvc.importers.request_log import digest, opening, text_of
 
 #: Endings of the names of files with one document.
 DOCUMENT = (".json", ".json.gz")
-
-_YEAR_10000 = 253402300800
 
 
 class Entry(NamedTuple):
@@ -74,13 +71,6 @@ def document(recording: Recording) -> Document:
 def identity(stem: str, *beginning: Any) -> str:
     """An id for a recording that has none: its name, and a checksum of what it begins with."""
     return f"{stem}-{digest(beginning).hex()[:12]}"
-
-
-def time_of(seconds: Any) -> str:
-    """ISO 8601 for seconds since 1970; empty for anything else."""
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < _YEAR_10000:
-        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return ""
 
 
 def mapping(value: Any, *path: str) -> dict[str, Any]:

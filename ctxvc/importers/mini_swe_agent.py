@@ -27,7 +27,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import Turn, objects, opening, text_of
+from ctxvc.importers.request_log import Turn, objects, opening, text_of, time_of
 
 FORMAT = "mini-swe-agent"
 ENDINGS = documents.DOCUMENT
@@ -194,9 +194,7 @@ class _Run:
             origin = self._origin(value, text_of(chat_message.get("content")))
             parts = tuple(msgspec.structs.replace(part, origin=origin) for part in parts)
         extra = documents.mapping(value, "extra")
-        return msgspec.structs.replace(
-            message, parts=parts, time=message.time or documents.time_of(extra.get("timestamp"))
-        )
+        return msgspec.structs.replace(message, parts=parts, time=message.time or time_of(extra.get("timestamp")))
 
     def _origin(self, value: dict[str, Any], text: str) -> Origin:
         """The maker of a message of role `user`: a person, a command that was run, or the program."""

@@ -189,14 +189,14 @@ CONVERTED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere")) / "trajectories"
 )
 def test_a_conversation_converted_by_others_says_the_same(name: str, converted: str, by_text: bool) -> None:
     """Where actions are text, others made calls of them: then the results are what a tool printed, but for the last."""
-    format = "swe-agent" if name.startswith("swe") else "langgraph"
+    form = "swe-agent" if name.startswith("swe") else "langgraph"
     (theirs,) = CONVERTED.glob(f"*{converted}.jsonl.gz")
-    ours, _ = reading(format, SHARED / name)
+    ours, _ = reading(form, SHARED / name)
     others, _ = reading("ctxvc-trajectory", theirs)
 
     if by_text:
         results = [text for kind, _, text in others if kind == "tool_result"]
-        ((_, stream),) = importers.conversations(Recording(SHARED / name), format)
+        ((_, stream),) = importers.conversations(Recording(SHARED / name), form)
         assert [*(part.body.decode() for part in parts(stream) if part.origin == "tool"), ""] == results
     else:
         assert [(kind, text) for kind, _, text in ours] == [(kind, text) for kind, _, text in others]
