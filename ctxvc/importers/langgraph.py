@@ -67,10 +67,11 @@ def events(recording: Recording) -> Iterator[Event]:
         states[-1]["values"]["messages"].pop()
     if not states or not _messages(states[0]):
         raise BadInput(f"{recording.path}: no message in the format {FORMAT}")
-    system, count = leading_system(_messages(states[0]))
+    beginning = _messages(states[0])
+    system, count = leading_system(beginning)
     yield _opened(recording.stem, states, system)
     yield from document.warnings()
-    thread = _Thread(count)
+    thread = _Thread(_keyed(beginning)[:count])
     for state in states:
         values = documents.mapping(state, "values")["messages"]
         if lost := sum(fields_of(value) is None for value in values):
@@ -109,11 +110,11 @@ def _opened(stem: str, states: list[dict[str, Any]], system: Any) -> Opened:
 
 
 class _Thread:
-    """The messages of a thread so far. `skip` leading ones are the system prompt."""
+    """The messages of a thread so far. `system` are those of the system prompt, with their keys."""
 
-    def __init__(self, skip: int) -> None:
-        self._skip = skip
-        self._end = 0
+    def __init__(self, system: list[tuple[str, dict[str, Any]]]) -> None:
+        self._system = {key for key, _ in system}
+        self._end = sum(len(wire.compact(message)) for _, message in system)
         self._readers = {"": Reader()}
         self._paths: dict[str, list[str]] = {"": []}  # scope → keys of the messages in its prompt
         self._prints: dict[str, bytes] = {}  # key → what its message said
@@ -121,10 +122,7 @@ class _Thread:
 
     def events(self, messages: list[dict[str, Any]]) -> Iterator[Event]:
         """What is new in a state with these messages."""
-        keyed = _keyed(messages)
-        for _, message in keyed[: self._skip]:
-            self._end += 0 if self._paths[""] else len(wire.compact(message))
-        keyed = keyed[self._skip :]
+        keyed = [(key, message) for key, message in _keyed(messages) if key not in self._system]
         path, keys = self._paths[""], [key for key, _ in keyed]
         common = next(
             (at for at, (a, b) in enumerate(zip(path, keys, strict=False)) if a != b), min(len(path), len(keys))
@@ -149,14 +147,13 @@ class _Thread:
         summary: tuple[Message, ...] = ()
         if is_summary(first) and keys[common] not in self._prints:
             converted = self._readers[""].message(first, keys[common])
-            assert isinstance(converted, Message)
-            self._prints[keys[common]] = digest(first)
-            summary = (converted,)
-        elif first and not set(path[common:]) & set(keys):
+            self._prints[keys[common]] = _fingerprint(first)
+            summary = (converted,) if isinstance(converted, Message) else ()
+        elif not set(path[common:]) & set(keys):
             yield Forked(after=path[common - 1] if common else "", end=self._end)
             return
         stays = [key for key in keys if key in path]
-        before = next((key for key in keys[common + len(summary) :] if key in path), "")
+        before = next((key for key in keys[common:] if key in path), "")
         yield Compacted(summary=summary, kept=frozenset(stays), before=before, end=self._end)
 
     def _edited(self, keyed: list[tuple[str, dict[str, Any]]]) -> Iterator[Event]:
@@ -165,7 +162,7 @@ class _Thread:
                 continue
             self._prints[key] = fingerprint
             self._end += len(wire.compact(message))
-            converted = self._readers[""].message(message, key)
+            converted = Reader().message(message, key)  # another, since no call is answered anew
             if isinstance(converted, Message):
                 call = self._calls.get(key, "")
                 yield Edited(key="" if call else key, call=call, parts=converted.parts, end=self._end)

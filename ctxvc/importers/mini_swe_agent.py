@@ -48,7 +48,7 @@ _BY_A_PERSON = "User"
 
 def sniff(head: bytes) -> bool:
     """Whether a document that begins with `head` names the program, or has its instructions."""
-    if b"mini" not in head and b"SUBMIT_FINAL_OUTPUT" not in head and b"_FINAL_OUTPUT" not in head:
+    if b"mini" not in head and b"_FINAL_OUTPUT" not in head:
         return False
     for value in opening(head)[:1]:
         if isinstance(value, dict):

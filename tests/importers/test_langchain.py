@@ -220,8 +220,46 @@ def test_a_summary_takes_the_place_of_what_it_is_of(tmp_path: Path, store: Store
     assert [message.parts[0].body for message in compacted.summary] == [b"Here is a summary: a and b"]
     assert (compacted.kept, compacted.before) == ({"3", "4"}, "3")
     assert [text for _, _, text in found(events)] == ["a", "b", "c", "d", "e"]
+    assert not [event for event in events if isinstance(event, Edited)]
     (outcome,) = import_paths(store, [tmp_path / "it.json"], final=True)
     assert (outcome.error, outcome.warnings) == (None, [])
+
+
+def test_an_empty_summary_takes_out_what_it_is_of(tmp_path: Path) -> None:
+    empty = human("", "9", lc_source="summarization")
+
+    events = told(tmp_path, [state(A, B, C, step=1), state(empty, C, D, step=2)], "langgraph")
+
+    (compacted,) = [event for event in events if isinstance(event, Compacted)]
+    assert (compacted.summary, compacted.kept) == ((), {"3"})
+    assert [text for _, _, text in found(events)] == ["a", "b", "c", "d"]
+
+
+def test_a_system_message_at_the_beginning_is_the_system_prompt_in_every_state(tmp_path: Path) -> None:
+    system = {"type": "system", "content": "Be brief.", "id": "0"}
+    summary = human("Here is a summary", "9", lc_source="summarization")
+
+    events = told(
+        tmp_path,
+        [state(system, A, B, step=1), state(system, A, B, C, step=2), state(summary, C, D, step=3)],
+        "langgraph",
+    )
+
+    assert isinstance(events[0], Opened)
+    assert events[0].system == "Be brief."
+    assert [text for _, _, text in found(events)] == ["a", "b", "c", "d"]
+
+
+def test_an_edited_result_is_that_of_its_call(tmp_path: Path, store: Store) -> None:
+    asks, answer = ai("", "2", tool_calls=[call("ls", "c")]), tool("c", "a long list", "3")
+    states = [state(A, asks, answer, step=1), state(A, asks, {**answer, "content": "cleared"}, D, step=2)]
+
+    (edited,) = [event for event in told(tmp_path, states, "langgraph") if isinstance(event, Edited)]
+
+    assert (edited.key, edited.call) == ("", "c")
+    assert [(part.kind, part.call, part.body) for part in edited.parts] == [("tool_result", "c", b"cleared")]
+    (outcome,) = import_paths(store, [tmp_path / "it.json"], final=True)
+    assert outcome.error is None
 
 
 def test_messages_that_are_taken_out_leave_and_one_that_changes_is_edited(tmp_path: Path) -> None:

@@ -174,6 +174,20 @@ def test_a_run_without_a_reply_is_not_imported_yet(format: str, tmp_path: Path, 
     ]
 
 
+def test_a_folder_of_runs_is_imported(tmp_path: Path, store: Store) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        trajectory(tmp_path / "runs" / name / f"{name}.traj", *TASK, item("assistant", "ok"))
+        (tmp_path / "runs" / name / "config.yaml").write_text("agent: {}")
+
+    outcomes = list(import_paths(store, [tmp_path / "runs"], final=True))
+
+    assert [(outcome.session, outcome.format, outcome.error) for outcome in outcomes] == [
+        ("one", "swe-agent", None),
+        ("two", "swe-agent", None),
+    ]
+
+
 def test_an_edited_run_is_refused(tmp_path: Path, store: Store) -> None:
     history = [*TASK, item("assistant", "one"), item("user", "seen"), item("assistant", "two")]
     path = trajectory(tmp_path / "i.traj", *history)

@@ -59,7 +59,6 @@ class Conversation:
     """The state after the events so far."""
 
     def __init__(self, path: Path, state: Any) -> None:
-        self._path = path
         self._state = state
         self._source = text_of(mapping(state).get("id")) or path.parent.name
         is_subagent = SUBAGENTS in path.parts[-4:-1]
