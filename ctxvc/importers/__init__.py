@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -15,10 +15,29 @@ if TYPE_CHECKING:
     from ctxvc.importers.protocol import Conversations, Importer
 
 #: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
-FORMATS = ("ctxvc-trajectory", "claude-code", "codex", "copilot-cli", "pi", "anthropic-messages", "openai-chat")
+FORMATS = (
+    "ctxvc-trajectory",
+    "claude-code",
+    "codex",
+    "copilot-cli",
+    "pi",
+    "swe-agent",
+    "mini-swe-agent",
+    "openhands",
+    "langgraph",
+    "langchain",
+    "anthropic-messages",
+    "openai-chat",
+)
 
 #: The hosts that have a window of their own, by the format of their recordings.
-HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "copilot-cli": "Copilot CLI", "pi": "pi"}
+HOSTS = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "copilot-cli": "Copilot CLI",
+    "openhands": "OpenHands",
+    "pi": "pi",
+}
 
 
 def importer(format: str) -> Importer:
@@ -50,6 +69,11 @@ def conversations(recording: Recording, format: str) -> Conversations:
 def endings() -> tuple[str, ...]:
     """Endings of the names of files that `import FOLDER` looks into."""
     return tuple(dict.fromkeys(ending for name in FORMATS for ending in importer(name).ENDINGS))
+
+
+def inner_folders(names: Collection[str]) -> frozenset[str]:
+    """Folders beside files with these names that belong to a recording among these, and hold none of their own."""
+    return frozenset({"subagents", "events"} if "base_state.json" in names else {"subagents"})
 
 
 def find(project: Path, home: Path, env: Mapping[str, str]) -> tuple[list[tuple[str, Path]], list[Path]]:

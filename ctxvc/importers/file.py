@@ -63,6 +63,12 @@ class Recording:
         #: Bytes of the unpacked file, set by `document`.
         self.length = 0
 
+    def sibling(self, path: Path) -> Recording:
+        """Another file of the same recording, read with the same options."""
+        return Recording(
+            path, self._progress, growing=self.growing, projects=self.projects, stored_output=self.stored_output
+        )
+
     @property
     def stem(self) -> str:
         """The file's name without its endings (`.jsonl`, `.json`, `.gz`, `.traj`)."""
@@ -89,7 +95,9 @@ class Recording:
     def document(self) -> bytes:
         """The whole file in UTF-8. Raises: BadInput if it has more than `LONGEST` bytes."""
         with self._open() as stream:
-            data = self._guard(lambda: stream.read(LONGEST + 1))
+            data = self._guard(lambda: stream.read(_CHUNK))
+            if len(data) == _CHUNK:  # memory for the longest is not asked for a small file
+                data += self._guard(lambda: stream.read(LONGEST + 1 - _CHUNK))
         if len(data) > LONGEST:
             raise BadInput(f"{self.path}: a single JSON document of more than {LONGEST >> 20} MB", hint=_TOO_LONG)
         self._progress(len(data))

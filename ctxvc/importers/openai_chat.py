@@ -11,7 +11,6 @@ Fields that only this form of a message has go to `extra["openai"]`, so that the
 
 from __future__ import annotations
 
-import datetime
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -47,6 +46,7 @@ from ctxvc.importers.request_log import (
     opening,
     records,
     text_of,
+    time_of,
     whole_messages,
 )
 
@@ -66,7 +66,6 @@ _ROLES: dict[str, tuple[Role, Origin]] = {
 _SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 _PLAIN_CALL = {"type": "function", "function": {}}
-_YEAR_10000 = 253402300800
 
 
 def sniff(head: bytes) -> bool:
@@ -74,7 +73,7 @@ def sniff(head: bytes) -> bool:
     values = opening(head)
     if values and _is_runs(values[0]):
         values = [run["traj"] for run in values[0] if _is_run(run)][:1]
-    reader = _Reader()
+    reader = Reader()
     turns = [turn for value in values for turn in reader.turns(value)]
     messages = whole_messages(turns)
     if not all(has_role(message) and message["role"] in _ROLES and "extra" not in message for message in messages):
@@ -133,7 +132,7 @@ state = file_state
 
 
 def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
-    reader = _Reader()
+    reader = Reader()
     return Log(FORMAT, stem, _fingerprint, reader.message).events(entries, reader.turns)
 
 
@@ -152,11 +151,11 @@ def _ending(run: Any) -> str:
     return ""
 
 
-class _Reader:
+class Reader:
     """Reads one conversation's messages, in order: calls get ids that are unique in it, results find their calls."""
 
     def __init__(self) -> None:
-        self._ids = _CallIds()
+        self._ids = CallIds()
         self._begun = False
 
     def turns(self, value: Any) -> Iterator[Turn]:
@@ -182,13 +181,13 @@ class _Reader:
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
                     usage=usage(response.get("usage")),
-                    time=_time(response.get("created")),
+                    time=time_of(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
                 )
         if not is_exchange:
             # One message a line: only the first can still be the system prompt.
-            system, rest = (None, [value]) if self._begun else _instructions([value])
+            system, rest = (None, [value]) if self._begun else instructions([value])
             yield Turn(messages=rest, system=system, missing=("tool definitions",))
         self._begun = True
 
@@ -286,7 +285,7 @@ class _Reader:
         return annotated(part, "openai", notes) if notes else part
 
 
-class _CallIds:
+class CallIds:
     """Ids for calls, each used once, and the call that a result answers: one of the latest reply's if possible."""
 
     def __init__(self) -> None:
@@ -334,7 +333,7 @@ class _CallIds:
 
 
 def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, ...] = ()) -> Turn:
-    system, rest = _instructions(messages)
+    system, rest = instructions(messages)
     return Turn(
         messages=rest,
         is_request=True,
@@ -358,7 +357,7 @@ def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": function} for function in objects(_option(request, "functions"))]
 
 
-def _instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
+def instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
     """The leading system prompt as a Messages API value, and the other messages."""
     blocks: list[Any] = []
     count = 0
@@ -458,9 +457,3 @@ def _fingerprint(message: Any) -> bytes:
 
 def _call_fields(call: Any) -> Any:
     return {name: call.get(name) for name in ("id", "function", "custom")} if isinstance(call, dict) else call
-
-
-def _time(created: Any) -> str:
-    if isinstance(created, int | float) and 0 <= created < _YEAR_10000:
-        return datetime.datetime.fromtimestamp(created, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
@@ -16,6 +17,8 @@ from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
+
+_YEAR_10000 = 253402300800
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,6 +239,13 @@ def objects(values: Any) -> list[dict[str, Any]]:
 
 def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def time_of(seconds: Any) -> str:
+    """ISO 8601 for seconds since 1970; empty for what is no such number."""
+    if type(seconds) in (int, float) and 0 <= seconds < _YEAR_10000:
+        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+    return ""
 
 
 def counts(usage: Any) -> dict[str, int]:

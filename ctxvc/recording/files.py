@@ -56,7 +56,8 @@ def files_below(folder: Path) -> list[Path]:
     endings = importers.endings()
     files = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "subagents")
+        inner = importers.inner_folders(names)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in inner)
         files += [Path(parent, name) for name in sorted(names) if name.endswith(endings)]
     return files
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.cli.commands import demo
+from ctxvc.importers import FORMATS
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
@@ -225,6 +226,28 @@ def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path:
     assert done.stdout.count("new\t") == 1
     assert f"failed: {bad}: " in done.stderr
     assert "missing.jsonl" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"history": [{"role": "human", "content": "x"}, {"role": "Orchestrator (thought)", "content": "y"}]},
+        {"0": {"environment": "e", "query": "x", "turn_history": {"actions": [], "observations": []}}},
+        {"version": 2, "status": "success", "eval": {}, "samples": [{"messages": [{"role": "user", "content": "x"}]}]},
+    ],
+    ids=["who-when", "intercode", "inspect-ai"],
+)
+def test_a_recording_of_an_unknown_format_is_refused_and_the_known_ones_are_named(
+    run: Run, tmp_path: Path, content: object
+) -> None:
+    path = tmp_path / "it.json"
+    path.write_text(json.dumps(content, indent=4))
+
+    done = run("import", path, folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert "not a transcript in a known format" in done.stderr
+    assert all(name in done.stderr for name in FORMATS)
 
 
 def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None:

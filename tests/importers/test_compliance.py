@@ -37,8 +37,8 @@ SHARED = os.environ.get("CTXVC_TEST_DATA", "")
 
 
 def own_files(format: str) -> list[Path]:
-    folder = {"ctxvc-trajectory": "trajectory", "anthropic-messages": "anthropic"}.get(format, format)
-    return sorted((DATA / folder).glob("*.json*"))
+    folder = DATA / {"ctxvc-trajectory": "trajectory", "anthropic-messages": "anthropic"}.get(format, format)
+    return sorted(folder.glob({"openhands": "*/base_state.json", "swe-agent": "*.traj"}.get(format, "*.json*")))
 
 
 OWN = [(name, path) for name in FORMATS for path in own_files(name)]
@@ -57,8 +57,24 @@ REAL = [
 
 #: Formats that find the conversation in whatever is there, or refuse the file where there is none.
 LOGS = ("anthropic-messages", "openai-chat")
+#: Formats whose files are one document.
+DOCUMENTS = ("swe-agent", "mini-swe-agent", "langgraph", "langchain")
+#: Formats that refuse files without what they begin with.
+REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory")
+#: Files that are of a second format too, which is asked later.
+ALSO = {("openai-chat", "github_issue.traj.json")}
 #: So many bytes of a file suffice to know it, where it takes less or more than the first line.
-HEAD = {"claude-code": 4_000, "ctxvc-trajectory": 100, "anthropic-messages": 600, "openai-chat": 700}
+HEAD = {
+    "claude-code": 4_000,
+    "ctxvc-trajectory": 100,
+    "anthropic-messages": 600,
+    "openai-chat": 700,
+    "swe-agent": 1_000,
+    "mini-swe-agent": 1_000,
+    "openhands": 100,
+    "langgraph": 400,
+    "langchain": 400,
+}
 
 #: Lines of kinds that the files have not.
 MORE: dict[str, list[Any]] = {
@@ -119,7 +135,7 @@ def test_its_own_files_are_known_even_when_the_head_is_cut(format: str, path: Pa
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_file_of_another_format_is_taken_for_its_own(format: str) -> None:
-    others = [path for other, path in OWN if other != format]
+    others = [path for other, path in OWN if other != format and (format, path.name) not in ALSO]
 
     assert [path.name for path in others if importers.importer(format).sniff(Recording(path).head())] == []
 
@@ -244,8 +260,8 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, t
 @of_every_file_of_lines
 def test_the_session_is_opened_before_anything_else(format: str, path: Path, tmp_path: Path) -> None:
     damaged = written(tmp_path / path.name, [b"\xff\xfe{", *lines_of(path)])
-    if format in (*LOGS, "ctxvc-trajectory"):
-        with pytest.raises(BadInput, match=r"not a header|neither a JSON document nor JSON lines"):
+    if format in REFUSING:
+        with pytest.raises(BadInput, match=r"not a header|neither a JSON document nor JSON lines|not a JSON document"):
             events_of(format, damaged)
         return
 
@@ -289,7 +305,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
     try:
         events = events_of(format, path)
     except BadInput:
-        assert format in (*LOGS, "ctxvc-trajectory")
+        assert format in REFUSING
         return False
     assert isinstance(events[0], Opened)
     keys = [message.key for message in messages(events)]
@@ -305,8 +321,9 @@ def is_read_or_refused(format: str, path: Path) -> bool:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, data: st.DataObject) -> None:
-    if path := next((path for path in own_files(format) if path.suffix == ".json" and data.draw(st.booleans())), None):
-        lines = [json.loads(path.read_bytes())]
+    documents = [path for path in own_files(format) if path.suffix in (".json", ".traj")]
+    if documents and (format not in {name for name, _ in LINES} or data.draw(st.booleans())):
+        lines = [json.loads(data.draw(st.sampled_from(documents)).read_bytes())]
     else:
         of_lines = [path for other, path in LINES if other == format and other != "claude-code"]
         whole = [line for path in of_lines for line in lines_of(path)]

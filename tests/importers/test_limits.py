@@ -117,6 +117,16 @@ def _openai(hostile: str) -> list[str]:
     ]
 
 
+def _langchain(hostile: str) -> list[str]:
+    reply = {"type": "ai", "content": "", "tool_calls": [{"name": "x", "id": "c", "args": {"x": "HERE"}}]}
+    return [
+        json.dumps({"type": "human", "content": "first"}),
+        hostile,
+        json.dumps({**reply, "x": "HERE"}),
+        json.dumps({"type": "human", "content": "last"}),
+    ]
+
+
 FORMATS = {
     "claude-code": _claude_code,
     "codex": _codex,
@@ -124,6 +134,7 @@ FORMATS = {
     "copilot-cli": _copilot,
     "ctxvc-trajectory": _trajectory,
     "openai-chat": _openai,
+    "langchain": _langchain,
 }
 
 

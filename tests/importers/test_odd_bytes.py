@@ -17,7 +17,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 DATA = Path(__file__).parents[1] / "data"
-FILES = sorted(path for path in DATA.rglob("*.json*") if path.parent != DATA)
+FILES = sorted(path for path in DATA.rglob("*.json*") if path.parent != DATA and "openhands" not in path.parts)
 #: The first letter of what somebody said.
 _WORDS = re.compile(rb'"(?:text|content|thinking|output|message)": ?"[A-Za-z ]{1,3}(?=[A-Za-z])')
 

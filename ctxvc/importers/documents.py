@@ -1,0 +1,107 @@
+"""Runs kept as one JSON document, which their program writes anew as they grow; helpers for their importers.
+
+Offsets in such a file mean nothing once it was written again. The position of a message is instead the size of all
+messages up to it, each as JSON without spaces: it grows along the run, and differs where an earlier message was edited.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.recording.events import Event, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import Conversations, State
+from ctxvc.importers.request_log import digest, opening, text_of
+
+#: Endings of the names of files with one document.
+DOCUMENT = (".json", ".json.gz")
+
+
+class Entry(NamedTuple):
+    """A message of a document. `number` counts from 1; `end` as in events."""
+
+    number: int
+    value: Any
+    end: int
+
+
+def entries(messages: Sequence[Any]) -> Iterator[Entry]:
+    """The messages with their numbers and positions."""
+    end = 0
+    for number, value in enumerate(messages, 1):
+        end += len(wire.compact(value))
+        yield Entry(number, value, end)
+
+
+class Document(NamedTuple):
+    """The value of a file; of a damaged one what stands before the damage, whose last message may lack a part."""
+
+    value: Any
+    damage: str = ""
+
+    def sound(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """The messages without a last one that may lack a part."""
+        return messages[:-1] if self.damage else messages
+
+    def warnings(self) -> Iterator[Warned]:
+        if self.damage:
+            yield Warned(text=f"{self.damage}: the messages before it are imported")
+
+
+def document(recording: Recording) -> Document:
+    """The JSON document in a file, or its beginning if it is cut or damaged. Raises: BadInput."""
+    data = recording.document()
+    try:
+        return Document(wire.parse(data))
+    except json.JSONDecodeError as error:
+        # Its program may be writing it right now, or a disk was full.
+        values = opening(data.decode("utf-8")[: error.pos].encode())
+        if values and isinstance(values[0], (dict, list)):
+            return Document(values[0], f"the JSON is cut or damaged at character {error.pos + 1}")
+        raise BadInput(f"{recording.path}: not a JSON document: {error}") from error
+    except ValueError as error:
+        raise BadInput(f"{recording.path}: {error}") from error
+
+
+def identity(stem: str, *beginning: Any) -> str:
+    """An id for a recording that has none: its name, and a checksum of what it begins with."""
+    return f"{stem}-{digest(beginning).hex()[:12]}"
+
+
+def mapping(value: Any, *path: str) -> dict[str, Any]:
+    """The object at `path` within `value`; an empty one if there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def text_at(value: Any, *path: str) -> str:
+    """The text at `path` within `value`; empty if there is none."""
+    return text_of(mapping(value, *path[:-1]).get(path[-1]))
+
+
+def state_by_events(conversations: Callable[[Recording], Conversations]) -> Callable[[Path, Mapping[str, int]], State]:
+    """`state` of recordings that are read whole to know their position."""
+
+    def state(path: Path, positions: Mapping[str, int]) -> State:
+        ends = dict(_end(suffix, events) for suffix, events in conversations(Recording(path)))
+        if not ends.keys() & positions.keys():
+            return "missing"
+        return "grown" if any(end > positions.get(source, 0) for source, end in ends.items()) else "whole"
+
+    return state
+
+
+def _end(suffix: str, events: Iterator[Event]) -> tuple[str, int]:
+    source, end = "", 0
+    for event in events:
+        if isinstance(event, Opened):
+            source = source or event.source
+        elif isinstance(event, Said):
+            end = event.end
+    return f"{source}{suffix}", end

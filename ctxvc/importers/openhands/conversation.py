@@ -1,0 +1,213 @@
+"""The events of a conversation of OpenHands, in order: what each adds to the prompt, or takes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.conversion import fields
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Window
+from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.importers.documents import mapping, text_at
+from ctxvc.importers.openhands.messages import Messages
+from ctxvc.importers.request_log import objects, text_of
+
+#: The folder beside a conversation's events that has those of its sub-agents.
+SUBAGENTS = "subagents"
+
+_MISSING = ("the tool definitions",)
+#: The parent of an event that begins a tree of its own.
+_ROOT = "__root__"
+#: Events that no model is sent.
+_SILENT = frozenset(
+    {
+        "ACPToolCallEvent", "CondensationRequest", "ConversationErrorEvent", "ConversationStateUpdateEvent",
+        "HookExecutionEvent", "InterruptEvent", "LLMCompletionLogEvent", "PauseEvent", "StreamingDeltaEvent",
+        "TokenEvent",
+    }
+)  # fmt: skip
+
+
+class _Condensed(NamedTuple):
+    """What a compaction does: events leave the prompt, and a summary comes in at an offset; -1 where there is none."""
+
+    forgotten: frozenset[str]
+    summary: str  # key of its message
+    offset: int
+
+    def applied(self, prompt: list[str]) -> list[str]:
+        stays = [name for name in prompt if name not in self.forgotten]
+        if self.offset >= 0:
+            stays.insert(self.offset, self.summary)
+        return stays
+
+
+class _Link(NamedTuple):
+    """An event in the tree of events. `key` is that of the newest message on the way to it."""
+
+    parent: str
+    key: str
+    sent: bool  # whether it stands in the prompt
+    condensed: _Condensed | None = None
+
+
+class Conversation:
+    """The state after the events so far."""
+
+    def __init__(self, path: Path, state: Any) -> None:
+        self._state = state
+        self._source = text_of(mapping(state).get("id")) or path.parent.name
+        is_subagent = SUBAGENTS in path.parts[-4:-1]
+        self._scope = names.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
+        self._model = text_at(state, "agent", "llm", "model")
+        self._messages = Messages(self._model, _usage_by_response(state), by_agent=is_subagent)
+        self._instructions: list[str] = []
+        self._newest = ""  # id of the newest event
+        self._key = ""  # key of the newest message
+        self._prompt: list[str] = []  # ids of the events in it
+        self._links: dict[str, _Link] = {}
+        self._unknown: set[str] = set()
+
+    def opened(self) -> Opened:
+        return Opened(
+            format="openhands",
+            source=self._source,
+            name=f"openhands-{names.slug(self._source[:8])}",
+            model=self._model,
+            cwd=text_at(self._state, "workspace", "working_dir"),
+            agent="OpenHands",
+            missing=("the system prompt", *_MISSING),
+            grows=True,
+            window=_window(self._state),
+        )
+
+    def events(self, event: dict[str, Any], number: int) -> Iterator[Event]:
+        """The events of one of OpenHands'."""
+        key, end = text_of(event.get("id")) or f"event:{number}", number + 1
+        if key in self._links:
+            yield Warned(text=f"event {number} was skipped: it has the id of an earlier one")
+            return
+        parent = self._parent(event)
+        if parent != self._newest:
+            yield from self._forked(parent, event, end)
+        sent, condensed = False, None
+        match text_of(event.get("kind")):
+            case "SystemPromptEvent":
+                sent = True
+                yield from self._instructed(event)
+            case "Condensation":
+                condensed = _condensed(event, key)
+                yield from self._compacted(condensed, event, end)
+            case (
+                "MessageEvent"
+                | "ActionEvent"
+                | "ObservationEvent"
+                | "UserRejectObservation"
+                | "AgentErrorEvent" as kind
+            ):
+                message = self._messages.message(kind, event, key)
+                if isinstance(message, str):
+                    yield Warned(text=f"event {number} was skipped: {message}")
+                else:
+                    sent, self._key = True, key
+                    yield Said(message=message, end=end, scope=self._scope)
+                    if kind == "MessageEvent" or text_of(event.get("tool_name")) == "finish":
+                        yield Closed(end=end, scope=self._scope)
+            case "PauseEvent" | "InterruptEvent":
+                yield Closed(end=end, scope=self._scope)
+            case kind if kind not in _SILENT and kind not in self._unknown:
+                self._unknown.add(kind)
+                yield Warned(text=f"events of an unknown kind are skipped: {display.one_line(kind, 40)!r}")
+        if sent:
+            self._prompt.append(key)
+        self._links[key] = _Link(parent, self._key, sent, condensed)
+        self._newest = key
+
+    # -- where an event stands -----------------------------------------------------------------------------------------
+
+    def _parent(self, event: dict[str, Any]) -> str:
+        """The id of the event that this one goes on from; empty for none. Older versions have only an order."""
+        parent = text_of(event.get("parent_id"))
+        if parent == _ROOT:
+            return ""
+        return parent if parent in self._links else self._newest
+
+    def _forked(self, parent: str, event: dict[str, Any], end: int) -> Iterator[Event]:
+        key = self._links[parent].key if parent else ""
+        way = []
+        while parent:
+            way.append(parent)
+            parent = self._links[parent].parent
+        self._prompt = []
+        for name in reversed(way):
+            link = self._links[name]
+            if link.sent:
+                self._prompt.append(name)
+            elif link.condensed:
+                self._prompt = link.condensed.applied(self._prompt)
+        if key != self._key and not self._scope:
+            yield Forked(after=key, end=end, time=text_of(event.get("timestamp")))
+        self._key = key
+
+    def _instructed(self, event: dict[str, Any]) -> Iterator[Event]:
+        blocks = [text for name in ("system_prompt", "dynamic_context") if (text := text_at(event, name, "text"))]
+        if not blocks or self._scope:
+            return
+        if not self._instructions:
+            self._instructions = blocks
+            system = blocks[0] if len(blocks) == 1 else [{"type": "text", "text": text} for text in blocks]
+            yield Opened(format="openhands", system=system, missing=_MISSING, grows=True)
+        elif blocks != self._instructions:
+            yield Warned(text="the system prompt changes within the conversation; the first one is kept")
+
+    def _compacted(self, condensed: _Condensed, event: dict[str, Any], end: int) -> Iterator[Event]:
+        time = text_of(event.get("timestamp"))
+        self._prompt = condensed.applied(self._prompt)
+        summary: tuple[Message, ...] = ()
+        before = ""
+        if condensed.offset >= 0:
+            part = wire.text_part(text_of(event.get("summary")), "user", "client")
+            summary = (Message(role="user", parts=(part,), key=condensed.summary, time=time),)
+            before = next(iter(self._prompt[self._prompt.index(condensed.summary) + 1 :]), "")
+        stays = frozenset(self._prompt) - {condensed.summary}
+        yield Compacted(summary=summary, kept=stays, before=before, end=end, time=time, scope=self._scope)
+
+
+def _condensed(event: dict[str, Any], key: str) -> _Condensed:
+    ids, offset = event.get("forgotten_event_ids"), event.get("summary_offset")
+    forgotten = frozenset(filter(None, map(text_of, ids if isinstance(ids, list) else ())))
+    if not text_of(event.get("summary")) or type(offset) is not int:
+        offset = -1
+    return _Condensed(forgotten, f"{key}-summary", offset)
+
+
+def _reports(state: Any) -> Iterator[dict[str, Any]]:
+    """The provider's counts of each call, of the agent and of its condenser."""
+    for usage in mapping(state, "stats", "usage_to_metrics").values():
+        yield from objects(mapping(usage).get("token_usages"))
+
+
+def _usage_by_response(state: Any) -> dict[str, dict[str, int]]:
+    return {
+        text_of(report.get("response_id")): fields.usage(
+            report.get("prompt_tokens"),
+            report.get("cache_read_tokens"),
+            report.get("cache_write_tokens"),
+            report.get("completion_tokens"),
+        )
+        for report in _reports(state)
+        if report.get("response_id")
+    }
+
+
+def _window(state: Any) -> Window | None:
+    """The model's window, as the host was told."""
+    tokens_of_calls = [report.get("context_window") for report in _reports(state)]
+    for tokens in (*tokens_of_calls, mapping(state, "agent", "llm").get("max_input_tokens")):
+        if type(tokens) is int and tokens > 0:
+            return Window(tokens=tokens, by="host")
+    return None

@@ -1,0 +1,122 @@
+"""Conversations of OpenHands (a folder with `base_state.json` and `events/event-NNNNN-ID.json`) → events.
+
+The recording is the folder; its path is that of `base_state.json`. Positions are numbers of events. Sub-agents have
+folders of the same kind in `subagents`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.recording.events import Event, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers import documents
+from ctxvc.importers.documents import mapping, text_at
+from ctxvc.importers.file import Recording
+from ctxvc.importers.openhands.conversation import SUBAGENTS, Conversation
+from ctxvc.importers.protocol import Stamp, single
+from ctxvc.importers.request_log import opening, text_of
+
+FORMAT = "openhands"
+ENDINGS = (".json",)
+GROWS = True
+
+_STATE = "base_state.json"
+_EVENTS = "events"
+_NAME = re.compile(r"event-(\d{5,12})-[0-9A-Fa-f-]{8,}\.json")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a `base_state.json` begins with `head`."""
+    if b'"agent"' not in head:
+        return False
+    for value in opening(head)[:1]:
+        agent = mapping(value, "agent")
+        return isinstance(value, dict) and text_of(value.get("id")) != "" and "llm" in agent
+    return False
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
+    """The folder in which its command line keeps the conversations of all projects."""
+    own = Path(env.get("OPENHANDS_PERSISTENCE_DIR") or home / ".openhands")
+    return [Path(env.get("OPENHANDS_CONVERSATIONS_DIR") or own / "conversations")]
+
+
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    """The conversations in the folder that were held in `project` or below it."""
+    for path in sorted(folder.glob(f"*/{_STATE}")):
+        try:
+            state = wire.parse(Recording(path).document())
+        except (BadInput, ValueError):
+            continue
+        place = text_at(state, "workspace", "working_dir")
+        if place and Path(place).is_relative_to(project):
+            yield path
+
+
+def beside(path: Path) -> list[Path]:
+    """The conversations of the sub-agents, and of theirs."""
+    return sorted(path.parent.glob(f"{SUBAGENTS}/**/{_STATE}"))
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The state and the events."""
+    yield path
+    yield from (file for _, file in _event_files(path))
+
+
+def stamp(path: Path) -> Stamp:
+    """Changes with the state, the number of events, and the newest of these. Raises: OSError."""
+    events = _event_files(path)
+    status = [file.stat() for file in (path, *(file for _, file in events[-1:]))]
+    return Stamp(len(events) + sum(file.st_size for file in status), max(file.st_mtime_ns for file in status))
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """The events of the conversation. Raises: BadInput if there are none."""
+    try:
+        state = wire.parse(recording.document())
+    except ValueError:
+        state = None  # it is written anew at every change, and the events are what counts
+    numbered = _event_files(recording.path)
+    if not numbered:
+        raise BadInput(f"{recording.path}: no {_EVENTS}/event-*.json beside it")
+    conversation = Conversation(recording.path, state)
+    yield conversation.opened()
+    if not isinstance(state, dict):
+        yield Warned(text="base_state.json is no JSON object: the model, the folder and token counts are unknown")
+    expected = 0
+    for number, path in numbered:
+        if number > expected:
+            yield Warned(text=f"events {expected} to {number - 1} are missing")
+        expected = number + 1
+        file = recording.sibling(path)
+        try:
+            event = wire.parse(file.document())
+        except (ValueError, BadInput) as error:
+            if path != numbered[-1][1]:  # else it is being written
+                yield Warned(text=f"event {number} was skipped: {display.one_line(str(error), 200)}")
+            continue
+        if not isinstance(event, dict):
+            yield Warned(text=f"event {number} was skipped: it is no object")
+            continue
+        yield from conversation.events(event, number)
+        for bad in file.misread.values():
+            yield Warned(text=f"event {number}: {bad} bytes are not UTF-8 and are kept as U+DC80 to U+DCFF")
+
+
+conversations = single(events)
+state = documents.state_by_events(conversations)
+
+
+def _event_files(path: Path) -> list[tuple[int, Path]]:
+    """The files of events by their numbers."""
+    try:
+        inside = [*(path.parent / _EVENTS).iterdir()]
+    except OSError:
+        return []
+    return sorted((int(match[1]), file) for file in inside if (match := _NAME.fullmatch(file.name)))

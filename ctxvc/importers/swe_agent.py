@@ -1,0 +1,176 @@
+"""Trajectories of SWE-agent (`INSTANCE.traj`) → events.
+
+`history` is the conversation. `trajectory` has the same steps again as its viewer shows them, with what each took; only
+its first is looked at, to tell one run of an instance from another. A run with several attempts has them under
+`attempts`, and the chosen one once more at the top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger.block import Message, Origin, Part
+from ctxvc.core.ledger.ledger import Window
+from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
+from ctxvc.importers import documents
+from ctxvc.importers.documents import Document
+from ctxvc.importers.file import Recording
+from ctxvc.importers.openai_chat import Reader, instructions
+from ctxvc.importers.protocol import (
+    Conversations,
+    file_stamp,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+)
+from ctxvc.importers.request_log import Turn, objects, opening, text_of
+
+FORMAT = "swe-agent"
+ENDINGS = (".traj", ".traj.gz")
+GROWS = True
+
+#: The fields of a message that the model was sent; the others are SWE-agent's own.
+_SENT = ("role", "content", "tool_calls", "thinking_blocks")
+#: The lists that a file may begin with.
+_LISTS = (b'"trajectory"', b'"attempts"', b'"history"')
+_STEP = frozenset({"action", "observation", "response"})
+_MISSING = ("the tool definitions", "what history processors changed in single requests")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a document that begins with `head` has steps or a history as SWE-agent writes them."""
+    if not any(name in head for name in _LISTS):
+        return False
+    return any(isinstance(value, dict) and any(map(_is_run, _runs(value))) for value in opening(head)[:1])
+
+
+def _runs(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The attempts of a run, or the only one."""
+    return objects(value.get("attempts")) or [value]
+
+
+def _is_run(run: dict[str, Any]) -> bool:
+    steps, history = objects(run.get("trajectory")), objects(run.get("history"))
+    return bool(steps and steps[0].keys() >= _STEP) or bool(history and {"role", "agent"} <= history[0].keys())
+
+
+def conversations(recording: Recording) -> Conversations:
+    """Each attempt, with an ending for its name if there are several. Raises: BadInput."""
+    document = documents.document(recording)
+    top = documents.mapping(document.value)
+    runs = _runs(top)
+    if not isinstance(top.get("attempts"), list):
+        yield "", _events(recording.stem, top, runs[0], document)
+        return
+    for number, run in enumerate(runs, 1):
+        is_whole = number < len(runs)
+        yield f"-attempt-{number}", _events(recording.stem, top, run, Document(run) if is_whole else document)
+
+
+folders = no_folders
+recordings = no_recordings
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = documents.state_by_events(conversations)
+
+
+def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Document) -> Iterator[Event]:
+    history = run.get("history")
+    messages = document.sound(history if isinstance(history, list) else [])
+    reply = next(
+        (number for number, item in enumerate(messages) if _role(item) == "assistant" and not _is_demo(item)), -1
+    )
+    chats = [_chat(item) for item in messages]
+    system, conversation = instructions(chats)
+    yield _opened(stem, top, run, system, messages[: reply + 1])
+    yield from document.warnings()
+    if reply < 0:
+        yield Warned(text="the run has no reply yet")
+        return
+    reader, task_seen = Reader(), False
+    for number, item, end in documents.entries(messages):
+        if number <= len(messages) - len(conversation):
+            continue
+        converted = _message(reader, item, chats[number - 1], f"message:{number}", task_seen=task_seen)
+        if isinstance(converted, str):
+            yield Warned(text=f"message {number} was skipped: {converted}")
+            continue
+        task_seen = task_seen or any(part.origin == "human" for part in converted.parts)
+        yield Said(message=converted, end=end)
+        yield Closed(end=end)
+
+
+def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, beginning: Sequence[Any]) -> Opened:
+    config = run.get("replay_config") or top.get("replay_config")
+    if isinstance(config, str):
+        config = wire.parsed(config.encode("utf-8", "replace"), dict)
+    window = documents.mapping(config, "agent", "model").get("max_input_tokens")
+    steps = objects(run.get("trajectory"))
+    version = documents.text_at(run, "info", "swe_agent_version")
+    return Opened(
+        format=FORMAT,
+        # An instance is run many times, under one name and with one beginning.
+        source=documents.identity(stem, *beginning, steps[0].get("execution_time") if steps else None),
+        name=names.slug(stem),
+        model=documents.text_at(config, "agent", "model", "name"),
+        agent=" ".join(filter(None, ("SWE-agent", version))),
+        title=stem,
+        system=system,
+        missing=_MISSING,
+        grows=not documents.text_at(run, "info", "exit_status"),
+        window=Window(tokens=window, by="host") if type(window) is int and window > 0 else None,
+    )
+
+
+def _role(item: Any) -> str:
+    return text_of(item.get("role")) if isinstance(item, dict) else ""
+
+
+def _is_demo(item: dict[str, Any]) -> bool:
+    return item.get("is_demo") is True
+
+
+def _chat(item: Any) -> Any:
+    """A message of the history as the message of OpenAI's that was sent for it."""
+    if not isinstance(item, dict):
+        return item
+    message = {name: item[name] for name in _SENT if item.get(name) is not None}
+    match item.get("tool_call_ids"):
+        case [str(call), *_] if item.get("role") == "tool":
+            message["tool_call_id"] = call
+    return message
+
+
+def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool) -> Message | str:
+    """The message as one of ours, or the reason why there is none."""
+    if not isinstance(chat, dict):
+        return "it is no object"
+    blocks = objects(chat.pop("thinking_blocks", None))
+    message = reader.message(chat, key, Turn(messages=[]))
+    if isinstance(message, str):
+        return message
+    parts = (*(wire.part(block, "assistant", "model") for block in blocks), *message.parts)
+    if origin := _origin(item, task_seen=task_seen):
+        parts = tuple(_made_by(part, origin) for part in parts)
+    return msgspec.structs.replace(message, parts=parts)
+
+
+def _origin(item: dict[str, Any], *, task_seen: bool) -> Origin | None:
+    """The maker of a message that is not the one that its role tells.
+
+    Demonstrations are SWE-agent's. Where actions are text and no calls, what they printed comes back in the user's
+    name; the only message of that role that a person wrote is the first, which holds the task.
+    """
+    if _is_demo(item):
+        return "client"
+    return "tool" if item.get("role") == "user" and task_seen else None
+
+
+def _made_by(part: Part, origin: Origin) -> Part:
+    return msgspec.structs.replace(part, origin=origin)

@@ -1,0 +1,271 @@
+"""Import speed of every format, with redaction and without: one long recording each, made of a recorded session.
+
+Hosts' own formats repeat a recording of theirs; the others have one session, the same in each. The copies of its
+messages differ in their ids and in each longer text, so that nothing of them is stored once for all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ctxvc import importers
+from ctxvc.core.conversion import chat
+from ctxvc.importers.request_log import text_of
+from ctxvc.recording.files import import_paths
+from ctxvc.store.store import create
+from tests.benchmarks.measuring import Figure, seconds
+
+#: Bytes of each recording.
+SIZE = 8_000_000
+ROUNDS = 3
+TARGETS = {"claude-code": ">= 20"}
+
+#: Fields by which messages refer to each other, and those that must stay what they are.
+_IDS = frozenset(
+    {"uuid", "parentUuid", "id", "parentId", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "event_id"}
+    | {"requestId", "messageId", "interactionId", "llm_response_id", "tool_call_ids", "apiCallId", "leafUuid"}
+)
+_STAY = frozenset({"data", "arguments", "sessionId", "cwd", "timestamp"})
+_PARENTS = ("parentUuid", "parentId")
+
+Maker = Callable[[Path], Path]
+
+
+def _copy(value: Any, number: int, field: str = "") -> Any:
+    """A value as it stands in the copy with this number."""
+    if isinstance(value, dict):
+        return {name: item if name in _STAY else _copy(item, number, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item, number, field) for item in value]
+    if isinstance(value, str) and field in _IDS:
+        return f"{value}-{number}"
+    return f"{number} {value}" if isinstance(value, str) and len(value) > 40 else value
+
+
+def copies(values: list[Any]) -> Iterator[Any]:
+    """The values again and again, until they have `SIZE` bytes."""
+    size = number = 0
+    newest: dict[str, Any] = {}
+    while size < SIZE:
+        for value in values:
+            copied = _copy(value, number)
+            for field in _PARENTS:
+                own = "uuid" if field == "parentUuid" else "id"
+                if number and isinstance(copied, dict) and own in copied and copied.get(field, 0) is None:
+                    copied[field] = newest.get(own)
+                newest[own] = copied.get(own) if isinstance(copied, dict) and own in copied else newest.get(own)
+            size += len(json.dumps(copied))
+            yield copied
+        number += 1
+
+
+def source(*names: str) -> Path:
+    """The first of these files that is there: recordings of `CTXVC_TEST_DATA`, then those of the tests."""
+    shared = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere"))
+    own = Path(__file__).parents[1] / "data"
+    return next(path for name in names for folder in (shared, own) if (path := folder / name).exists())
+
+
+def values_of(path: Path) -> list[Any]:
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def lines(*names: str, header: int) -> Maker:
+    """A maker of a file with a value a line, of which so many come once, before all others."""
+
+    def make(folder: Path) -> Path:
+        values = values_of(source(*names))
+        path = folder / "long.jsonl"
+        with path.open("w") as file:
+            for value in (*values[:header], *copies(values[header:])):
+                file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        return path
+
+    return make
+
+
+#: A recorded session of middling length, of which as many bytes a step as the median of all trajectories.
+_SESSION = ("trajectories/agentv-3c-162d1d8ad4-1.jsonl.gz", "trajectory/small.jsonl")
+
+
+def session() -> Iterator[dict[str, Any]]:
+    """That session's messages, in the form of the Messages API, again and again."""
+    values = [value for value in values_of(source(*_SESSION)) if value.get("role") in ("user", "assistant")]
+    return copies([{"role": value["role"], "content": value["content"]} for value in values])
+
+
+def chat_messages() -> list[dict[str, Any]]:
+    """The same as messages of OpenAI's chat completions, after a system prompt and a task."""
+    converted = chat.to_chat({"model": "m", "messages": [*session()]}).value["messages"]
+    system = {"role": "system", "content": "You solve tasks with a shell. SUBMIT_FINAL_OUTPUT"}
+    return [system, {"role": "user", "content": "Make the tests pass."}, *converted]
+
+
+def written(value: Any, path: Path) -> Path:
+    path.write_text(json.dumps(value, indent=2))
+    return path
+
+
+def swe_agent(folder: Path) -> Path:
+    history, steps = [], []
+    for message in chat_messages():
+        text = text_of(message.get("content"))
+        item = {"agent": "main", "message_type": "observation", **message}
+        if message["role"] == "assistant":
+            item |= {"thought": text, "action": "bash", "message_type": "action"}
+            steps.append({"action": "bash", "observation": "", "response": text, "thought": text, "state": {}})
+        elif message["role"] == "tool":
+            item["tool_call_ids"] = [item.pop("tool_call_id")]
+            steps[-1]["observation"] = text
+        history.append(item)
+    run = {"environment": "main", "trajectory": steps, "history": history, "info": {"exit_status": "submitted"}}
+    return written(run, folder / "long.traj")
+
+
+def mini_swe_agent(folder: Path) -> Path:
+    messages = []
+    for message in chat_messages():
+        response = {"id": "r", "model": "m", "choices": [{"message": message}], "usage": _USAGE}
+        extra = {
+            "assistant": {"actions": [], "cost": 0.0, "timestamp": 1.0, "response": response},
+            "tool": {"raw_output": message.get("content"), "returncode": 0, "timestamp": 1.0},
+        }.get(message["role"])
+        messages.append({**message, **({"extra": extra} if extra else {})})
+    run = {"info": {"mini_version": "2.4.6", "config": {}}, "messages": messages}
+    return written({**run, "trajectory_format": "mini-swe-agent-1.1"}, folder / "long.traj.json")
+
+
+_USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+
+
+def langchain_messages() -> Iterator[dict[str, Any]]:
+    for number, message in enumerate(chat_messages()):
+        fields = {"content": message.get("content") or "", "additional_kwargs": {}, "response_metadata": {}}
+        kind = {"user": "human", "assistant": "ai"}.get(message["role"], message["role"])
+        calls = [
+            {"name": call["function"]["name"], "args": json.loads(call["function"]["arguments"]), "id": call["id"]}
+            for call in message.get("tool_calls", ())
+        ]
+        more = (
+            {"tool_calls": calls}
+            if kind == "ai"
+            else {"tool_call_id": message["tool_call_id"]}
+            if kind == "tool"
+            else {}
+        )
+        yield {**fields, "type": kind, "name": None, "id": f"m{number}", **more}
+
+
+def langchain(folder: Path) -> Path:
+    name = {"ai": "AIMessage", "human": "HumanMessage", "tool": "ToolMessage", "system": "SystemMessage"}
+    identifier = ["langchain", "schema", "messages"]
+    dump = [
+        {"lc": 1, "type": "constructor", "id": [*identifier, name[fields["type"]]], "kwargs": fields}
+        for fields in langchain_messages()
+    ]
+    return written(dump, folder / "long.json")
+
+
+def langgraph(folder: Path) -> Path:
+    return written({"values": {"messages": [*langchain_messages()]}, "next": [], "tasks": []}, folder / "long.json")
+
+
+def openhands(folder: Path) -> Path:
+    """A folder with a file an event."""
+    (folder / "events").mkdir()
+    number = 0
+
+    def event(kind: str, **fields: Any) -> None:
+        nonlocal number
+        value = {"id": f"e{number}", "timestamp": "2026-02-05T11:24:45.292853", "kind": kind, **fields}
+        (folder / "events" / f"event-{number:05d}-{number:08x}.json").write_text(json.dumps(value))
+        number += 1
+
+    tools = {}
+    for at, message in enumerate(chat_messages()):
+        texts = [{"cache_prompt": False, "type": "text", "text": text_of(message.get("content"))}]
+        if message["role"] == "system":
+            event("SystemPromptEvent", source="agent", system_prompt=texts[0], tools=[])
+        elif message["role"] == "tool":
+            call = message["tool_call_id"]
+            observation = {"content": texts, "is_error": False, "kind": "TerminalObservation"}
+            event("ObservationEvent", tool_call_id=call, tool_name=tools[call], observation=observation)
+        elif not message.get("tool_calls"):
+            source_name = "user" if message["role"] == "user" else "agent"
+            inner = {"role": message["role"], "content": texts}
+            event("MessageEvent", source=source_name, llm_message=inner, llm_response_id=f"r{at}")
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            tools[call["id"]] = function["name"]
+            action = {**json.loads(function["arguments"]), "kind": "TerminalAction"}
+            tool_call = {"id": call["id"], "origin": "completion", **function}
+            event(
+                "ActionEvent",
+                source="agent",
+                thought=texts,
+                tool_call=tool_call,
+                action=action,
+                llm_response_id=f"r{at}",
+            )
+            texts = []
+    state = {"id": "a", "agent": {"llm": {"model": "m"}}, "workspace": {"working_dir": "/project"}}
+    return written(state, folder / "base_state.json")
+
+
+#: format → what makes a long recording of it in a folder, and gives the path to import.
+MAKERS: dict[str, Maker] = {
+    "ctxvc-trajectory": lines(*_SESSION, header=2),
+    "claude-code": lines("transcripts/claude-code/48-b4b05476e5-0.jsonl", "recorded/claude-code.jsonl", header=0),
+    "codex": lines("transcripts/codex/a5-7b22d8d4bd-0.jsonl", "recorded/codex.jsonl", header=1),
+    "copilot-cli": lines(
+        "transcripts/other/copilot-cli/26-9e1b9e5502-0.jsonl.gz", "copilot-cli/26-9e1b9e5502-0.jsonl", header=1
+    ),
+    "pi": lines("transcripts/pi/before-compaction.jsonl.gz", "recorded/pi.jsonl", header=1),
+    "swe-agent": swe_agent,
+    "mini-swe-agent": mini_swe_agent,
+    "openhands": openhands,
+    "langgraph": langgraph,
+    "langchain": langchain,
+    "anthropic-messages": lambda folder: written({"messages": [*session()]}, folder / "long.json"),
+    "openai-chat": lambda folder: written({"model": "m", "messages": chat_messages()}, folder / "long.json"),
+}
+
+
+def figures(folder: Path) -> Iterator[Figure]:
+    for name in importers.FORMATS:
+        place = folder / name
+        place.mkdir()
+        path = MAKERS[name](place)
+        size = sum(file.stat().st_size for file in importers.importer(name).files(path)) / 1e6
+        exact, redacted, busy = [], [], []
+        for number in range(ROUNDS):
+            before = _processor()
+            exact.append(_import(place / f"{number}-exact", path, redact=False))
+            busy.append(_processor() - before)
+            redacted.append(_import(place / f"{number}-redacted", path, redact=True))
+        target = TARGETS.get(name, ">= 8")
+        yield Figure(f"import {name}, {size:.1f} MB", size / min(exact), "MB/s", target=target)
+        yield Figure(f"import {name}, for a second of processor time", size / min(busy), "MB")
+        ratio = min(redacted) / min(exact)
+        yield Figure(f"import {name}, with redaction", size / min(redacted), "MB/s", ratio, "", "time without")
+
+
+def _processor() -> float:
+    """Seconds of processor time so far, of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def _import(folder: Path, path: Path, *, redact: bool) -> float:
+    def work() -> None:
+        (outcome,) = import_paths(store, [path], final=True, redact=redact)
+        assert outcome.error is None and outcome.units > 100, outcome
+
+    folder.mkdir()
+    with create(folder / ".ctxvc") as store:
+        return seconds(work)
