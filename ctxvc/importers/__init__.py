@@ -15,10 +15,29 @@ if TYPE_CHECKING:
     from ctxvc.importers.protocol import Conversations, Importer
 
 #: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
-FORMATS = ("ctxvc-trajectory", "claude-code", "codex", "copilot-cli", "opencode", "pi", "anthropic-messages", "openai-chat")
+FORMATS = (
+    "ctxvc-trajectory",
+    "claude-code",
+    "codex",
+    "copilot-cli",
+    "opencode",
+    "pi",
+    "anthropic-messages",
+    "openai-chat",
+)
+
+#: Databases begin so, and their tables are told within so many bytes.
+DATABASE = b"SQLite format 3\0"
+_TABLES = 1 << 20
 
 #: The hosts that have a window of their own, by the format of their recordings.
-HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "copilot-cli": "Copilot CLI", "opencode": "opencode", "pi": "pi"}
+HOSTS = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "copilot-cli": "Copilot CLI",
+    "opencode": "opencode",
+    "pi": "pi",
+}
 
 
 def importer(format: str) -> Importer:
@@ -33,6 +52,8 @@ def importer(format: str) -> Importer:
 def detect(recording: Recording) -> str:
     """The format of a file. Raises: BadInput if it is none that we know."""
     head = recording.head()
+    if head.startswith(DATABASE):
+        head = recording.head(_TABLES)  # the statements that made the tables may stand far behind
     for name in FORMATS:
         if importer(name).sniff(head):
             return name

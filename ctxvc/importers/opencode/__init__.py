@@ -20,12 +20,13 @@ ENDINGS = ("opencode.db",)
 GROWS = True
 
 _MAGIC = b"SQLite format 3\0"
+_STATEMENT, _TABLE = b"CREATE TABLE", b"CREATE TABLE `session_context_epoch`"
 _LOG = "-wal"
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file is a database; whether it is opencode's, its tables tell."""
-    return head.startswith(_MAGIC)
+    """Whether a file is a database with such tables, or one whose tables are still in its log of writes."""
+    return head.startswith(_MAGIC) and (_TABLE in head or _STATEMENT not in head)
 
 
 def conversations(recording: Recording) -> Conversations:
@@ -33,7 +34,7 @@ def conversations(recording: Recording) -> Conversations:
     from ctxvc.importers.opencode import database
     from ctxvc.importers.opencode.read import TAIL
 
-    everything = database.read(recording.path, database.sessions)
+    everything = database.ask(recording.path, database.sessions)
     chosen = [session for session in database.roots(everything) if _is_of(session, recording.projects)]
     share = stamp(recording.path).size // max(len(chosen), 1)
     for session in chosen:
@@ -43,7 +44,7 @@ def conversations(recording: Recording) -> Conversations:
 def _events(recording: Recording, session: str, share: int) -> Iterator[Event]:
     from ctxvc.importers.opencode import database, read
 
-    tree = database.read(recording.path, partial(database.tree, root=session))
+    tree = database.ask(recording.path, partial(database.tree, root=session))
     recording.progress(share)
     if tree.sessions:
         yield from read.events(tree)
@@ -60,7 +61,7 @@ def recordings(folder: Path, project: Path) -> Iterable[Path]:
 
     for path in sorted(folder.glob("opencode*.db")):
         try:
-            if any(_is_of(session, [project]) for session in database.read(path, database.sessions)):
+            if any(_is_of(session, [project]) for session in database.ask(path, database.sessions)):
                 yield path
         except BadInput:
             continue  # an unreadable file is of no project
@@ -85,14 +86,14 @@ def state(path: Path, positions: Mapping[str, int]) -> State:
     from ctxvc.importers.opencode import database
 
     try:
-        everything = database.read(path, database.sessions)
-        taken = [session.id for session in database.roots(everything) if session.id in positions]
-        if not taken:
+        everything = database.ask(path, database.sessions)
+        stored = [session.id for session in database.roots(everything) if session.id in positions]
+        if not stored:
             return "missing"
-        moments = database.read(path, lambda connection: [database.newest(connection, id) for id in taken])
+        moments = database.ask(path, lambda connection: [database.newest(connection, name) for name in stored])
     except BadInput:
         return "missing"
-    grown = any(moment > positions[id] for id, moment in zip(taken, moments, strict=True))
+    grown = any(moment > positions[name] for name, moment in zip(stored, moments, strict=True))
     return "grown" if grown else "whole"
 
 

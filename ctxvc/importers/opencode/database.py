@@ -26,12 +26,17 @@ _TABLES = {
     "message": {"id", "session_id", "time_created", "data"},
     "part": {"id", "message_id", "session_id", "data"},
 }
+#: As bytes, since text that is not UTF-8 would end the whole query; nothing for what no program writes.
+_DATA = f"CASE WHEN length(data) <= {LONGEST} THEN CAST(data AS BLOB) END"
+_MESSAGES = f"SELECT id, time_created, {_DATA} FROM message WHERE session_id = ? ORDER BY time_created, id"  # noqa: S608 - all ours
+_PARTS = f"SELECT id, message_id, {_DATA} FROM part WHERE session_id = ? ORDER BY message_id, id"  # noqa: S608
+_OF_A_KIND = f"SELECT seq, {_DATA} FROM event WHERE aggregate_id = ? AND type LIKE ? ORDER BY seq"  # noqa: S608
 _EVENTS = {"aggregate_id", "seq", "type", "data"}
 #: Seconds to wait for a writer, where the database is not in the mode that needs no waiting.
 _PATIENCE = 10
 
 
-class Session(msgspec.Struct, frozen=True):
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A row of `session`."""
 
     id: str
@@ -62,7 +67,7 @@ class Tree(msgspec.Struct, frozen=True):
     damaged: list[str]
 
 
-def read(path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
+def ask(path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
     """What `query` reads of the database at one moment. Raises: BadInput."""
     try:
         for _ in range(3):
@@ -90,9 +95,16 @@ def sessions(connection: sqlite3.Connection) -> list[Session]:
         "SELECT id, parent_id, directory, title, version, time_created FROM session ORDER BY time_created, id"
     )
     return [
-        Session(id, *map(_text, texts), created if isinstance(created, int) else 0)
-        for id, *texts, created in rows
-        if isinstance(id, str) and id
+        Session(
+            id=name,
+            parent=_text(parent),
+            directory=_text(directory),
+            title=_text(title),
+            version=_text(version),
+            created=created if isinstance(created, int) else 0,
+        )
+        for name, parent, directory, title, version, created in rows
+        if isinstance(name, str) and name
     ]
 
 
@@ -130,20 +142,16 @@ def tree(connection: sqlite3.Connection, root: str) -> Tree:
 
 def _messages(connection: sqlite3.Connection, session: str, damaged: list[str]) -> list[Stored]:
     messages: dict[object, Stored] = {}
-    for id, created, data in connection.execute(
-        f"SELECT id, time_created, {_DATA} FROM message WHERE session_id = ? ORDER BY time_created, id", (session,)
-    ):
+    for key, created, data in connection.execute(_MESSAGES, (session,)):
         info = _object(data)
-        if info is None or not isinstance(id, str) or not isinstance(created, int):
-            damaged.append(f"message {id!r:.50} is not legible and was skipped")
+        if info is None or not isinstance(key, str) or not isinstance(created, int):
+            damaged.append(f"message {key!r:.50} is not legible and was skipped")
             continue
-        messages[id] = Stored(id=id, session=session, created=created, info=info)
-    for id, message, data in connection.execute(
-        f"SELECT id, message_id, {_DATA} FROM part WHERE session_id = ? ORDER BY message_id, id", (session,)
-    ):
+        messages[key] = Stored(id=key, session=session, created=created, info=info)
+    for key, message, data in connection.execute(_PARTS, (session,)):
         part = _object(data)
         if part is None:
-            damaged.append(f"part {id!r:.50} is not legible and was skipped")
+            damaged.append(f"part {key!r:.50} is not legible and was skipped")
         elif message in messages:
             messages[message].parts.append(part)
     return list(messages.values())
@@ -155,34 +163,32 @@ def _with_removed(connection: sqlite3.Connection, session: str, messages: list[S
         return messages
     removed: dict[str, int] = {}
     for seq, event in _events(connection, session, "message.removed.%"):
-        if isinstance(id := event.get("messageID"), str):
-            removed[id] = seq
+        if isinstance(key := event.get("messageID"), str):
+            removed[key] = seq
     if not removed:
         return messages
-    known = {message.id: message for message in messages}
+    by_id = {message.id: message for message in messages}
     for seq, event in _events(connection, session, "message.updated.%"):
         match event.get("info"):
-            case {"id": str(id), "time": {"created": int(created)}, **fields} if id in known or id in removed:
-                info = {**fields, "time": event["info"]["time"]}
-                message = known.setdefault(id, Stored(id=id, session=session, created=created, info=info))
+            case {"id": str(key), "time": {"created": int(created)}} if key in by_id or key in removed:
+                info: dict[str, Any] = event["info"]
+                message = by_id.setdefault(key, Stored(id=key, session=session, created=created, info=info))
                 message.born = message.born or seq
-                if id in removed:
-                    message.info, message.removed = info, removed[id]
+                if key in removed:
+                    message.info, message.removed = info, removed[key]
     parts: dict[str, dict[str, dict[str, Any]]] = {}
     for _, event in _events(connection, session, "message.part.updated.%"):
         match event.get("part"):
-            case {"id": str(id), "messageID": str(owner)} as part if owner in removed:
-                parts.setdefault(owner, {})[id] = part
+            case {"id": str(key), "messageID": str(owner)} if owner in removed:
+                parts.setdefault(owner, {})[key] = event["part"]
     for owner, own in parts.items():
-        if owner in known:
-            known[owner].parts = [own[id] for id in sorted(own)]
-    return sorted(known.values(), key=lambda message: (message.created, message.id))
+        if owner in by_id:
+            by_id[owner].parts = [own[key] for key in sorted(own)]
+    return sorted(by_id.values(), key=lambda message: (message.created, message.id))
 
 
 def _events(connection: sqlite3.Connection, session: str, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for seq, data in connection.execute(
-        f"SELECT seq, {_DATA} FROM event WHERE aggregate_id = ? AND type LIKE ? ORDER BY seq", (session, kind)
-    ):
+    for seq, data in connection.execute(_OF_A_KIND, (session, kind)):
         event = _object(data)
         if event is not None and isinstance(seq, int):
             yield seq, event
@@ -198,10 +204,6 @@ def _has(connection: sqlite3.Connection, table: str, columns: set[str]) -> bool:
     """Whether there is such a table; a view is none, since whoever made the database says what it does."""
     kinds = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchall()
     return kinds == [("table",)] and columns <= {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-
-
-#: As bytes, since text that is not UTF-8 would end the whole query; nothing for what no program writes.
-_DATA = f"CASE WHEN length(data) <= {LONGEST} THEN CAST(data AS BLOB) END"
 
 
 def _object(data: object) -> dict[str, Any] | None:

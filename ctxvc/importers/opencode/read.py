@@ -40,9 +40,9 @@ def events(tree: Tree) -> Iterator[Event]:
         yield Warned(text=reason)
     conversation = _Conversation(tree)
     titled = False
-    streams = [_placed(tree.messages[session.id]) for session in tree.sessions]
+    streams = [_in_order(tree.messages[session.id]) for session in tree.sessions]
     streams.append(_clearings(tree.messages[root.id]))
-    for position, _, item in merge(*streams, key=lambda placed: placed[:2]):
+    for position, _, item in merge(*streams, key=lambda entry: entry[:2]):
         end = conversation.at(position, item)
         for event in conversation.events(item, end):
             yield event
@@ -70,10 +70,10 @@ def _title(root: Session) -> str:
     return "" if _UNTITLED.match(root.title) else root.title
 
 
-_Placed = tuple[int, int, Stored | Edited]
+_Entry = tuple[int, int, Stored | Edited]
 
 
-def _placed(messages: list[Stored]) -> Iterator[_Placed]:
+def _in_order(messages: list[Stored]) -> Iterator[_Entry]:
     """The messages of a session with their positions, which grow; a last reply that is not complete comes last."""
     position = 0
     for number, message in enumerate(messages):
@@ -87,10 +87,10 @@ def _placed(messages: list[Stored]) -> Iterator[_Placed]:
         yield position, 0, message
 
 
-def _clearings(messages: list[Stored]) -> Iterator[_Placed]:
+def _clearings(messages: list[Stored]) -> Iterator[_Entry]:
     """The results that opencode cleared later to make room, by when it did."""
-    edits: list[_Placed] = []
-    for position, _, item in _placed(messages):
+    edits: list[_Entry] = []
+    for position, _, item in _in_order(messages):
         for part in item.parts if isinstance(item, Stored) else ():
             match part:
                 case {
@@ -187,14 +187,14 @@ class _Conversation:
             reply, results = _reply(segment, caller), _results(segment)
             if not reply:
                 continue
-            spent = {} if copied else _usage(segment, info)
-            said = Message(
-                role="assistant", parts=reply, reply=key, key=key, time=_time(item.created), model=model, usage=spent
+            usage = {} if copied else _usage(segment, info)
+            answered = Message(
+                role="assistant", parts=reply, reply=key, key=key, time=_time(item.created), model=model, usage=usage
             )
-            yield Said(message=said, end=end, scope=scope, task=task)
+            yield Said(message=answered, end=end, scope=scope, task=task)
             if results:
-                answer = Message(role="user", parts=results, key=f"{key}/results", time=_completed(item))
-                yield Said(message=answer, end=end, scope=scope, task=task)
+                outputs = Message(role="user", parts=results, key=f"{key}/results", time=_completed(item))
+                yield Said(message=outputs, end=end, scope=scope, task=task)
         if _text(info, "finish") not in ("", "tool-calls", "unknown") or info.get("error"):
             yield Closed(end=end, scope=scope)
 
@@ -204,23 +204,23 @@ class _Conversation:
         texts = [_text(part, "text") for part in item.parts if part.get("type") == "text"]
         parts = tuple(wire.text_part(text, "assistant", "model") for text in texts if text)
         summary = Message(role="assistant", parts=parts, key=item.id, time=_completed(item))
-        kept = self._kept(self._tails[parent], parent)
+        staying = self._staying(self._tails[parent], parent)
         yield Compacted(
             summary=(self._asked[parent], *([summary] if parts else [])),
             end=end,
-            kept=frozenset(key for first in kept for key in (first, f"{first}/results")),
-            before=kept[0] if kept else "",
+            kept=frozenset(key for first in staying for key in (first, f"{first}/results")),
+            before=staying[0] if staying else "",
             time=summary.time,
             scope=scope,
             detail={"tokensBefore": total} if (total := sum(_usage(item.parts, item.info).values())) else {},
         )
 
-    def _kept(self, first: str, last: str) -> list[str]:
+    def _staying(self, first: str, last: str) -> list[str]:
         """The messages from the first that a compaction keeps to the one that asked for it."""
         ids = [message.id for message, _ in self._path]
         if first not in ids:
             return []
-        return [id for id in ids[ids.index(first) :] if id != last]
+        return [key for key in ids[ids.index(first) :] if key != last]
 
 
 def _scopes(tree: Tree) -> dict[str, tuple[str, str]]:
@@ -234,13 +234,11 @@ def _scopes(tree: Tree) -> dict[str, tuple[str, str]]:
                     case {"type": "tool", "callID": str(call), "state": {"metadata": {"sessionId": str(session)}}}:
                         tasks.setdefault(session, call)
     scopes = {root.id: ("", "")}
-    taken: set[str] = set()
     for agent in agents:
         # Lower case, so that no two scopes differ by case only.
         scope = names.slug(f"agent-{agent.id[-12:]}".lower(), "agent")
-        while scope in taken:
-            scope = f"{scope}-{len(taken) + 1}"
-        taken.add(scope)
+        while scope in (name for name, _ in scopes.values()):
+            scope = f"{scope}-{len(scopes) + 1}"
         scopes[agent.id] = scope, tasks.get(agent.id, "")
     return scopes
 
@@ -344,13 +342,13 @@ def _usage(parts: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, in
         return {}
     cache = tokens.get("cache")
     cached = cache if isinstance(cache, dict) else {}
-    spent = {
+    counts = {
         "input_tokens": _count(tokens, "input"),
         "output_tokens": _count(tokens, "output") + _count(tokens, "reasoning"),
         "cache_read_input_tokens": _count(cached, "read"),
         "cache_creation_input_tokens": _count(cached, "write"),
     }
-    return spent if any(spent.values()) else {}
+    return counts if any(counts.values()) else {}
 
 
 def _count(tokens: Mapping[str, Any], name: str) -> int:

@@ -146,8 +146,8 @@ def packed(database: Path, target: Path) -> None:
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA foreign_keys = OFF")
-        removals = "SELECT json_extract(data, '$.messageID') AS id FROM event WHERE type LIKE 'message.removed.%'"
-        removed = [id for (id,) in connection.execute(removals)]
+        removals = "SELECT json_extract(data, '$.messageID') FROM event WHERE type LIKE 'message.removed.%'"
+        removed = [message for (message,) in connection.execute(removals)]
         of_one = " OR ".join("instr(data, ?)" for _ in removed)
         connection.execute(f"DELETE FROM event WHERE type NOT LIKE 'message.updated.%' AND NOT ({of_one})", removed)
         connection.execute("PRAGMA page_size = 1024")
@@ -161,7 +161,8 @@ def main(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     (target / "opencode.db").unlink(missing_ok=True)
     packed(sample.database, target / "opencode.db")
-    (target / "prompts.json").write_text(json.dumps(prompts, ensure_ascii=False, indent=1) + "\n")
+    (target / "sent").mkdir(exist_ok=True)
+    (target / "sent" / "prompts.json").write_text(json.dumps(prompts, ensure_ascii=False, indent=1) + "\n")
     shutil.rmtree(folder)
 
 
