@@ -93,6 +93,8 @@ def at_work(folder: Path) -> Iterator[Sample]:
         settings = opencode.settings(api.url, {"context": WINDOW, "output": RESERVE})
         model = settings["provider"]["scripted"]["models"][coding.MODEL]
         model |= {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
+        # Nobody is there to be asked.
+        settings["permission"] = dict.fromkeys(("bash", "edit", "external_directory", "read", "task"), "allow")
         opencode.configure(settings)
         with opencode.serving() as url:
             yield Sample(folder, script, url, project, other)
