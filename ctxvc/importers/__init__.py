@@ -20,6 +20,7 @@ FORMATS = (
     "claude-code",
     "codex",
     "copilot-cli",
+    "opencode",
     "pi",
     "swe-agent",
     "mini-swe-agent",
@@ -30,12 +31,17 @@ FORMATS = (
     "openai-chat",
 )
 
+#: Databases begin so, and their tables are told within so many bytes.
+DATABASE = b"SQLite format 3\0"
+_TABLES = 1 << 20
+
 #: The hosts that have a window of their own, by the format of their recordings.
 HOSTS = {
     "claude-code": "Claude Code",
     "codex": "Codex",
     "copilot-cli": "Copilot CLI",
     "openhands": "OpenHands",
+    "opencode": "opencode",
     "pi": "pi",
 }
 
@@ -52,6 +58,8 @@ def importer(format: str) -> Importer:
 def detect(recording: Recording) -> str:
     """The format of a file. Raises: BadInput if it is none that we know."""
     head = recording.head()
+    if head.startswith(DATABASE):
+        head = recording.head(_TABLES)  # the statements that made the tables may stand far behind
     for name in FORMATS:
         if importer(name).sniff(head):
             return name

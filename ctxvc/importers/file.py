@@ -143,6 +143,10 @@ class Recording:
                             self.misread[number] = bad
                     yield Line(number, start, offset, stripped, complete)
 
+    def progress(self, size: int) -> None:
+        """Counts `size` raw bytes as read, where an importer reads by other means."""
+        self._progress(size)
+
     def _open(self) -> BinaryIO:
         try:
             raw = open(self.path, "rb")  # noqa: SIM115 - closed by the caller's with

@@ -361,7 +361,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
         case "toolResult":
             parts = (_result(raw),)
         case "bashExecution":
-            parts = () if raw.get("excludeFromContext") is True else (_command(raw),)
+            parts = () if raw.get("excludeFromContext") is True else _command(raw)
         case "compaction" | "branch_summary" | "compactionSummary" | "branchSummary":
             summary = raw.get("summary")
             parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
@@ -467,13 +467,24 @@ def shown_text(raw: Mapping[str, Any]) -> str:
     return _text(raw, "summary")
 
 
-def _command(raw: dict[str, Any]) -> Part:
-    return _annotated(wire.text_part(_command_text(raw), "user", "client"), {"role": "bashExecution"})
+def _command(raw: dict[str, Any]) -> tuple[Part, Part]:
+    """The command, which a person typed, and what it printed; together the text that the model sees."""
+    text = _command_text(raw)
+    size = len(_command_line(raw))
+    pieces: tuple[tuple[str, Origin], ...] = ((text[:size], "human"), (text[size:], "client"))
+    command, output = (
+        _annotated(wire.text_part(piece, "user", origin), {"role": "bashExecution"}) for piece, origin in pieces
+    )
+    return command, output
+
+
+def _command_line(raw: Mapping[str, Any]) -> str:
+    return f"Ran `{_text(raw, 'command')}`\n"
 
 
 def _command_text(raw: Mapping[str, Any]) -> str:
     output, status = _text(raw, "output"), raw.get("exitCode")
-    text = f"Ran `{_text(raw, 'command')}`\n" + (f"```\n{output}\n```" if output else "(no output)")
+    text = _command_line(raw) + (f"```\n{output}\n```" if output else "(no output)")
     if raw.get("cancelled") is True:
         text += "\n\n(command cancelled)"
     elif isinstance(status, int) and status != 0:

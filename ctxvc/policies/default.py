@@ -14,7 +14,7 @@ from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import turn_answers
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
-from ctxvc.core.plan import rollup
+from ctxvc.core.plan import admission, rollup
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, runs_of
@@ -30,7 +30,8 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 
 #: The tool whose arguments are a plan that the user agreed to, if the call did not fail.
 _PLAN = "exitplanmode"
-#: The most that plan, task list and files that the user named may keep of the budget; beyond it they leave like others.
+#: The most that summary, plan, task list and files that the user named may keep of the budget; beyond it they leave like
+#: others.
 _KEPT = 0.2
 #: θ in a narrow window, where a quarter is less than a file: recordings keep a third more of what is at risk.
 _NARROW_OFFLOAD = 0.5
@@ -55,8 +56,9 @@ class Default(Policy, frozen=True, kw_only=True):
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
     - `protect`: path patterns of files that stay in the prompt, as in `docs/*.md|SPEC.txt`.
 
-    Human text, pins, notes, instruction files and the newest step stay under every policy. Here the plan that the user
-    agreed to, the newest task list and the files of `protect` also stay, up to a fifth of the budget.
+    Human text, pins, notes, instruction files and the newest step stay under every policy. Here the host's newest
+    summary of what left, the plan that the user agreed to, the newest task list and the files of `protect` also stay,
+    up to a fifth of the budget.
     """
 
     name: ClassVar[str] = "default"
@@ -133,6 +135,7 @@ class Default(Policy, frozen=True, kw_only=True):
             return ()
         stays = _stays(view, self.protect)
         free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
+        free += _oversized(ahead)
         batch: list[Departure] = []
         for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(turn_answers)):
             if used - view.part(freed) <= target:
@@ -231,9 +234,10 @@ def _old_stubs(view: View, more: int) -> Iterator[Action]:
 
 
 def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
-    """The plan that the user agreed to, the newest task list, and calls on files of these patterns, with results.
+    """The host's newest summary of what left, the plan that the user agreed to, the newest task list, and calls on
+    files of these patterns, with results.
 
-    The newest first, as long as they are together no more than `_KEPT` of the budget.
+    The summary first, then the newest, as long as they are together no more than `_KEPT` of the budget.
     """
     ledger = view.ledger
     matches = re.compile("|".join(translate(glob) for glob in globs)).match if globs else None
@@ -241,6 +245,10 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     results = results_of(calls_and_results(ledger, {call.call for call in calls}))
     stays: set[str] = set()
     room = int(view.budget.soft_limit * _KEPT)
+    for row in _summary(ledger):
+        if (cost := view.part(cost_in_prompt(view, row))) <= room:
+            stays.add(row.id)
+            room -= cost
     states: set[str] = set()  # the kinds of state of which the newest is enough
     for call in reversed(calls):
         result = results.get(call.id)
@@ -255,6 +263,28 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
             else:
                 room += cost
     return frozenset(stays)
+
+
+def _oversized(view: View) -> list[Row]:
+    """What the client put in since the latest reply, such as the output of a person's command, where a piece is so
+    large that as a result it would have come in as a preview."""
+    return [
+        row
+        for row in view.ledger.of_step(view.ledger.meta.counters.step)
+        if row.kind == "user"
+        and row.origin == "client"
+        and row.state == "visible"
+        and admission.is_large(view, cost_in_prompt(view, row))
+    ]
+
+
+def _summary(ledger: Ledger) -> Iterator[Row]:
+    """The newest summary in the prompt that a host put in the place of what left."""
+    for group in reversed(ledger.groups.values()):
+        rows = [row for block in group.summary if (row := ledger.get(block)) and row.present]
+        if rows and group.removed_by == "host":
+            yield from rows
+            return
 
 
 def _arguments(view: View, call: Row) -> str:

@@ -252,8 +252,13 @@ def test_a_reply_is_finished_when_no_call_of_it_will_run(tell: Tell, blocks: lis
     ],
 )
 def test_a_person_s_own_command_is_shown_as_the_model_saw_it(tell: Tell, ran: dict[str, Any], shown: str):
-    [part] = parts(tell(entry("message", "a", None, message={"role": "bashExecution", "command": "ls", **ran})))
-    assert (display.decode(part.body), part.role, part.origin) == (shown, "user", "client")
+    message = {"role": "bashExecution", "command": "ls", **ran}
+    command, output = parts(tell(entry("message", "a", None, message=message)))
+    assert display.decode(command.body + output.body) == shown
+    assert [(part.kind, part.role, part.origin) for part in (command, output)] == [
+        ("user", "user", "human"),
+        ("user", "user", "client"),
+    ]
 
 
 def test_a_command_kept_from_the_model_is_left_out(tell: Tell):

@@ -12,6 +12,7 @@ import pytest
 from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import NARROW, Budget
@@ -20,7 +21,7 @@ from ctxvc.policies import context_text, scoped, self_managed
 from ctxvc.policies.default import Default
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.tokens.meter import Meter
-from tests.making.conversation import LONG, human, reply, steps
+from tests.making.conversation import LONG, human, injected, reply, steps
 from tests.policies.laws import settled
 from tests.policies.recorded import Run, running, states
 
@@ -81,6 +82,37 @@ def test_the_newest_task_list_and_the_agreed_plan_stay_and_older_lists_leave() -
     settled(Default(low_water=0.0, trigger=0.0), made, 20_000)
     assert state(made, "TodoWrite") == ["archived", "archived", "visible"]
     assert state(made, "ExitPlanMode") == ["archived", "visible"]
+
+
+def test_the_newest_summary_of_a_host_stays_and_older_ones_leave() -> None:
+    made = running(human("Do it"), *steps(4), injected(LONG), *steps(4, first=5), injected(LONG), *steps(20, first=9))
+    older, newer = (row for row in made.ledger.rows() if row.kind == "user" and row.origin == "client")
+    left = [row for row in made.ledger.rows() if row.kind == "tool_result" and row.number < newer.number]
+    first, second = (
+        [row for row in left if row.number < older.number],
+        [row for row in left if row.number > older.number],
+    )
+    groups = [
+        Group(id=f"G{number}", members=tuple(row.id for row in rows), summary=(summary.id,), removed_by="host")
+        for number, rows, summary in ((1, first, older), (2, second, newer))
+    ]
+    archived = [
+        msgspec.structs.replace(row, state="archived", level=1, group=group.id, removed_by="host")
+        for group, rows in zip(groups, (first, second), strict=True)
+        for row in rows
+    ]
+    made.ledger = made.ledger.with_rows(archived).with_groups(groups)
+    made.next_group = 3
+    settled(Default(low_water=0.0, trigger=0.0), made, 20_000)
+    assert [made.ledger[row.id].state for row in (older, newer)] == ["archived", "visible"]
+
+
+def test_what_a_client_put_in_since_the_latest_reply_leaves_only_if_it_is_oversized() -> None:
+    for length, state_after in ((10, "visible"), (40, "archived")):
+        made = running(human("Do it"), *steps(10), injected(LONG * length))
+        *_, newest = made.ledger.rows()
+        settled(Default(low_water=0.1, trigger=0.1), made, 60_000)
+        assert made.ledger[newest.id].state == state_after
 
 
 def test_a_plan_that_takes_too_much_of_the_budget_leaves_like_others() -> None:

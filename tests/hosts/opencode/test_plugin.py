@@ -5,63 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.hosts import coding, npm
+from tests.hosts.opencode.program import Opencode
 from tests.messages_api import MessagesApi, call, serve
 
 #: A hundred steps take a minute and a half where nothing else runs.
 pytestmark = pytest.mark.timeout(1200)
 INPUT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-
-
-@dataclass
-class Opencode:
-    """opencode in a home of its own."""
-
-    project: Path
-    home: Path
-    modules: Path
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "XDG_CONFIG_HOME": str(self.home / "config"),
-            "XDG_DATA_HOME": str(self.home / "data"),
-            "XDG_CACHE_HOME": str(self.home / "cache"),
-            "XDG_STATE_HOME": str(self.home / "state"),
-            "OPENCODE_DISABLE_AUTOUPDATE": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            "LANG": "C.UTF-8",
-        }
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        program = self.modules / "opencode-linux-x64" / "bin" / "opencode"
-        return subprocess.Popen(
-            [program, "run", *words],
-            cwd=self.project,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(self, *words: str) -> str:
-        with self.start(*words) as process:
-            out, err = process.communicate(timeout=900)
-        assert process.returncode == 0, err
-        return out
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +35,8 @@ def reader(opencode: Opencode, steps: int) -> coding.Reader:
 
 
 def configure(opencode: Opencode, api: MessagesApi) -> None:
-    folder = opencode.home / "config" / "opencode"
-    folder.mkdir(parents=True, exist_ok=True)
-    model = {"name": "scripted", "limit": {"context": coding.WINDOW, "output": coding.RESERVE}}
-    options = {"baseURL": f"{api.url}/v1", "apiKey": "test"}
-    provider = {"npm": "@ai-sdk/anthropic", "options": options, "models": {coding.MODEL: model}}
-    settings = {
-        "model": f"scripted/{coding.MODEL}",
-        "small_model": f"scripted/{coding.MODEL}",
-        "autoupdate": False,
-        "share": "disabled",
-        "snapshot": False,
-        "provider": {"scripted": provider},
-    }
-    (folder / "opencode.json").write_text(json.dumps(settings))
-    if not (folder / "plugins").exists():
+    opencode.configure(opencode.settings(api.url, {"context": coding.WINDOW, "output": coding.RESERVE}))
+    if not (opencode.home / "config" / "opencode" / "plugins").exists():
         coding.install("opencode", opencode.project, opencode.env)
 
 

@@ -1,0 +1,106 @@
+"""Sessions of opencode, which keeps those of all projects in one SQLite database → events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ctxvc.core.recording.events import Event
+from ctxvc.errors import BadInput
+from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import Conversations, Stamp, State, nothing_beside
+
+if TYPE_CHECKING:
+    from ctxvc.importers.opencode.database import Session
+
+FORMAT = "opencode"
+ENDINGS = ("opencode.db",)
+GROWS = True
+
+_MAGIC = b"SQLite format 3\0"
+_STATEMENT, _TABLE = b"CREATE TABLE", b"CREATE TABLE `session_context_epoch`"
+_LOG = "-wal"
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file is a database with such tables, or one whose tables are still in its log of writes."""
+    return head.startswith(_MAGIC) and (_TABLE in head or _STATEMENT not in head)
+
+
+def conversations(recording: Recording) -> Conversations:
+    """The conversations, oldest first; a fork is one of its own, a sub-agent a scope of the one that began it."""
+    from ctxvc.importers.opencode import database
+    from ctxvc.importers.opencode.read import TAIL
+
+    everything = database.ask(recording.path, database.sessions)
+    chosen = [session for session in database.roots(everything) if _is_of(session, recording.projects)]
+    share = stamp(recording.path).size // max(len(chosen), 1)
+    for session in chosen:
+        yield session.id[-TAIL:], _events(recording, session.id, share)
+
+
+def _events(recording: Recording, session: str, share: int) -> Iterator[Event]:
+    from ctxvc.importers.opencode import database, read
+
+    tree = database.ask(recording.path, partial(database.tree, root=session))
+    recording.progress(share)
+    if tree.sessions:
+        yield from read.events(tree)
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
+    """The folder of the database with the sessions of all projects."""
+    return [Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"]
+
+
+def recordings(folder: Path, project: Path) -> Iterable[Path]:
+    """The databases, one a release channel, that have a session of `project`."""
+    from ctxvc.importers.opencode import database
+
+    for path in sorted(folder.glob("opencode*.db")):
+        try:
+            if any(_is_of(session, [project]) for session in database.ask(path, database.sessions)):
+                yield path
+        except BadInput:
+            continue  # an unreadable file is of no project
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The database, and its log of the newest writes."""
+    yield path
+    log = path.with_name(f"{path.name}{_LOG}")
+    if log.exists():
+        yield log
+
+
+def stamp(path: Path) -> Stamp:
+    """When and how the database or its log last changed. Raises: OSError."""
+    states = [file.stat() for file in files(path)]
+    return Stamp(sum(state.st_size for state in states), max(state.st_mtime_ns for state in states))
+
+
+def state(path: Path, positions: Mapping[str, int]) -> State:
+    """How much a store has of the sessions at `path` that it knows; of one that it does not know, nothing."""
+    from ctxvc.importers.opencode import database
+
+    try:
+        everything = database.ask(path, database.sessions)
+        stored = [session.id for session in database.roots(everything) if session.id in positions]
+        if not stored:
+            return "missing"
+        moments = database.ask(path, lambda connection: [database.newest(connection, name) for name in stored])
+    except BadInput:
+        return "missing"
+    grown = any(moment > positions[name] for name, moment in zip(stored, moments, strict=True))
+    return "grown" if grown else "whole"
+
+
+beside = nothing_beside
+
+
+def _is_of(session: Session, projects: Iterable[Path]) -> bool:
+    """Whether a session was held in one of the folders `projects` or below it; any is, if there are none."""
+    folders = list(projects)
+    return not folders or any(Path(session.directory).is_relative_to(folder) for folder in folders)
