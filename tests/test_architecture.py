@@ -33,6 +33,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
+    "exporters": frozenset({"session", "store", "core", "errors"}),
     "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
@@ -43,7 +44,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {"mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "tokens", "store", "core", "errors", "ctxvc"}
+        | {"importers", "exporters", "tokens", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
@@ -84,7 +85,7 @@ STORE = (
     *("recovered_files", "code_history"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "operations", "address"),
+    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies", "operations", "address"),
     *("recorded_prompts", "links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
 )
 

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-#: The last second of the year 9999, in seconds since 1970.
-_LATEST = 253_402_300_799
-
-
 class Size(NamedTuple):
     """Bytes: `6.1 kB` to people, a number in a pipe."""
 
@@ -324,11 +320,10 @@ def plain(cell: Cell) -> str:
 
 
 def iso(seconds: int) -> str:
-    """`2026-03-01T12:00:00Z`; for a year without four digits, the nearest time that has them."""
-    nearest = min(max(seconds, 0), _LATEST)
+    """The time as `timestamp.iso` writes it."""
     from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
-    return timestamp.text(datetime.fromtimestamp(nearest, timezone.utc))
+    return timestamp.iso(seconds)
 
 
 def _for_people(cell: Cell, now: float) -> str:

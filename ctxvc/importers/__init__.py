@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from ctxvc.importers.protocol import Conversations, Importer
 
 #: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
-FORMATS = ("ctxvc-trajectory", "claude-code", "codex", "copilot-cli", "pi", "anthropic-messages", "openai-chat")
+FORMATS = (
+    "ctxvc-trajectory",
+    "claude-code",
+    "codex",
+    "copilot-cli",
+    "pi",
+    "hf-trace",
+    "openai-responses",
+    "anthropic-messages",
+    "openai-chat",
+)
 
 #: The hosts that have a window of their own, by the format of their recordings.
 HOSTS = {"claude-code": "Claude Code", "codex": "Codex", "copilot-cli": "Copilot CLI", "pi": "pi"}

@@ -11,7 +11,6 @@ Fields that only this form of a message has go to `extra["openai"]`, so that the
 
 from __future__ import annotations
 
-import datetime
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -47,6 +46,7 @@ from ctxvc.importers.request_log import (
     opening,
     records,
     text_of,
+    time_of,
     whole_messages,
 )
 
@@ -66,7 +66,6 @@ _ROLES: dict[str, tuple[Role, Origin]] = {
 _SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 _PLAIN_CALL = {"type": "function", "function": {}}
-_YEAR_10000 = 253402300800
 
 
 def sniff(head: bytes) -> bool:
@@ -182,7 +181,7 @@ class _Reader:
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
                     usage=usage(response.get("usage")),
-                    time=_time(response.get("created")),
+                    time=time_of(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
                 )
@@ -458,9 +457,3 @@ def _fingerprint(message: Any) -> bytes:
 
 def _call_fields(call: Any) -> Any:
     return {name: call.get(name) for name in ("id", "function", "custom")} if isinstance(call, dict) else call
-
-
-def _time(created: Any) -> str:
-    if isinstance(created, int | float) and 0 <= created < _YEAR_10000:
-        return datetime.datetime.fromtimestamp(created, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return ""

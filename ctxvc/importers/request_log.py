@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
@@ -16,6 +17,8 @@ from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
+
+_YEAR_10000 = 253402300800
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,6 +246,13 @@ def counts(usage: Any) -> dict[str, int]:
     if not isinstance(usage, Mapping):
         return {}
     return {name: count for name, count in usage.items() if type(count) is int}
+
+
+def time_of(seconds: Any) -> str:
+    """A number of seconds since 1970 as ISO 8601; empty for what is none."""
+    if isinstance(seconds, int | float) and 0 <= seconds < _YEAR_10000:
+        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return ""
 
 
 def digest(value: Any) -> bytes:

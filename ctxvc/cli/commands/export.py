@@ -12,13 +12,13 @@ from pathlib import Path
 import click
 
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.app import App, command, complete_revisions, write
+from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.cli.output import safe
-from ctxvc.cli.request import request_of
 from ctxvc.core import display
-from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.errors import CtxvcError, Refused
+from ctxvc.exporters import FORMATS, exporter
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.exported import LossKind, by_kind
 from ctxvc.importers.claude_code import read
 from ctxvc.store import exports
 from ctxvc.store.locate import project_root
@@ -121,13 +121,18 @@ def _installed(place: Path, data: bytes) -> bool:
     return True
 
 
-_FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
+#: The names that formats had before.
+_FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
+_DEFAULT = "anthropic-messages"
+_NAMES = (*FORMATS, CLAUDE_CODE)
+#: Places of a loss that are printed.
+_SHOWN = 4
 
 
-@command("export", "ctxvc export --format openai -o request.json")
+@command("export", "ctxvc export --format markdown -o session.md")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--format", "form", type=click.Choice([*_FORMATS, CLAUDE_CODE]), default="anthropic",
-              help="Output format (anthropic).")  # fmt: skip
+@click.option("--format", "form", type=click.Choice([*_NAMES, *_FORMER]), default=_DEFAULT, metavar="FORMAT",
+              help=f"Output format: {', '.join(_NAMES)} ({_DEFAULT}).")  # fmt: skip
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
 @click.option(
@@ -135,13 +140,21 @@ _FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
 )
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
+@json_option
 @click.pass_obj
 def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
-    """A request of Anthropic's Messages API or OpenAI's chat completions: model, system prompt, tools and messages, as
-    JSON. With --format claude-code it is a session file for `claude --resume`, of any revision, even from before a
-    compaction; lines of the transcript it was imported from are reused wherever they produce the same prompt.
-    `ctxvc import` brings what you continue there back into its session.
+    """What is left out is printed to stderr, and in --json.
+
+    anthropic-messages, openai-chat and openai-responses are requests with the prompt at REV: model, system prompt,
+    tools and messages. ctxvc-trajectory, hf-trace (the trace viewer of Hugging Face), otel-genai (spans in OTLP JSON)
+    and markdown (for a pull request) have all that was recorded up to REV, in the prompt or not, but for what was
+    deleted.
+
+    claude-code is a session file for `claude --resume`, of any revision, even from before a compaction; lines of the
+    transcript it was imported from are reused wherever they produce the same prompt. `ctxvc import` brings what you
+    continue there back into its session.
     """
+    form = _FORMER.get(form, form)
     if form == CLAUDE_CODE:
         export_session(app, revision, target, install=install, recorded=recorded)
         return
@@ -149,9 +162,16 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
         raise click.UsageError(f"--install and --recorded require --format {CLAUDE_CODE}")
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
-        # What we sent is told as it was sent; another program gets no tags, which only our tools understand.
-        render = snapshot.ledger.meta.render if form == "anthropic" else 1
-        content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
-        data = formats.dumps(_FORMATS[form](request_of(snapshot, content)))
-        exports.remember(stored.store, data, snapshot.ledger.meta.session)
-    write(app, target, data)
+        exported = exporter(form).export(Conversation(stored.store, snapshot))
+        exports.remember(stored.store, exported.data, snapshot.ledger.meta.session)
+    write(app, target, exported.data)
+    for kind in by_kind(exported, snapshot.ledger):
+        app.output.note(_loss_text(kind))
+
+
+def _loss_text(kind: LossKind) -> str:
+    """A line about losses of one kind."""
+    places = f"{', '.join(kind.paths[:_SHOWN])}{', …' if len(kind.paths) > _SHOWN else ''}"
+    verb = "changed" if kind.change else "left out"
+    became = f": {safe(kind.change)}" if kind.change else ""
+    return f"{verb}: {len(kind.paths)} × {safe(kind.what)} ({safe(places)}){became}"
