@@ -30,8 +30,8 @@ def _losses(piece: Piece) -> Iterator[Loss]:
             yield Loss(piece.block)
         return
     if piece.kind == "tool_result":
-        items, kept = block_of(piece).get("content", []), written[0].get("content", [])
-        lost = len([item for item in items if item != {"type": "text", "text": ""}]) - len(kept) + bool(piece.tag)
+        items, remaining = block_of(piece).get("content", []), written[0].get("content", [])
+        lost = len([item for item in items if item != {"type": "text", "text": ""}]) - len(remaining) + bool(piece.tag)
         if lost > 0:
             yield Loss(f"{piece.block}.content")
     elif piece.kind == "tool_use" and piece.body and wire.parsed(piece.body, dict) is None:

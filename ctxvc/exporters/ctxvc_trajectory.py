@@ -1,4 +1,4 @@
-"""A recording → our neutral format `ctxvc-trajectory/1`: a header line, then a message a line, as in the Messages API."""
+"""A recording → our neutral format `ctxvc-trajectory/1`: a header line, then a message a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def export(conversation: Conversation) -> Exported:
     losses = list(conversation.unshared())
     losses += [Loss("tools")] if conversation.snapshot.tools else []
     summaries = {block: group.id for group in conversation.ledger.groups.values() for block in group.summary[:1]}
-    losses += _kept(conversation, summaries)
+    losses += _partial_compactions(conversation, summaries)
     lines = [_header(conversation), *_system(conversation.snapshot.system)]
     messages = list(conversation.messages())
     losses += request.leading([piece for recorded in messages for _, piece in recorded.pieces])
@@ -48,7 +48,7 @@ def _system(system: Any) -> Iterator[dict[str, Any]]:
         yield {"role": "system", "content": content}
 
 
-def _kept(conversation: Conversation, summaries: dict[str, str]) -> Iterator[Loss]:
+def _partial_compactions(conversation: Conversation, summaries: dict[str, str]) -> Iterator[Loss]:
     """The compactions after which the host still showed some of what came before: a boundary has no word for that."""
     for block, group in summaries.items():
         before = int(block[1:])

@@ -35,9 +35,9 @@ class Exporter(Protocol):
 
 
 class LossKind(msgspec.Struct, frozen=True):
-    """Losses of one kind: what was lost, as `thinking` or `is_error of tool_result`, and what stands in its place."""
+    """Losses of one kind: `subject` is what was lost, as `thinking` or `is_error of tool_result`."""
 
-    what: str
+    subject: str
     change: str
     paths: tuple[str, ...]
 
@@ -46,11 +46,11 @@ def by_kind(exported: Exported, ledger: Ledger) -> list[LossKind]:
     """The losses by their kind, in the order of the first of each."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for loss in exported.losses:
-        kinds.setdefault((_what(loss.path, ledger), loss.change), []).append(loss.path)
-    return [LossKind(what, change, tuple(paths)) for (what, change), paths in kinds.items()]
+        kinds.setdefault((_subject(loss.path, ledger), loss.change), []).append(loss.path)
+    return [LossKind(subject, change, tuple(paths)) for (subject, change), paths in kinds.items()]
 
 
-def _what(path: str, ledger: Ledger) -> str:
+def _subject(path: str, ledger: Ledger) -> str:
     match = _BLOCK.fullmatch(path)
     if match is None:
         return _NUMBERED.sub("", path).partition(".")[0]

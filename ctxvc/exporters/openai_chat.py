@@ -75,9 +75,8 @@ def _losses(piece: Piece) -> Iterator[Loss]:
 def _losses_of_items(piece: Piece) -> Iterator[Loss]:
     """Of what came in one of OpenAI's forms, what only the Responses API has."""
     notes = piece.extra["openai"]
-    if piece.kind == "thinking" and notes.get("field") != "reasoning_content":
-        yield Loss(piece.block)
-    elif piece.kind == "other" and "field" not in notes:
+    field = notes.get("field", "")
+    if (piece.kind == "thinking" and field != "reasoning_content") or (piece.kind == "other" and not field):
         yield Loss(piece.block)
 
 

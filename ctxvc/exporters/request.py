@@ -34,7 +34,7 @@ def lost_fields(piece: Piece, carried: Collection[str] = ()) -> Iterator[Loss]:
 
 
 def leading(content: Sequence[Piece]) -> Iterator[Loss]:
-    """The system messages before all others, which are one with the system prompt in a form that has no field for it."""
+    """The system messages before all others: one with the system prompt where that has no field of its own."""
     for piece in takewhile(lambda piece: piece.role == "system", content):
         yield Loss(f"{piece.block}.role", "a part of the system prompt")
 

@@ -21,10 +21,10 @@ from ctxvc.importers.protocol import (
     file_state,
     no_folders,
     no_recordings,
-    nothing_beside,
     only_file,
     single,
 )
+from ctxvc.importers.protocol import nothing_beside as beside
 from ctxvc.importers.request_log import objects, text_of, time_of
 
 FORMAT = "hf-trace"
@@ -70,13 +70,12 @@ def events(recording: Recording) -> Iterator[Event]:
     )
     reader = _Reader(ours=ours)
     for line in lines:
-        yield from reader.read(line)
+        yield from reader.events(line)
 
 
 conversations = single(events)
 folders = no_folders
 recordings = no_recordings
-beside = nothing_beside
 files = only_file
 stamp = file_stamp
 state = file_state
@@ -90,7 +89,7 @@ class _Reader:
         self._system: list[dict[str, Any]] | None = []
         self._reply = ""
 
-    def read(self, line: Line) -> Iterator[Event]:
+    def events(self, line: Line) -> Iterator[Event]:
         match wire.parsed(line.data, dict):
             case {"type": "message", "message": {"role": str(role)} as message, **rest} if role in _ROLES:
                 pass

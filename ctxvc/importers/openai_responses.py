@@ -21,10 +21,10 @@ from ctxvc.importers.protocol import (
     file_state,
     no_folders,
     no_recordings,
-    nothing_beside,
     only_file,
     single,
 )
+from ctxvc.importers.protocol import nothing_beside as beside
 from ctxvc.importers.request_log import Log, Turn, digest, objects, opening, records, text_of, time_of
 
 FORMAT = "openai-responses"
@@ -37,7 +37,8 @@ _TELLTALE = frozenset({"reasoning", "function_call", "function_call_output", "cu
 
 def sniff(head: bytes) -> bool:
     """Whether `head` holds a request or response of this API, or items that only it has."""
-    return any(map(_is_ours, opening(head)))
+    values = opening(head)
+    return any(map(_is_ours, values)) and all(_is_ours(value) or _is_item(value) for value in values)
 
 
 def _is_ours(value: Any) -> bool:
@@ -77,7 +78,6 @@ def events(recording: Recording) -> Iterator[Event]:
 conversations = single(events)
 folders = no_folders
 recordings = no_recordings
-beside = nothing_beside
 files = only_file
 stamp = file_stamp
 state = file_state
@@ -99,14 +99,14 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
         case {"input": str() | list() as given} if "object" not in request:
             is_exchange = True
             items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
-            missing = ("what the server kept of earlier calls",) if request.get("previous_response_id") else ()
+            continued = bool(request.get("previous_response_id"))
             yield Turn(
                 messages=_grouped(items),
-                is_request=not missing,
+                is_request=not continued,
                 model=text_of(request.get("model")),
                 system=text_of(request.get("instructions")),
                 tools=[_tool(tool) for tool in objects(request.get("tools"))],
-                missing=missing,
+                missing=("what the server kept of earlier calls",) if continued else (),
             )
     match response:
         case {"object": "response", "output": list(output)}:
@@ -141,7 +141,8 @@ def _grouped(items: Iterable[Any]) -> list[Any]:
     """The items of each message: those of a reply together, every other alone."""
     groups: list[Any] = []
     for by_model, run in groupby(items, _is_by_model):
-        groups += [list(run)] if by_model else ([item] for item in run)
+        together = list(run)
+        groups += [together] if by_model else [[item] for item in together]
     return groups
 
 

@@ -56,9 +56,15 @@ REAL = [
 ]
 
 #: Formats that find the conversation in whatever is there, or refuse the file where there is none.
-LOGS = ("anthropic-messages", "openai-chat")
+LOGS = ("anthropic-messages", "openai-chat", "openai-responses")
+#: Those of them whose messages have roles and stand in `messages`.
+LOGS_OF_MESSAGES = LOGS[:2]
+#: Fields without which a header is none.
+HEADER_KEYS = ("format", "type", "harness", "id")
+#: Formats whose first line must be their header.
+HEADED = ("ctxvc-trajectory", "hf-trace")
 #: So many bytes of a file suffice to know it, where it takes less or more than the first line.
-HEAD = {"claude-code": 4_000, "ctxvc-trajectory": 100, "anthropic-messages": 600, "openai-chat": 700}
+HEAD = {"claude-code": 4_000, "ctxvc-trajectory": 100, "anthropic-messages": 600, "openai-chat": 700, "openai-responses": 700}
 
 #: Lines of kinds that the files have not.
 MORE: dict[str, list[Any]] = {
@@ -244,8 +250,8 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, t
 @of_every_file_of_lines
 def test_the_session_is_opened_before_anything_else(format: str, path: Path, tmp_path: Path) -> None:
     damaged = written(tmp_path / path.name, [b"\xff\xfe{", *lines_of(path)])
-    if format in (*LOGS, "ctxvc-trajectory"):
-        with pytest.raises(BadInput, match=r"not a header|neither a JSON document nor JSON lines"):
+    if format in (*LOGS, *HEADED):
+        with pytest.raises(BadInput, match=r"not a header|not the header|neither a JSON document nor JSON lines"):
             events_of(format, damaged)
         return
 
@@ -289,7 +295,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
     try:
         events = events_of(format, path)
     except BadInput:
-        assert format in (*LOGS, "ctxvc-trajectory")
+        assert format in (*LOGS, *HEADED)
         return False
     assert isinstance(events[0], Opened)
     keys = [message.key for message in messages(events)]
@@ -319,7 +325,7 @@ def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-@pytest.mark.parametrize("format", [*LOGS, "ctxvc-trajectory"])
+@pytest.mark.parametrize("format", [*LOGS, *HEADED])
 def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any, tmp_path: Path) -> None:
     """Each value of each file, where files are small enough for it, by every other of the wrong values."""
     path = tmp_path / "log.jsonl"
@@ -335,7 +341,7 @@ def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any,
         for container, key in list(places(lines))[WRONG.index(wrong) % 2 :: 2]:
             right, container[key] = container[key], wrong
             read = is_read_or_refused(format, written(path, lines))
-            assert read or format in LOGS or container is lines or key == "format", "a header is all that it needs"
+            assert read or format in LOGS or container is lines or key in HEADER_KEYS, "a header is all that it needs"
             done += read
             container[key] = right
         if format in LOGS:
@@ -362,7 +368,7 @@ def texts(events: list[Event]) -> list[tuple[str, str]]:
     return [(message.key, message.parts[0].body.decode()) for message in messages(events)]
 
 
-of_every_log = pytest.mark.parametrize("format", LOGS)
+of_every_log = pytest.mark.parametrize("format", LOGS_OF_MESSAGES)
 
 
 @of_every_log

@@ -174,4 +174,4 @@ def _loss_text(kind: LossKind) -> str:
     places = f"{', '.join(kind.paths[:_SHOWN])}{', …' if len(kind.paths) > _SHOWN else ''}"
     verb = "changed" if kind.change else "left out"
     became = f": {safe(kind.change)}" if kind.change else ""
-    return f"{verb}: {len(kind.paths)} × {safe(kind.what)} ({safe(places)}){became}"
+    return f"{verb}: {len(kind.paths)} × {safe(kind.subject)} ({safe(places)}){became}"
