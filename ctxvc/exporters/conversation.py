@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from ctxvc.core import display
 from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
@@ -16,6 +17,9 @@ from ctxvc.store import replies, revision
 from ctxvc.store.replies import Reply
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
+
+#: The longest title that is made of a text, in characters.
+_TITLE = 120
 
 
 class Recorded(NamedTuple):
@@ -46,9 +50,13 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        """The title that its host gave it, else the session's name."""
+        """The title that its host gave it, else the beginning of what a person first said, else the session's name."""
         source = self.ledger.meta.source
-        return (source.title if source else "") or self.snapshot.session
+        if source and source.title:
+            return source.title
+        first = next((row for row in self.ledger.rows() if row.origin == "human" and row.kind == "user"), None)
+        text = display.decode(self.snapshot.bodies.body(first)) if first else ""
+        return display.one_line(text, _TITLE) or self.snapshot.session
 
     @property
     def agent(self) -> str:
