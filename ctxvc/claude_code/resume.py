@@ -53,7 +53,7 @@ _FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dic
 class Resumable(msgspec.Struct, frozen=True, kw_only=True):
     """A session file. `session` is its id, which must be its name too.
 
-    `kept` counts the recorded transcript's lines in it, `written` those that were made. `thinking` counts the blocks of
+    `kept` counts the recorded transcript's lines in it, `written` those that were made. `left_out` names the blocks of
     thinking that the revision has and the file has not.
     """
 
@@ -61,7 +61,12 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     kept: int
     written: int
-    thinking: int
+    left_out: tuple[str, ...]
+
+    @property
+    def thinking(self) -> int:
+        """How many blocks of thinking were left out."""
+        return len(self.left_out)
 
 
 def resumable(
@@ -102,7 +107,7 @@ def resumable(
             ),
             kept=len(lines),
             written=len(new_lines),
-            thinking=sum(piece.block in thinking for piece in safe[count:]),
+            left_out=tuple(piece.block for piece in safe[count:] if piece.block in thinking),
         )
         reason = _difference(exported, [*expected[:count], *appended])
         if not reason:

@@ -79,7 +79,7 @@ class _Page:
             *self._turns(),
             _folded("Files", self._files()),
             _folded("Notes and decisions", self._notes()),
-            _folded("What left the prompt, and why", self._left()),
+            _folded("What left the prompt, and why", self._departures()),
             _folded("Sub-agents", self._subagents()),
             _folded("Steps", self._steps()),
         ]
@@ -105,7 +105,7 @@ class _Page:
 
     def _turns(self) -> Iterator[str]:
         """The first and the latest turns open, those between them folded."""
-        turns = [self._turn(turn) for turn in self._asked()]
+        turns = [self._turn(turn) for turn in self._exchanges()]
         if len(turns) > 3:
             yield turns[0]
             yield _folded(f"{len(turns) - 2} turns more", turns[1:-1][-_MOST:], between="\n\n")
@@ -113,7 +113,7 @@ class _Page:
         else:
             yield from turns
 
-    def _asked(self) -> Iterator[_Turn]:
+    def _exchanges(self) -> Iterator[_Turn]:
         for _, group in groupby(self._rows, attrgetter("turn")):
             rows = list(group)
             requests = [row for row in rows if row.kind == "user" and row.origin == "human"]
@@ -122,19 +122,19 @@ class _Page:
                 yield _Turn(requests, answers[-1] if answers else None)
 
     def _turn(self, turn: _Turn) -> str:
-        asked = [f"**Asked**\n\n{_quoted(self._text(row, _REQUEST))}" for row in turn.requests]
-        answered = [f"**Done**\n\n{_quoted(self._text(turn.answer, _ANSWER))}"] if turn.answer else []
-        return "\n\n".join([*asked, *answered])
+        requests = [f"**Asked**\n\n{_quoted(self._text(row, _REQUEST))}" for row in turn.requests]
+        answers = [f"**Done**\n\n{_quoted(self._text(turn.answer, _ANSWER))}"] if turn.answer else []
+        return "\n\n".join([*requests, *answers])
 
-    def _text(self, row: Row, most: int) -> str:
+    def _text(self, row: Row, limit: int) -> str:
         """The text of a block, or its beginning."""
         text = (
             display.decode(self._body(row)) if row.ext == "txt" else f"[{row.kind}, {display.human_bytes(row.bytes)}]"
         )
         self.shown.add(row.id)
-        if len(text) > most:
+        if len(text) > limit:
             self.cuts.append(Loss(row.id, "its beginning"))
-            text = text[:most].rstrip() + "…"
+            text = text[:limit].rstrip() + "…"
         return text
 
     def _files(self) -> list[str]:
@@ -148,13 +148,13 @@ class _Page:
                 if fact.act in _CHANGES and fact.object:
                     path = caption.relative(fact.object, folder)
                     changes.setdefault(path, []).append(" ".join(filter(None, (_CHANGES[fact.act], fact.detail))))
-        return _items(f"{escaped(display.one_line(path, _WIDE))}: {_counted(done)}" for path, done in changes.items())
+        return _items(f"{escaped(display.one_line(path, _WIDE))}: {_summary(own)}" for path, own in changes.items())
 
     def _notes(self) -> list[str]:
         notes = [row for row in self._rows if row.kind == "note"]
         return _items(escaped(display.one_line(self._text(row, _NOTE), _NOTE)) for row in notes)
 
-    def _left(self) -> list[str]:
+    def _departures(self) -> list[str]:
         entries = [entry for entry in self._conversation.entries if entry.trailers.get("Ctxvc-Op") in _LEAVING]
         lines = []
         for entry in reversed(entries):
@@ -191,7 +191,7 @@ def _folded(title: str, lines: Sequence[str], between: str = "\n") -> str:
     return f"<details><summary>{title}</summary>\n\n{between.join(lines)}\n\n</details>"
 
 
-def _counted(changes: Sequence[str]) -> str:
+def _summary(changes: Sequence[str]) -> str:
     """`edited +3 −0, edited +1 −1`, in short where there are many."""
     if len(changes) <= 3:
         return ", ".join(changes)

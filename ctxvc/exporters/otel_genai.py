@@ -20,6 +20,7 @@ from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.outline import Piece, outline, pieces
 from ctxvc.exporters.conversation import Conversation, block_of
 from ctxvc.exporters.exported import Exported
+from ctxvc.exporters.providers import provider_of
 from ctxvc.session.proof import as_sent
 from ctxvc.store import revision
 from ctxvc.store.replies import Reply
@@ -35,9 +36,8 @@ _COUNTS = {
     "cache_creation_input_tokens": "gen_ai.usage.cache_creation.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
 }
-_PROVIDERS = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"} | {
-    "codex": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai", "deepseek": "deepseek", "grok": "x_ai"
-}  # fmt: skip
+#: Providers that the conventions name otherwise.
+_PROVIDERS = {"": "unknown", "google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 _SCOPE = {"name": "ctxvc"}
 
 
@@ -252,8 +252,8 @@ def _digest(*values: str) -> str:
 
 
 def _provider(model: str) -> str:
-    name = model.rpartition("/")[2].lower()
-    return next((provider for start, provider in _PROVIDERS.items() if name.startswith(start)), "unknown")
+    provider = provider_of(model)
+    return _PROVIDERS.get(provider, provider)
 
 
 def _usage(replies: Sequence[Reply]) -> dict[str, int]:

@@ -21,10 +21,10 @@ from ctxvc.importers.protocol import (
     file_state,
     no_folders,
     no_recordings,
+    nothing_beside,
     only_file,
     single,
 )
-from ctxvc.importers.protocol import nothing_beside as beside
 from ctxvc.importers.request_log import objects, text_of, time_of
 
 FORMAT = "hf-trace"
@@ -76,6 +76,7 @@ def events(recording: Recording) -> Iterator[Event]:
 conversations = single(events)
 folders = no_folders
 recordings = no_recordings
+beside = nothing_beside
 files = only_file
 stamp = file_stamp
 state = file_state

@@ -64,7 +64,13 @@ HEADER_KEYS = ("format", "type", "harness", "id")
 #: Formats whose first line must be their header.
 HEADED = ("ctxvc-trajectory", "hf-trace")
 #: So many bytes of a file suffice to know it, where it takes less or more than the first line.
-HEAD = {"claude-code": 4_000, "ctxvc-trajectory": 100, "anthropic-messages": 600, "openai-chat": 700, "openai-responses": 700}
+HEAD = {
+    "claude-code": 4_000,
+    "ctxvc-trajectory": 100,
+    "anthropic-messages": 600,
+    "openai-chat": 700,
+    "openai-responses": 700,
+}
 
 #: Lines of kinds that the files have not.
 MORE: dict[str, list[Any]] = {
