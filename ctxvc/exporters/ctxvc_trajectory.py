@@ -25,7 +25,7 @@ def export(conversation: Conversation) -> Exported:
     messages = list(conversation.messages())
     losses += request.leading([piece for recorded in messages for _, piece in recorded.pieces])
     for recorded in messages:
-        lines.append(_line(conversation, recorded, summaries, losses))
+        lines += _lines(conversation, recorded, summaries, losses)
     return Exported(b"".join(wire.compact(line) + b"\n" for line in lines), tuple(losses))
 
 
@@ -56,10 +56,13 @@ def _partial_compactions(conversation: Conversation, summaries: dict[str, str]) 
             yield Loss(f"{group}.kept", "a boundary below everything")
 
 
-def _line(
+def _lines(
     conversation: Conversation, recorded: Recorded, summaries: dict[str, str], losses: list[Loss]
-) -> dict[str, Any]:
-    content = [_block(row, piece, losses) for row, piece in recorded.pieces]
+) -> Iterator[dict[str, Any]]:
+    """The message's line; none if the format has no place for any of its blocks."""
+    content = [block for row, piece in recorded.pieces if (block := _block(row, piece, losses))]
+    if not content:
+        return
     meta: dict[str, Any] = {}
     if reply := conversation.replies.get(recorded.step):
         meta["ts"] = iso(reply.time)
@@ -70,11 +73,14 @@ def _line(
         meta |= {"compact_boundary": True, "compact_summary": True}
     elif recorded.role == "user" and all(row.origin == "client" for row, _ in recorded.pieces):
         meta["injected"] = True
-    return {"role": recorded.role, "content": content, **({"meta": meta} if meta else {})}
+    yield {"role": recorded.role, "content": content, **({"meta": meta} if meta else {})}
 
 
-def _block(row: Row, piece: Piece, losses: list[Loss]) -> dict[str, Any]:
+def _block(row: Row, piece: Piece, losses: list[Loss]) -> dict[str, Any] | None:
     block = block_of(piece)
+    if row.kind == "thinking" and block.get("type") not in ("thinking", "redacted_thinking"):
+        losses.append(Loss(row.id))
+        return None
     if row.kind == "tool_use" and piece.body and wire.parsed(piece.body, dict) is None:
         losses.append(Loss(f"{row.id}.input", "an object with the text under `arguments`"))
     if "openai" in row.extra:
