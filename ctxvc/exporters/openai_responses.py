@@ -103,10 +103,16 @@ def _content_item(group: Sequence[Piece], losses: list[Loss]) -> Iterator[dict[s
         part = _part(piece)
         losses += [Loss(piece.block)] if part is None else request.lost_fields(piece, request.MEDIA_FIELDS)
         parts += [] if part is None else [part]
-    if parts:
-        role = {"system": "developer"}.get(group[0].role, group[0].role)
-        fields = {name: value for name, value in first.items() if name not in _NOTED}
-        yield _message_item(first.get("role", role), parts, **fields)
+    if not parts:
+        return
+    role = first.get("role", {"system": "developer"}.get(group[0].role, group[0].role))
+    fields = {name: value for name, value in first.items() if name not in _NOTED}
+    if role == "assistant" and not {"id", "status"} <= fields.keys():
+        # Only an item of the API's own has parts here: a reply from elsewhere is its text.
+        for part in parts:
+            yield _message_item(role, part.get("text") or [part], **fields)
+    else:
+        yield _message_item(role, parts, **fields)
 
 
 #: Notes of ours on a part that came from one of OpenAI's forms.
