@@ -57,7 +57,7 @@ def export(conversation: Conversation, folder: Path, files: Sequence[str] = ()) 
     head = git_says(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
     if not head:
         raise NotFound(f"{folder} is in no git repository with a commit", hint="lines are named by their commit")
-    tracked = git_says(top, "ls-tree", "-r", "-z", "--name-only", head).split("\0")
+    tracked = git_says(top, "ls-tree", "-r", "-z", "--name-only", head).split("\0")[:-1]
     names = _checked(top, folder, files, tracked) if files else _changed(conversation, tracked)
     store = conversation.store
     recorded = why.recorded_edits(store, store.sessions(), names)
@@ -109,7 +109,7 @@ def _changed(conversation: Conversation, tracked: Sequence[str]) -> list[str]:
         if change.path
     }
     by_name: dict[str, list[str]] = {}
-    for name in filter(None, tracked):
+    for name in tracked:
         by_name.setdefault(name.rpartition("/")[2], []).append(name)
     return sorted(
         {

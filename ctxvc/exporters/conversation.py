@@ -54,7 +54,9 @@ class Conversation:
         source = self.ledger.meta.source
         if source and source.title:
             return source.title
-        first = next((row for row in self.ledger.rows() if row.origin == "human" and row.kind == "user"), None)
+        first = next(
+            (row for row in self.ledger.rows() if row.origin == "human" and row.kind == "user" and is_shared(row)), None
+        )
         text = display.decode(self.snapshot.bodies.body(first)) if first else ""
         return display.one_line(text, _TITLE) or self.snapshot.session
 

@@ -94,7 +94,7 @@ class _Page:
         conversation, counters = self._conversation, self._conversation.ledger.meta.counters
         facts_of_session = [
             f"session `{conversation.name}`",
-            f"{counters.turn} turns, {counters.step} steps",
+            f"{_number_of(counters.turn, 'turn')}, {_number_of(counters.step, 'step')}",
             escaped(display.one_line(conversation.ledger.meta.model, 80)),
             escaped(display.one_line(conversation.agent, 80)),
             iso(conversation.entries[0].time)[:10] if conversation.entries else "",
@@ -169,8 +169,14 @@ class _Page:
         return _items(f"`{self._conversation.snapshot.session}/{name}`" for name in names)
 
     def _steps(self) -> list[str]:
-        steps = [entry for entry in self._conversation.entries if entry.trailers.get("Ctxvc-Op") == "step"]
-        return _items(escaped(display.one_line(entry.subject, 100)) for entry in reversed(steps))
+        """What each reply did, without a person's words: the subjects of commits have those of deleted blocks too."""
+        folder = caption.folder_of(self._conversation.ledger)
+        steps = (list(group) for _, group in groupby(self._rows, attrgetter("step")))
+        return _items(escaped(caption.of_reply(rows, self._body, folder, 100)) for rows in steps if _has_reply(rows))
+
+
+def _has_reply(rows: Sequence[Row]) -> bool:
+    return any(row.role == "assistant" for row in rows)
 
 
 def _quoted(text: str) -> str:
@@ -197,6 +203,10 @@ def _summary(changes: Sequence[str]) -> str:
         return ", ".join(changes)
     acts = {act: sum(change.startswith(act) for change in changes) for act in _CHANGES.values()}
     return ", ".join(f"{act} {number} ×" for act, number in acts.items() if number)
+
+
+def _number_of(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _units(text: str) -> int:

@@ -63,8 +63,8 @@ def _print(
     app: App, snapshot: Snapshot, form: str, exported: Exported, place: Path | None, *, written: bool = False
 ) -> None:
     """Writes an export to its place or the output, unless that is done, or the answer of `--json` is to have it."""
-    has_place = place is not None and place.name != "-"
-    if not written and (has_place or not app.output.json):
+    file = str(app.path(place)) if place and place != Path("-") else ""
+    if not written and (file or not app.output.json):
         write(app, place, exported.data)
     if app.output.json:
         app.output.value(
@@ -74,8 +74,8 @@ def _print(
                 scope=snapshot.scope,
                 commit=snapshot.commit,
                 bytes=len(exported.data),
-                file=str(place) if has_place else "",
-                content="" if has_place else display.decode(exported.data),
+                file=file,
+                content="" if file else display.decode(exported.data),
                 losses=[ExportLoss(path=loss.path, change=loss.change) for loss in exported.losses],
             )
         )
