@@ -18,7 +18,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.outline import Piece, outline, pieces
-from ctxvc.exporters.conversation import Conversation, block_of
+from ctxvc.exporters.conversation import Conversation, block_of, is_shared
 from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
 from ctxvc.session.proof import as_sent
@@ -69,6 +69,7 @@ class _Scope:
         self._depth = depth
         self._id = _digest(trace, conversation.name, "invoke_agent")[:16]
         source = conversation.ledger.meta.source
+        self._hidden = {row.id for row in conversation.ledger.rows() if not is_shared(row)}
         self._session = (source.id.partition("/")[0] if source else "") or conversation.snapshot.session
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -82,11 +83,11 @@ class _Scope:
             compacted = _compacted_between(self._conversation.entries, newest, step.entry.commit, ops)
             newest = step.entry.commit
             rows = self._conversation.ledger.of_step(step.step)
-            reply = [row for row in rows if row.role == "assistant"]
+            reply = [row for row in rows if row.role == "assistant" and is_shared(row)]
             seen.update(row.id for row in reply)
             seen.update(piece.block for piece in step.sent)
             chat = self._chat_span(step, reply, replies[step.step], compacted=compacted)
-            results = {row.call: row for row in rows if row.kind == "tool_result"}
+            results = {row.call: row for row in rows if row.kind == "tool_result" and is_shared(row)}
             calls = [row for row in reply if row.kind == "tool_use"]
             yield _line([chat, *(self._tool_span(step, row, results.get(row.call)) for row in calls)])
             for row in calls:
@@ -101,12 +102,14 @@ class _Scope:
             if entry.trailers.get("Ctxvc-Op") != "step":
                 continue
             number = store.reader.meta(entry.commit).counters.step
-            if not any(row.role == "assistant" for row in self._conversation.ledger.of_step(number)):
+            rows = self._conversation.ledger.of_step(number)
+            if not any(row.role == "assistant" and is_shared(row) for row in rows):
                 continue
             sent: Sequence[Piece] = ()
             if room > 0:
                 snapshot = as_sent(store, revision.at(store, entry.commit))
-                sent = pieces(outline(snapshot.ledger), snapshot.bodies)
+                slots = [slot for slot in outline(snapshot.ledger) if slot.row.id not in self._hidden]
+                sent = pieces(slots, snapshot.bodies)
                 room -= sum(len(piece.body) for piece in sent)
             if room <= 0:
                 self._losses.append(Loss(f"steps[{number}].input"))
