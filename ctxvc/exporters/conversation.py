@@ -91,12 +91,18 @@ class Conversation:
     def subagents(self) -> Mapping[str, Subagent]:
         """The scopes of sub-agents that were begun up to the revision, by name."""
         own = {entry.commit for entry in self.entries}
+        calls = {row.call for row in self.ledger.rows() if row.kind == "tool_use"}
         begun = {}
         for scope, tip in self.store.tips(self.snapshot.session).items():
-            if self.store.reader.meta(tip).parent == self.snapshot.scope and scope != self.snapshot.scope:
-                opened = _opened(self.store, tip, scope)
-                if opened and opened.parents and opened.parents[0] in own and "Ctxvc-Task" in opened.trailers:
-                    begun[scope] = Subagent(tip, opened.trailers["Ctxvc-Task"])
+            if self.store.reader.meta(tip).parent != self.snapshot.scope or scope == self.snapshot.scope:
+                continue
+            opened = _opened(self.store, tip, scope)
+            if opened is None or "Ctxvc-Task" not in opened.trailers:
+                continue
+            # Its first commit comes right before that of the step which started it.
+            task = opened.trailers["Ctxvc-Task"]
+            if task in calls if task else own.intersection(opened.parents):
+                begun[scope] = Subagent(tip, task)
         return begun
 
     def subagent(self, scope: str) -> Conversation:

@@ -71,9 +71,14 @@ def _lines(
             meta |= {"usage": dict(reply.usage)} if reply.usage else {}
     if any(row.id in summaries for row, _ in recorded.pieces):
         meta |= {"compact_boundary": True, "compact_summary": True}
-    elif recorded.role == "user" and all(row.origin == "client" for row, _ in recorded.pieces):
+    elif recorded.role == "user" and all(map(_is_injected, recorded.pieces)):
         meta["injected"] = True
     yield {"role": recorded.role, "content": content, **({"meta": meta} if meta else {})}
+
+
+def _is_injected(entry: tuple[Row, Piece]) -> bool:
+    """Whether the client put it in; a result of its own is that of a call that was interrupted."""
+    return entry[0].origin == "client" and entry[0].kind != "tool_result"
 
 
 def _block(row: Row, piece: Piece, losses: list[Loss]) -> dict[str, Any] | None:

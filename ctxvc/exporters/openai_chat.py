@@ -18,6 +18,7 @@ from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, block_of
 from ctxvc.exporters.exported import Exported
 
+FORMAT = "openai-chat"
 _ORDER = {"thinking": 0, "tool_use": 2}
 _FOLLOWS = "it follows in a message of the user"
 _REORDERED = "reasoning, then text, then calls"
@@ -28,7 +29,10 @@ def export(conversation: Conversation) -> Exported:
 
     A tool's message takes text only: pictures in a result follow in a message of the user.
     """
+    source = conversation.ledger.meta.source
     recorded = conversation.prompt()
+    if source is None or source.format != FORMAT:
+        recorded = list(map(_without_item_id, recorded))
     losses = list(request.leading(recorded))
     content: list[Piece] = []
     for _, group in groupby(recorded, attrgetter("message", "role")):
@@ -56,6 +60,15 @@ def _message(group: Sequence[Piece], losses: list[Loss]) -> Iterator[Piece]:
     if group[0].role == "assistant" and order != sorted(order):
         at = next(at for at in range(1, len(order)) if order[at] < order[at - 1])
         losses.append(Loss(f"{group[at].block}.order", _REORDERED))
+
+
+def _without_item_id(piece: Piece) -> Piece:
+    """A call or result without the id that its item has in the Responses API, where its call has one of its own."""
+    notes = piece.extra.get("openai")
+    if not isinstance(notes, dict) or "id" not in notes:
+        return piece
+    own = {name: value for name, value in notes.items() if name != "id"}
+    return msgspec.structs.replace(piece, extra={**piece.extra, "openai": own})
 
 
 def _losses(piece: Piece) -> Iterator[Loss]:

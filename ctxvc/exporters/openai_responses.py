@@ -106,7 +106,7 @@ def _content_item(group: Sequence[Piece], losses: list[Loss]) -> Iterator[dict[s
     if not parts:
         return
     role = first.get("role", {"system": "developer"}.get(group[0].role, group[0].role))
-    fields = {name: value for name, value in first.items() if name not in _NOTED}
+    fields = {name: value for name, value in first.items() if name not in _NOTED or name == "id"}
     if role == "assistant" and not {"id", "status"} <= fields.keys():
         # Only an item of the API's own has parts here: a reply from elsewhere is its text.
         for part in parts:
@@ -115,7 +115,7 @@ def _content_item(group: Sequence[Piece], losses: list[Loss]) -> Iterator[dict[s
         yield _message_item(role, parts, **fields)
 
 
-#: Notes of ours on a part that came from one of OpenAI's forms.
+#: Notes on a part that are no fields of its item. A call's `id` is one of Chat Completions: items go without theirs.
 _NOTED = frozenset(
     {"role", "content", "item", "field", "part", "parts", "items", "message", "id", "call", "parsed", "output"}
 )
@@ -211,7 +211,7 @@ def _reasoning(piece: Piece) -> dict[str, Any] | None:
     content = [part for part in parts if part.get("type") != "summary_text"]
     item = {
         "type": "reasoning",
-        **{name: value for name, value in notes.items() if name not in _NOTED},
+        **{name: value for name, value in notes.items() if name not in _NOTED or name == "id"},
         "summary": [part for part in parts if part.get("type") == "summary_text"],
     }
     return {**item, "content": content} if content else item

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from ctxvc import importers
+from ctxvc.exporters.conversation import Conversation
 from ctxvc.importers.file import Recording
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 from tests.exporters.trips import BOTH_WAYS, CLAUDE_CODE, conversation, differences, exported, imported
 from tests.making.project import build
 
@@ -82,3 +84,30 @@ def test_the_same_moment_gives_the_same_bytes(store: Store, format: str) -> None
     recorded = imported(store, DATA / SMALL[1])
     with Store(store.path) as again:
         assert exported(conversation(again, recorded.snapshot.session), format) == exported(recorded, format)
+
+
+@pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic-messages"])
+@pytest.mark.parametrize("name", ["anthropic", "openai-chat", "openai-responses"])
+def test_a_call_is_known_by_the_same_id_in_every_form(store: Store, name: str, format: str, tmp_path: Path) -> None:
+    recorded = imported(store, DATA / name / "request.json")
+    path = tmp_path / "again.json"
+    path.write_bytes(exported(recorded, format).data)
+    with create(tmp_path / "other") as other:
+        again = imported(other, path, format)
+
+        assert pairs(again) == pairs(recorded)
+
+
+def pairs(recorded: Conversation) -> list[tuple[str, str]]:
+    """The id of each call that was answered, and its tool."""
+    calls = {piece.call: piece.tool for piece in recorded.prompt() if piece.kind == "tool_use"}
+    return [(piece.call, calls[piece.call]) for piece in recorded.prompt() if piece.kind == "tool_result"]
+
+
+def test_an_item_keeps_its_id(store: Store) -> None:
+    source = json.loads((DATA / "openai-responses" / "request.json").read_text())["input"]
+    made = json.loads(exported(imported(store, DATA / "openai-responses" / "request.json"), "openai-responses").data)
+
+    kinds = ("reasoning", "message", "web_search_call")
+    ids = [[item.get("id") for item in items if item.get("type") in kinds] for items in (source, made["input"])]
+    assert [name for name in ids[1] if name] == [name for name in ids[0] if name] != []
