@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc import importers
-from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.importers.file import Recording
 from ctxvc.store.store import Store, create
 from tests.exporters.trips import BOTH_WAYS, CLAUDE_CODE, conversation, differences, exported, imported
@@ -111,3 +111,22 @@ def test_an_item_keeps_its_id(store: Store) -> None:
     kinds = ("reasoning", "message", "web_search_call")
     ids = [[item.get("id") for item in items if item.get("type") in kinds] for items in (source, made["input"])]
     assert [name for name in ids[1] if name] == [name for name in ids[0] if name] != []
+
+
+@pytest.mark.parametrize("format", ["ctxvc-trajectory", "hf-trace"])
+@pytest.mark.parametrize("name", SMALL)
+def test_whose_a_block_is_and_its_step_come_back(store: Store, name: str, format: str, tmp_path: Path) -> None:
+    recorded = imported(store, DATA / name)
+    made = exported(recorded, format)
+    path = tmp_path / "again.jsonl"
+    path.write_bytes(made.data)
+    lost = {loss.path.partition(".")[0] for loss in made.losses if loss.path.endswith(".role") or "." not in loss.path}
+    with create(tmp_path / "other") as other:
+        again = places(imported(other, path, format), set())
+
+    assert again == places(recorded, lost)
+
+
+def places(recorded: Conversation, lost: set[str]) -> list[tuple[str, str, int, int]]:
+    rows = (row for row in recorded.ledger.rows() if is_shared(row) and row.id not in lost)
+    return [(row.kind, row.origin, row.step, row.turn) for row in rows]
