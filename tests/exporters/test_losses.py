@@ -181,3 +181,18 @@ def test_a_reply_in_several_lines_of_a_trace_is_one(store: Store) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(-5, "1970-01-01T00:00:00Z"), (10**15, "9999-12-31T23:59:59Z")])
 def test_any_time_can_be_written(seconds: int, text: str) -> None:
     assert timestamp.iso(seconds) == text
+
+
+def test_an_item_of_a_result_that_only_openai_has_is_listed(store: Store, tmp_path: Path) -> None:
+    made_of = [{"type": "text", "text": "a"}, {"type": "input_audio", "input_audio": {}}]
+    called = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"messages": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c1", "content": made_of},
+    ]}))  # fmt: skip
+
+    made = exporters.exporter("anthropic-messages").export(imported(store, path))
+
+    assert made.losses == (Loss("B3.content"),)
