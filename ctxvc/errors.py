@@ -183,7 +183,7 @@ PYTHON: dict[str, str] = {
     "check-format": "check that it is the right file and the right format",
     "import-as-new": "import the recording as a new session",
     "import-edited": "it was edited since; import it as a new session under another name",
-    "export-anthropic": "the format anthropic can write it",
+    "export-anthropic": "the format anthropic-messages can write it",
     "hook-folder": "run `git init`, or give another folder",
     # checkouts
     "make-checkout": "`ctxvc checkout` creates one",

@@ -33,6 +33,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
+    "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
@@ -43,7 +44,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {"mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "tokens", "store", "core", "errors", "ctxvc"}
+        | {"importers", "exporters", "tokens", "store", "core", "errors", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
@@ -85,7 +86,8 @@ STORE = (
     *("recovered_files", "code_history"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "operations", "address"),
+    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies"),
+    *("operations", "address"),
     *(
         "recorded_prompts",
         "links",
@@ -157,6 +159,7 @@ CLAUDE_CODE = {
     "core.variables": "a variable with a key in it",
     "agent.footholds": "a folder whose settings run programs",
     "agent.orientation": "a folder that projects have their skills in",
+    "exporters.providers": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",
     "tokens.media": "asks which family a model is of",

@@ -30,8 +30,9 @@ from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
 from ctxvc.importers.claude_code.provenance import marked
-from ctxvc.store import purge_apply, revision, timestamp
-from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store import purge_apply, replies, revision, timestamp
+from ctxvc.store.replies import Reply
+from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store
 
 #: The release whose form is written if the revision comes from no other.
@@ -52,7 +53,7 @@ _FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dic
 class Resumable(msgspec.Struct, frozen=True, kw_only=True):
     """A session file. `session` is its id, which must be its name too.
 
-    `kept` counts the recorded transcript's lines in it, `written` those that were made. `thinking` counts the blocks of
+    `kept` counts the recorded transcript's lines in it, `written` those that were made. `left_out` names the blocks of
     thinking that the revision has and the file has not.
     """
 
@@ -60,15 +61,12 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     kept: int
     written: int
-    thinking: int
+    left_out: tuple[str, ...]
 
-
-class _Call(msgspec.Struct, frozen=True):
-    """The facts about a step's reply: its time in seconds since 1970, the model and the provider's counts."""
-
-    time: int
-    model: str
-    usage: Mapping[str, int]
+    @property
+    def thinking(self) -> int:
+        """How many blocks of thinking were left out."""
+        return len(self.left_out)
 
 
 def resumable(
@@ -93,7 +91,7 @@ def resumable(
     if any(entry.commit in rewritten for entry in history):
         recorded = None
     redactor = store.redaction.of(snapshot.session)
-    calls, start = _calls(store, history), _at(history[-1].time)
+    calls, start = replies.of(store, history), _at(history[-1].time)
     reason = ""
     for count, end in dict.fromkeys((_common_start(ledger, recorded, expected), (0, 0))):
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
@@ -109,7 +107,7 @@ def resumable(
             ),
             kept=len(lines),
             written=len(new_lines),
-            thinking=sum(piece.block in thinking for piece in safe[count:]),
+            left_out=tuple(piece.block for piece in safe[count:] if piece.block in thinking),
         )
         reason = _difference(exported, [*expected[:count], *appended])
         if not reason:
@@ -232,7 +230,7 @@ class _Writer:
         self,
         envelope: _Fields,
         ledger: Ledger,
-        calls: Mapping[int, _Call],
+        calls: Mapping[int, Reply],
         start: datetime,
         before: Iterable[Mapping[str, msgspec.Raw]],
     ) -> None:
@@ -326,23 +324,13 @@ class _Writer:
         self._parent = line
         return fields
 
-    def _call(self, piece: Piece) -> _Call | None:
+    def _call(self, piece: Piece) -> Reply | None:
         row = self._ledger.get(piece.block) if piece.block.startswith("B") else None
         return self._calls.get(row.step) if row else None
 
 
 def _is_result(piece: Piece) -> bool:
     return piece.kind == "tool_result"
-
-
-def _calls(store: Store, entries: Iterable[Entry]) -> dict[int, _Call]:
-    """Step → its call, of the newest first in `entries`."""
-    calls: dict[int, _Call] = {}
-    for entry in entries:
-        if entry.trailers.get("Ctxvc-Op") == "step":
-            step = store.reader.meta(entry.commit).counters.step
-            calls.setdefault(step, _Call(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
-    return calls
 
 
 def _parsed_time(timestamp: object) -> datetime:

@@ -62,7 +62,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "replay": "Replay recorded sessions under policies and budgets, and compare.",
     },
     "Export": {
-        "export": "Write the prompt as an API request or a host's session file.",
+        "export": "Write a session as a request, a trace, spans or a page.",
         "checkout": "Write a scope's blocks into a folder as files.",
         "mcp": "Serve the store to an MCP client over stdin and stdout.",
     },

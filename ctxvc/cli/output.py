@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 # Characters that JSON need not escape and a terminal may obey: DEL, C1 controls, marks that reorder a line.
 _UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-
-
-#: The last second of the year 9999, in seconds since 1970.
-_LATEST = 253_402_300_799
 
 
 class Size(NamedTuple):
@@ -324,11 +320,10 @@ def plain(cell: Cell) -> str:
 
 
 def iso(seconds: int) -> str:
-    """`2026-03-01T12:00:00Z`; for a year without four digits, the nearest time that has them."""
-    nearest = min(max(seconds, 0), _LATEST)
+    """The time as `timestamp.iso` writes it."""
     from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
-    return timestamp.text(datetime.fromtimestamp(nearest, timezone.utc))
+    return timestamp.iso(seconds)
 
 
 def _for_people(cell: Cell, now: float) -> str:

@@ -82,7 +82,7 @@ COMMAND_LINE: dict[str, str] = {
     "check-format": "check that it is the right file and the right --format",
     "import-as-new": "--as-new imports the recording as another session",
     "import-edited": "it was edited since; import it under another name with --as-new",
-    "export-anthropic": "--format anthropic can write it",
+    "export-anthropic": "--format anthropic-messages can write it",
     "hook-folder": "run `git init`, or name another folder with -C DIR",
     # checkouts
     "make-checkout": "`ctxvc checkout` creates one",

@@ -112,7 +112,7 @@ def blame_of(folder: Path, store: Store, code: Code) -> WhyFile:
                 request=_request(store, step) if step else "",
                 count=len(origin.lines),
                 share=len(origin.lines) / len(spoken),
-                ranges=_ranges([number for _, number, _ in origin.lines], lines),
+                ranges=origins.ranges([number for _, number, _ in origin.lines], lines),
             )
         )
     return WhyFile(
@@ -136,17 +136,6 @@ def _request(store: Store, step: origins.Step) -> str:
     stored = StoredSession.open(store, step.session, step.scope)
     stored.leave()
     return next((display.one_line(readable(row, stored.body(row)), 200) for row in step.asked if row.ext == "txt"), "")
-
-
-def _ranges(numbers: Sequence[int], lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """First and last of lines that follow each other; lines without text do not part them."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and not any(line.text.strip() for line in lines[ranges[-1][1] : number - 1]):
-            ranges[-1] = ranges[-1][0], number
-        else:
-            ranges.append((number, number))
-    return ranges
 
 
 def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:

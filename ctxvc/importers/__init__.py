@@ -27,6 +27,8 @@ FORMATS = (
     "openhands",
     "langgraph",
     "langchain",
+    "hf-trace",
+    "openai-responses",
     "anthropic-messages",
     "openai-chat",
 )

@@ -207,6 +207,17 @@ class _Clock:
         return place.row.id in self._errors[key]
 
 
+def ranges(numbers: Sequence[int], lines: Sequence[Line]) -> list[tuple[int, int]]:
+    """First and last of lines that follow each other; lines without text do not part them."""
+    stretches: list[tuple[int, int]] = []
+    for number in numbers:
+        if stretches and not any(line.text.strip() for line in lines[stretches[-1][1] : number - 1]):
+            stretches[-1] = stretches[-1][0], number
+        else:
+            stretches.append((number, number))
+    return stretches
+
+
 # --- the conversation around a step
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.benchmarks.rivals`: other programs that keep an agent's messages, beside ours, in one run.
 
-Extra `bench` installs them. Each gets messages of 2 kB one at a time, as a conversation comes in, and each is asked what
-a person would ask. A program that is not installed is left out, and that is said.
+Extra `bench` installs them. Each gets messages of 2 kB one at a time, as a conversation comes in, and each is asked
+what a person would ask. A program that is not installed is left out, and that is said.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Rival(ABC):
         """How many messages have the word."""
         return sum(word in message for message in self.messages())
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing under way
         """Ends what is under way."""
 
 
@@ -254,7 +254,7 @@ def append_times(names: list[str], folder: Path) -> dict[str, list[float]]:
     for number in range(MESSAGES):
         content = text(number)
         for name, rival in rivals.items():
-            times[name].append(seconds(lambda rival=rival, content=content: rival.append(number, content)))  # type: ignore[misc]
+            times[name].append(seconds(lambda rival=rival, number=number, content=content: rival.append(number, content)))  # type: ignore[misc]
     for name, rival in rivals.items():
         times[name][-1] += seconds(rival.close)
     return times

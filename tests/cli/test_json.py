@@ -49,6 +49,7 @@ ASKED = {
     "ctxvc.diff/1": ["diff", "step:1"],
     "ctxvc.ops/1": ["ops"],
     "ctxvc.prompt/1": ["prompt"],
+    "ctxvc.export/1": ["export", "--format", "openai-chat"],
     "ctxvc.grep/1": ["grep", "assert"],
     "ctxvc.bisect/1": ["bisect", "B6"],
     "ctxvc.blame/1": ["blame", "B6"],

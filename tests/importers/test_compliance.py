@@ -58,13 +58,17 @@ REAL = [
 #: Formats whose recordings are files of JSON; of the others, their own tests tell what they keep.
 OF_JSON = tuple(name for name in FORMATS if name != "opencode")
 #: Formats that find the conversation in whatever is there, or refuse the file where there is none.
-LOGS = ("anthropic-messages", "openai-chat")
+LOGS = ("anthropic-messages", "openai-chat", "openai-responses")
+#: Those of them whose messages have roles and stand in `messages`.
+LOGS_OF_MESSAGES = LOGS[:2]
 #: Formats whose files are one document.
 DOCUMENTS = ("swe-agent", "mini-swe-agent", "langgraph", "langchain")
 #: Formats that refuse files without what they begin with.
-REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory")
+REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace")
 #: Files that are of a second format too, which is asked later.
 ALSO = {("openai-chat", "github_issue.traj.json")}
+#: Fields without which a header is none.
+HEADER_KEYS = ("format", "type", "harness", "id")
 #: So many bytes of a file suffice to know it, where it takes less or more than the first line.
 HEAD = {
     "claude-code": 4_000,
@@ -76,6 +80,7 @@ HEAD = {
     "openhands": 100,
     "langgraph": 400,
     "langchain": 400,
+    "openai-responses": 700,
 }
 
 #: Lines of kinds that the files have not.
@@ -263,7 +268,9 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, t
 def test_the_session_is_opened_before_anything_else(format: str, path: Path, tmp_path: Path) -> None:
     damaged = written(tmp_path / path.name, [b"\xff\xfe{", *lines_of(path)])
     if format in REFUSING:
-        with pytest.raises(BadInput, match=r"not a header|neither a JSON document nor JSON lines|not a JSON document"):
+        with pytest.raises(
+            BadInput, match=r"not a header|not the header|neither a JSON document nor JSON lines|not a JSON document"
+        ):
             events_of(format, damaged)
         return
 
@@ -338,7 +345,7 @@ def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-@pytest.mark.parametrize("format", [*LOGS, "ctxvc-trajectory"])
+@pytest.mark.parametrize("format", [*LOGS, "ctxvc-trajectory", "hf-trace"])
 def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any, tmp_path: Path) -> None:
     """Each value of each file, where files are small enough for it, by every other of the wrong values."""
     path = tmp_path / "log.jsonl"
@@ -354,7 +361,7 @@ def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any,
         for container, key in list(places(lines))[WRONG.index(wrong) % 2 :: 2]:
             right, container[key] = container[key], wrong
             read = is_read_or_refused(format, written(path, lines))
-            assert read or format in LOGS or container is lines or key == "format", "a header is all that it needs"
+            assert read or format in LOGS or container is lines or key in HEADER_KEYS, "a header is all that it needs"
             done += read
             container[key] = right
         if format in LOGS:
@@ -381,7 +388,7 @@ def texts(events: list[Event]) -> list[tuple[str, str]]:
     return [(message.key, message.parts[0].body.decode()) for message in messages(events)]
 
 
-of_every_log = pytest.mark.parametrize("format", LOGS)
+of_every_log = pytest.mark.parametrize("format", LOGS_OF_MESSAGES)
 
 
 @of_every_log

@@ -8,23 +8,28 @@ import shlex
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Annotated
 
 import click
 
+from ctxvc import importers
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.app import App, command, complete_revisions, write
+from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.cli.output import safe
-from ctxvc.cli.request import request_of
 from ctxvc.core import display
-from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import outline, pieces
+from ctxvc.core.conversion.losses import Loss
 from ctxvc.errors import CtxvcError, Refused
+from ctxvc.exporters import FORMATS, exporter
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.exported import Exported, LossKind, by_kind
 from ctxvc.importers.claude_code import read
 from ctxvc.store import exports
 from ctxvc.store.locate import project_root
 from ctxvc.store.revision import Snapshot
 
 CLAUDE_CODE = read.FORMAT
+AGENT_TRACE = "agent-trace"
 _LONGEST_FOLDER = 200
 
 
@@ -32,6 +37,7 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     """Writes the session file of a revision, checked, and prints how to resume it."""
     if install and target:
         raise click.UsageError("--install writes the file to Claude Code's own folder: leave out -o")
+    place = app.path(target) if target else None
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         project = project_root(app.folder).resolve()
@@ -40,15 +46,39 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
         for copy in count():
             exported = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
             if not install:
-                write(app, target, exported.data)
                 break
             place = _sessions(app, folder) / f"{exported.session}.jsonl"
             if _installed(place, exported.data):
                 app.output.note(f"wrote {display.human_bytes(len(exported.data))} to {safe(str(place))}")
                 break
-    _print_remarks(app, exported, transcript)
-    if install:
-        app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {exported.session}")
+    losses = tuple(Loss(block) for block in exported.left_out)
+    _print(app, snapshot, CLAUDE_CODE, Exported(exported.data, losses), place, written=install)
+    if not app.output.json:
+        _print_remarks(app, exported, transcript)
+        if install:
+            app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {exported.session}")
+
+
+def _print(
+    app: App, snapshot: Snapshot, form: str, exported: Exported, place: Path | None, *, written: bool = False
+) -> None:
+    """Writes an export to its place or the output, unless that is done, or the answer of `--json` is to have it."""
+    file = str(app.path(place)) if place and place != Path("-") else ""
+    if not written and (file or not app.output.json):
+        write(app, place, exported.data)
+    if app.output.json:
+        app.output.value(
+            ExportedSession(
+                format=form,
+                session=snapshot.session,
+                scope=snapshot.scope,
+                commit=snapshot.commit,
+                bytes=len(exported.data),
+                file=file,
+                content="" if file else display.decode(exported.data),
+                losses=[ExportLoss(path=loss.path, change=loss.change) for loss in exported.losses],
+            )
+        )
 
 
 def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> None:
@@ -121,13 +151,18 @@ def _installed(place: Path, data: bytes) -> bool:
     return True
 
 
-_FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
+#: The names that formats had before.
+_FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
+_DEFAULT = "anthropic-messages"
+_NAMES = (*FORMATS, AGENT_TRACE, CLAUDE_CODE)
+#: Places of a loss that are printed.
+_SHOWN = 4
 
 
-@command("export", "ctxvc export --format openai -o request.json")
+@command("export", "ctxvc export --format markdown -o session.md")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--format", "form", type=click.Choice([*_FORMATS, CLAUDE_CODE]), default="anthropic",
-              help="Output format (anthropic).")  # fmt: skip
+@click.option("--format", "form", type=click.Choice([*_NAMES, *_FORMER]), default=_DEFAULT, metavar="FORMAT",
+              help=f"Output format: {', '.join(_NAMES)} ({_DEFAULT}).")  # fmt: skip
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
 @click.option(
@@ -135,13 +170,33 @@ _FORMATS = {"anthropic": formats.anthropic, "openai": formats.openai_chat}
 )
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
+@click.option("--file", "files", metavar="FILE", multiple=True, help="agent-trace: only this file; may be repeated.")
+@json_option
 @click.pass_obj
-def export(app: App, revision: str, form: str, target: Path | None, install: bool, recorded: Path | None) -> None:
-    """A request of Anthropic's Messages API or OpenAI's chat completions: model, system prompt, tools and messages, as
-    JSON. With --format claude-code it is a session file for `claude --resume`, of any revision, even from before a
-    compaction; lines of the transcript it was imported from are reused wherever they produce the same prompt.
-    `ctxvc import` brings what you continue there back into its session.
+def export(
+    app: App,
+    revision: str,
+    form: str,
+    target: Path | None,
+    install: bool,
+    recorded: Path | None,
+    files: tuple[str, ...],
+) -> None:
+    """Losses are printed to stderr, and are in the answer of --json.
+
+    anthropic-messages, openai-chat and openai-responses are requests with the prompt at REV: model, system prompt,
+    tools and messages. ctxvc-trajectory, hf-trace (the trace viewer of Hugging Face), otel-genai (spans in OTLP JSON)
+    and markdown (for a pull request) have all that was recorded up to REV, in the prompt or not, but for what was
+    deleted. agent-trace has the lines of the project's files in its newest commit, by the conversations that wrote
+    them (like `ctxvc why`), for the files that REV changed.
+
+    claude-code is a session file for `claude --resume`, of any revision, even from before a compaction; lines of the
+    transcript it was imported from are reused wherever they produce the same prompt. `ctxvc import` brings what you
+    continue there back into its session.
     """
+    form = _FORMER.get(form, form)
+    if files and form != AGENT_TRACE:
+        raise click.UsageError(f"--file requires --format {AGENT_TRACE}")
     if form == CLAUDE_CODE:
         export_session(app, revision, target, install=install, recorded=recorded)
         return
@@ -149,9 +204,46 @@ def export(app: App, revision: str, form: str, target: Path | None, install: boo
         raise click.UsageError(f"--install and --recorded require --format {CLAUDE_CODE}")
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
-        # What we sent is told as it was sent; another program gets no tags, which only our tools understand.
-        render = snapshot.ledger.meta.render if form == "anthropic" else 1
-        content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
-        data = formats.dumps(_FORMATS[form](request_of(snapshot, content)))
-        exports.remember(stored.store, data, snapshot.ledger.meta.session)
-    write(app, target, data)
+        exported = _exported(app, Conversation(stored.store, snapshot), form, files)
+        if form in importers.FORMATS:
+            exports.remember(stored.store, exported.data, snapshot.ledger.meta.session)
+    _print(app, snapshot, form, exported, target)
+    if not app.output.json:
+        for kind in by_kind(exported, snapshot.ledger):
+            app.output.note(_loss_text(kind))
+
+
+def _exported(app: App, conversation: Conversation, form: str, files: tuple[str, ...]) -> Exported:
+    if form != AGENT_TRACE:
+        return exporter(form).export(conversation)
+    from ctxvc.exporters import agent_trace
+
+    return agent_trace.export(conversation, app.folder, files)
+
+
+def _loss_text(kind: LossKind) -> str:
+    """A line about losses of one kind."""
+    places = f"{', '.join(kind.paths[:_SHOWN])}{', …' if len(kind.paths) > _SHOWN else ''}"
+    verb = "changed" if kind.change else "left out"
+    became = f": {safe(kind.change)}" if kind.change else ""
+    return f"{verb}: {len(kind.paths)} × {safe(kind.subject)} ({safe(places)}){became}"
+
+
+class ExportLoss(Item, frozen=True, kw_only=True):
+    """Something that the format has no place for."""
+
+    path: Annotated[str, described("where it is: a block and its field, as `B17.is_error`, or a part of the request")]
+    change: Annotated[str, described("what stands in its place; empty if nothing does")]
+
+
+class ExportedSession(Answer, frozen=True, kw_only=True, tag="ctxvc.export/1"):
+    """`export`"""
+
+    format: str
+    session: SessionName
+    scope: ScopeName
+    commit: CommitId
+    bytes: Annotated[int, described("size of the export")]
+    file: Annotated[str, described("where it was written; empty if it is in `content`")]
+    content: Annotated[str, described("the export; empty if it was written to a file")]
+    losses: list[ExportLoss]

@@ -237,7 +237,7 @@ def _assistant_items(blocks: Sequence[tuple[dict[str, Any], Place]]) -> Iterator
                     "arguments": fields.call_arguments(block),
                 }
             case {"type": "thinking", "thinking": str(value), "signature": str(signature)}:
-                item = _reasoning_item(value, signature)
+                item = reasoning_item(value, signature)
             case _:
                 item = None
         if item is None:
@@ -251,7 +251,7 @@ def _assistant_items(blocks: Sequence[tuple[dict[str, Any], Place]]) -> Iterator
         yield _message("assistant", texts)
 
 
-def _reasoning_item(text: str, signature: str) -> dict[str, Any] | None:
+def reasoning_item(text: str, signature: str) -> dict[str, Any] | None:
     """The item that a block of thinking came in (`_thinking`); None for another's, or one that was changed."""
     written = signature.removeprefix(fields.RESPONSES_SIGNATURE)
     item = wire.parsed(display.encode(written), dict) if written != signature else None

@@ -690,7 +690,7 @@ class StoredSession:
 
 
 class _Flush(threading.Timer):
-    """Flushes a session in a second, as another process would. What fails is still in the journal, for the next flush."""
+    """Flushes a session in a second, as another process would. What fails stays in the journal, for the next flush."""
 
     def __init__(self, store: Path, name: str) -> None:
         super().__init__(TURN_SECONDS, self._flush)

@@ -1,0 +1,38 @@
+"""A prompt → a request of the Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ctxvc.core.conversion.losses import Loss
+from ctxvc.core.ledger import wire
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.exporters import request
+from ctxvc.exporters.conversation import Conversation, block_of
+from ctxvc.exporters.exported import Exported
+
+
+def export(conversation: Conversation) -> Exported:
+    """The request without `max_tokens`, as it is sent by us, tags included."""
+    content = conversation.prompt(conversation.ledger.meta.render)
+    tools = conversation.snapshot.tools or ()
+    losses = [loss for piece in content for loss in _losses(piece)]
+    losses += [Loss(f"tools[{number}]") for number, tool in enumerate(tools) if "name" not in tool]
+    return Exported(formats.dumps(formats.anthropic(request.of(conversation, content))), tuple(losses))
+
+
+def _losses(piece: Piece) -> Iterator[Loss]:
+    """What only OpenAI's forms have; text that says nothing is not missed."""
+    written = formats.content(piece)
+    if not written:
+        if piece.body:
+            yield Loss(piece.block)
+        return
+    if piece.kind == "tool_result":
+        items, remaining = block_of(piece).get("content", []), written[0].get("content", [])
+        lost = len([item for item in items if item != {"type": "text", "text": ""}]) - len(remaining) + bool(piece.tag)
+        if lost > 0:
+            yield Loss(f"{piece.block}.content")
+    elif piece.kind == "tool_use" and piece.body and wire.parsed(piece.body, dict) is None:
+        yield Loss(f"{piece.block}.input", "an object with the text under `arguments`")

@@ -1,0 +1,161 @@
+"""A session as exporters read it: the prompt at a revision, and everything recorded up to there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.conversion.losses import Loss
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.store import replies, revision
+from ctxvc.store.replies import Reply
+from ctxvc.store.revision import Snapshot
+from ctxvc.store.store import Store
+
+#: The longest title that is made of a text, in characters.
+_TITLE = 120
+
+
+class Recorded(NamedTuple):
+    """A recorded message: its blocks, each with its row."""
+
+    number: int
+    step: int
+    role: str
+    pieces: tuple[tuple[Row, Piece], ...]
+
+
+class Conversation:
+    """A scope at a revision. `replies` are the facts about each step's reply, by the step."""
+
+    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+        self.store = store
+        self.snapshot = snapshot
+        self.ledger = snapshot.ledger
+
+    @cached_property
+    def entries(self) -> list[revision.Entry]:
+        """The commits up to the revision, newest first."""
+        return list(revision.history(self.store, self.snapshot.commit))
+
+    @cached_property
+    def replies(self) -> Mapping[int, Reply]:
+        return replies.of(self.store, self.entries)
+
+    @property
+    def title(self) -> str:
+        """The title that its host gave it, else the beginning of what a person first said, else the session's name."""
+        source = self.ledger.meta.source
+        if source and source.title:
+            return source.title
+        first = next(
+            (row for row in self.ledger.rows() if row.origin == "human" and row.kind == "user" and is_shared(row)), None
+        )
+        text = display.decode(self.snapshot.bodies.body(first)) if first else ""
+        return display.one_line(text, _TITLE) or self.snapshot.session
+
+    @property
+    def agent(self) -> str:
+        """The program that ran the agent; empty if it is not known."""
+        source = self.ledger.meta.source
+        return (source.agent or source.format) if source else ""
+
+    @property
+    def name(self) -> str:
+        """The place of the scope, as in `fix-login/main`."""
+        return f"{self.snapshot.session}/{self.snapshot.scope}"
+
+    def prompt(self, render: int = 1) -> list[Piece]:
+        """What stands in the prompt; by default without tags, which only our own tools understand."""
+        return pieces(outline(self.ledger), self.snapshot.bodies, render)
+
+    def messages(self) -> Iterator[Recorded]:
+        """Everything that was recorded and not deleted, in the prompt or not, in order; without our dashboards."""
+        rows = (row for row in self.ledger.rows() if is_shared(row))
+        for (number, role), group in groupby(rows, attrgetter("msg", "role")):
+            content = tuple((row, self.piece(row)) for row in group)
+            yield Recorded(number, content[0][0].step, role, content)
+
+    def unshared(self) -> Iterator[Loss]:
+        """The blocks that are not in `messages`, and the other scopes of the session that this one opened."""
+        yield from (Loss(row.id) for row in self.ledger.rows() if not is_shared(row))
+        yield from (Loss(f"scopes.{scope}") for scope in self.subagents)
+
+    @cached_property
+    def subagents(self) -> Mapping[str, Subagent]:
+        """The scopes of sub-agents that were begun up to the revision, by name."""
+        own = {entry.commit for entry in self.entries}
+        calls = {row.call for row in self.ledger.rows() if row.kind == "tool_use"}
+        begun = {}
+        for scope, tip in self.store.tips(self.snapshot.session).items():
+            if self.store.reader.meta(tip).parent != self.snapshot.scope or scope == self.snapshot.scope:
+                continue
+            opened = _opened(self.store, tip, scope)
+            if opened is None or "Ctxvc-Task" not in opened.trailers:
+                continue
+            # Its first commit comes right before that of the step which started it.
+            task = opened.trailers["Ctxvc-Task"]
+            if task in calls if task else own.intersection(opened.parents):
+                begun[scope] = Subagent(tip, task)
+        return begun
+
+    def subagent(self, scope: str) -> Conversation:
+        """The newest moment of a sub-agent's scope."""
+        return Conversation(self.store, revision.at(self.store, self.subagents[scope].tip))
+
+    def piece(self, row: Row) -> Piece:
+        """A row's block with its bytes, as it was recorded."""
+        bodies = self.snapshot.bodies
+        return Piece(
+            message=row.msg,
+            role=row.role,
+            kind=row.kind,
+            body=bodies.body(row),
+            ext=row.ext,
+            call=row.call,
+            tool=row.tool,
+            error=row.error,
+            extra=row.extra,
+            files={suffix: bodies.file(row, suffix) for suffix in row.files},
+            block=row.id,
+        )
+
+
+class Subagent(NamedTuple):
+    """A sub-agent's scope: its newest commit, and the id of the call that started it, empty if that is not known."""
+
+    tip: str
+    task: str
+
+
+def is_shared(row: Row) -> bool:
+    """Whether an export of the whole recording has this block: what was deleted was not to be seen again."""
+    return row.state != "deleted" and row.kind != "dashboard"
+
+
+def block_of(piece: Piece) -> dict[str, Any]:
+    """The Messages API's content block of a piece."""
+    return wire.block(
+        kind=piece.kind,
+        body=piece.body,
+        ext=piece.ext,
+        call=piece.call,
+        tool=piece.tool,
+        error=piece.error,
+        extra=piece.extra,
+        files=piece.files,
+    )
+
+
+def _opened(store: Store, tip: str, scope: str) -> revision.Entry | None:
+    """The commit that began a scope."""
+    for entry in revision.history(store, tip):
+        if entry.trailers.get("Ctxvc-Op") == "scope" and store.reader.meta(entry.commit).scope == scope:
+            return entry
+    return None

@@ -1,0 +1,95 @@
+"""A recording → our neutral format `ctxvc-trajectory/1`: a header line, then a message a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ctxvc.core.conversion.losses import Loss
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.exporters import request
+from ctxvc.exporters.conversation import Conversation, Recorded, block_of
+from ctxvc.exporters.exported import Exported
+from ctxvc.store.timestamp import iso
+
+
+def export(conversation: Conversation) -> Exported:
+    """The session with everything that was recorded, and its host's compactions as boundaries."""
+    losses = list(conversation.unshared())
+    losses += [Loss("tools")] if conversation.snapshot.tools else []
+    summaries = {block: group.id for group in conversation.ledger.groups.values() for block in group.summary[:1]}
+    losses += _partial_compactions(conversation, summaries)
+    lines = [_header(conversation), *_system(conversation.snapshot.system)]
+    messages = list(conversation.messages())
+    losses += request.leading([piece for recorded in messages for _, piece in recorded.pieces])
+    for recorded in messages:
+        lines += _lines(conversation, recorded, summaries, losses)
+    return Exported(b"".join(wire.compact(line) + b"\n" for line in lines), tuple(losses))
+
+
+def _header(conversation: Conversation) -> dict[str, Any]:
+    source = conversation.ledger.meta.source
+    return {
+        "format": "ctxvc-trajectory/1",
+        "id": conversation.name,
+        "task": conversation.title,
+        "native_format": source.format if source else "ctxvc",
+        "agent": conversation.agent,
+        "model": conversation.ledger.meta.model,
+        "tools_used": sorted({row.tool for row in conversation.ledger.rows() if row.kind == "tool_use"}),
+    }
+
+
+def _system(system: Any) -> Iterator[dict[str, Any]]:
+    if system:
+        content = [{"type": "text", "text": system}] if isinstance(system, str) else system
+        yield {"role": "system", "content": content}
+
+
+def _partial_compactions(conversation: Conversation, summaries: dict[str, str]) -> Iterator[Loss]:
+    """The compactions after which the host still showed some of what came before: a boundary has no word for that."""
+    for block, group in summaries.items():
+        before = int(block[1:])
+        if any(row.present and row.number < before for row in conversation.ledger.rows()):
+            yield Loss(f"{group}.kept", "a boundary below everything")
+
+
+def _lines(
+    conversation: Conversation, recorded: Recorded, summaries: dict[str, str], losses: list[Loss]
+) -> Iterator[dict[str, Any]]:
+    """The message's line; none if the format has no place for any of its blocks."""
+    content = [block for row, piece in recorded.pieces if (block := _block(row, piece, losses))]
+    if not content:
+        return
+    meta: dict[str, Any] = {}
+    if reply := conversation.replies.get(recorded.step):
+        meta["ts"] = iso(reply.time)
+        if recorded.role == "assistant":
+            meta |= {"model": reply.model} if reply.model else {}
+            meta |= {"usage": dict(reply.usage)} if reply.usage else {}
+    if any(row.id in summaries for row, _ in recorded.pieces):
+        meta |= {"compact_boundary": True, "compact_summary": True}
+    elif recorded.role == "user" and all(map(_is_injected, recorded.pieces)):
+        meta["injected"] = True
+    yield {"role": recorded.role, "content": content, **({"meta": meta} if meta else {})}
+
+
+def _is_injected(entry: tuple[Row, Piece]) -> bool:
+    """Whether the client put it in; a result of its own is that of a call that was interrupted."""
+    return entry[0].origin == "client" and entry[0].kind != "tool_result"
+
+
+def _block(row: Row, piece: Piece, losses: list[Loss]) -> dict[str, Any] | None:
+    block = block_of(piece)
+    if row.kind == "thinking" and block.get("type") not in ("thinking", "redacted_thinking"):
+        losses.append(Loss(row.id))
+        return None
+    if row.kind == "tool_use" and piece.body and wire.parsed(piece.body, dict) is None:
+        losses.append(Loss(f"{row.id}.input", "an object with the text under `arguments`"))
+    if "openai" in row.extra:
+        losses.append(Loss(f"{row.id}.openai"))
+    if row.kind == "tool_result" and row.origin == "client":
+        block["synthetic"] = True
+    return block

@@ -1,0 +1,353 @@
+"""A recording → spans of OpenTelemetry's conventions for generative AI, as OTLP JSON, one export request a line.
+
+`invoke_agent` for a scope, in it a `chat` for each reply with the prompt that it saw, and an `execute_tool` for each of
+its calls; a sub-agent's `invoke_agent` is below the call that started it. The names are those of
+open-telemetry/semantic-conventions-genai, all still in development.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.conversion.losses import Loss
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.exporters.conversation import Conversation, block_of, is_shared
+from ctxvc.exporters.exported import Exported
+from ctxvc.exporters.providers import provider_of
+from ctxvc.session.proof import as_sent
+from ctxvc.store import revision
+from ctxvc.store.replies import Reply
+from ctxvc.store.revision import Entry
+
+#: Bytes of prompts in all, since each `chat` repeats the whole conversation: older ones go without theirs.
+_MOST_INPUT = 64_000_000
+#: How deep sub-agents may be within each other.
+_DEEPEST = 8
+_INTERNAL, _CLIENT, _ERROR = 1, 3, 2
+_COUNTS = {
+    "cache_read_input_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_creation_input_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+}
+#: Providers that the conventions name otherwise.
+_PROVIDERS = {"": "unknown", "google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
+_SCOPE = {"name": "ctxvc"}
+
+
+class _Step(NamedTuple):
+    """A reply: its commit, what was sent for it where that is written, and its own blocks."""
+
+    entry: Entry
+    step: int
+    sent: Sequence[Piece]
+    has_input: bool
+
+
+def export(conversation: Conversation) -> Exported:
+    """The spans of the scope and of its sub-agents. Only the moment of a step is known, not how long a span took."""
+    losses = [Loss("spans.duration", "the time of the step")]
+    trace = _digest(conversation.name, conversation.snapshot.commit)[:32]
+    lines = list(_Scope(conversation, trace, "", losses).lines())
+    return Exported(b"".join(wire.compact(line) + b"\n" for line in lines), tuple(losses))
+
+
+class _Scope:
+    """The spans of one scope, below the span `parent`, empty for none."""
+
+    def __init__(self, conversation: Conversation, trace: str, parent: str, losses: list[Loss], depth: int = 0) -> None:
+        self._conversation = conversation
+        self._trace = trace
+        self._parent = parent
+        self._losses = losses
+        self._depth = depth
+        self._id = _digest(trace, conversation.name, "invoke_agent")[:16]
+        source = conversation.ledger.meta.source
+        self._hidden = {row.id for row in conversation.ledger.rows() if not is_shared(row)}
+        self._session = (source.id.partition("/")[0] if source else "") or conversation.snapshot.session
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        steps, seen = list(self._steps()), set[str]()
+        replies = self._conversation.replies
+        yield _line([self._agent_span(steps)])
+        compacted = False
+        ops = {entry.commit: entry.trailers.get("Ctxvc-Op", "") for entry in self._conversation.entries}
+        newest = ""
+        for step in steps:
+            compacted = _compacted_between(self._conversation.entries, newest, step.entry.commit, ops)
+            newest = step.entry.commit
+            rows = self._conversation.ledger.of_step(step.step)
+            reply = [row for row in rows if row.role == "assistant" and is_shared(row)]
+            seen.update(row.id for row in reply)
+            seen.update(piece.block for piece in step.sent)
+            chat = self._chat_span(step, reply, replies[step.step], compacted=compacted)
+            results = {row.call: row for row in rows if row.kind == "tool_result" and is_shared(row)}
+            calls = [row for row in reply if row.kind == "tool_use"]
+            yield _line([chat, *(self._tool_span(step, row, results.get(row.call)) for row in calls)])
+            for row in calls:
+                yield from self._below(row)
+        self._note_losses(seen)
+
+    def _steps(self) -> Iterator[_Step]:
+        """The replies, oldest first. Of many large prompts only the newest are written."""
+        store, room = self._conversation.store, _MOST_INPUT
+        steps = []
+        for entry in self._conversation.entries:
+            if entry.trailers.get("Ctxvc-Op") != "step":
+                continue
+            number = store.reader.meta(entry.commit).counters.step
+            rows = self._conversation.ledger.of_step(number)
+            if not any(row.role == "assistant" and is_shared(row) for row in rows):
+                continue
+            sent: Sequence[Piece] = ()
+            if room > 0:
+                snapshot = as_sent(store, revision.at(store, entry.commit))
+                slots = [slot for slot in outline(snapshot.ledger) if slot.row.id not in self._hidden]
+                sent = pieces(slots, snapshot.bodies)
+                room -= sum(len(piece.body) for piece in sent)
+            if room <= 0:
+                self._losses.append(Loss(f"steps[{number}].input"))
+            steps.append(_Step(entry, number, sent if room > 0 else (), room > 0))
+        yield from reversed(steps)
+
+    # --- spans
+
+    def _span(
+        self, name: str, key: str, parent: str, time: int, kind: int, attributes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        span = {
+            "traceId": self._trace,
+            "spanId": _digest(self._trace, self._conversation.name, key)[:16],
+            "parentSpanId": parent,
+            "name": name,
+            "kind": kind,
+            "startTimeUnixNano": str(max(time, 0) * 1_000_000_000),
+            "endTimeUnixNano": str(max(time, 0) * 1_000_000_000),
+            "attributes": [_attribute(name, value) for name, value in attributes.items() if value not in ("", None)],
+        }
+        return span if parent else {name: value for name, value in span.items() if name != "parentSpanId"}
+
+    def _agent_span(self, steps: Sequence[_Step]) -> dict[str, Any]:
+        conversation = self._conversation
+        usage = _usage([conversation.replies[step.step] for step in steps])
+        times = [step.entry.time for step in steps] or [0]
+        name = conversation.snapshot.scope if self._parent else conversation.agent or "agent"
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": _provider(conversation.ledger.meta.model),
+            "gen_ai.agent.name": name,
+            "gen_ai.conversation.id": self._session,
+            "gen_ai.request.model": conversation.ledger.meta.model,
+            **usage,
+            "gen_ai.system_instructions": _json(_system_parts(conversation.snapshot.system)),
+            "gen_ai.tool.definitions": _json(_definitions(conversation.snapshot.tools)),
+            "ctxvc.scope": conversation.name,
+            "ctxvc.commit": conversation.snapshot.commit,
+            "ctxvc.title": display.one_line(conversation.title, 200),
+        }
+        span = self._span(f"invoke_agent {name}", "invoke_agent", self._parent, times[0], _INTERNAL, attributes)
+        return {**span, "endTimeUnixNano": str(max(*times, 0) * 1_000_000_000)}
+
+    def _chat_span(self, step: _Step, reply: Sequence[Row], facts: Reply, *, compacted: bool) -> dict[str, Any]:
+        model = facts.model or self._conversation.ledger.meta.model
+        finish = "tool_call" if any(row.kind == "tool_use" for row in reply) else "stop"
+        parts = [part for row in reply for part in _parts(self._conversation.piece(row))]
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": _provider(model),
+            "gen_ai.request.model": model,
+            "gen_ai.response.model": facts.model,
+            "gen_ai.conversation.id": self._session,
+            "gen_ai.conversation.compacted": True if compacted else None,
+            "gen_ai.response.finish_reasons": [finish],
+            **_usage([facts]),
+            "gen_ai.system_instructions": _json(_system_parts(self._conversation.snapshot.system)),
+            "gen_ai.input.messages": _json(list(_messages(step.sent))) if step.has_input else "",
+            "gen_ai.output.messages": _json([{"role": "assistant", "parts": parts, "finish_reason": finish}]),
+            "ctxvc.commit": step.entry.commit,
+        }
+        key = f"chat {step.entry.commit}"
+        return self._span(f"chat {model or 'unknown'}", key, self._id, step.entry.time, _CLIENT, attributes)
+
+    def _tool_span(self, step: _Step, call: Row, result: Row | None) -> dict[str, Any]:
+        conversation = self._conversation
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.tool,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call.call,
+            "gen_ai.conversation.id": self._session,
+            "gen_ai.tool.call.arguments": display.decode(conversation.snapshot.bodies.body(call)),
+            "gen_ai.tool.call.result": _json(_response(conversation.piece(result))) if result else "",
+            "error.type": "tool_error" if result and result.error else "",
+        }
+        span = self._span(
+            f"execute_tool {call.tool}", f"call {call.id}", self._id, step.entry.time, _INTERNAL, attributes
+        )
+        return {**span, "status": {"code": _ERROR}} if result and result.error else span
+
+    def _below(self, call: Row) -> Iterator[dict[str, Any]]:
+        """The spans of the sub-agents that a call started."""
+        parent = _digest(self._trace, self._conversation.name, f"call {call.id}")[:16]
+        for scope, subagent in self._conversation.subagents.items():
+            if subagent.task != call.call or not call.call:
+                continue
+            if self._depth >= _DEEPEST:
+                self._losses.append(Loss(f"scopes.{scope}"))
+                continue
+            below = self._conversation.subagent(scope)
+            own: list[Loss] = []
+            yield from _Scope(below, self._trace, parent, own, self._depth + 1).lines()
+            self._losses += (Loss(f"scopes.{scope}.{loss.path}", loss.change) for loss in own)
+
+    def _note_losses(self, seen: set[str]) -> None:
+        started = {row.call for row in self._conversation.ledger.rows() if row.kind == "tool_use"}
+        for scope, subagent in self._conversation.subagents.items():
+            if subagent.task not in started:
+                self._losses.append(Loss(f"scopes.{scope}"))
+        for row in self._conversation.ledger.rows():
+            if row.id not in seen:
+                self._losses.append(Loss(row.id, "the span of its call" if row.kind == "tool_result" else ""))
+            else:
+                self._losses += _losses(self._conversation.piece(row))
+
+
+def _compacted_between(entries: Sequence[Entry], earlier: str, later: str, ops: Mapping[str, str]) -> bool:
+    """Whether blocks left the prompt between two commits."""
+    commits = [entry.commit for entry in entries]
+    start, end = commits.index(later), commits.index(earlier) if earlier else len(commits)
+    return any(ops[commit] in ("compact", "archive", "plan", "summarise") for commit in commits[start + 1 : end])
+
+
+def _line(spans: list[dict[str, Any]]) -> dict[str, Any]:
+    resource = {"attributes": [_attribute("service.name", "ctxvc")]}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": _SCOPE, "spans": spans}]}]}
+
+
+def _attribute(name: str, value: Any) -> dict[str, Any]:
+    return {"key": name, "value": _any_value(value)}
+
+
+def _any_value(value: Any) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case list():
+            return {"arrayValue": {"values": [_any_value(item) for item in value]}}
+    return {"stringValue": str(value)}
+
+
+def _json(value: Any) -> str:
+    """Structured content as an attribute's text; empty for none."""
+    return wire.compact(value).decode() if value else ""
+
+
+def _digest(*values: str) -> str:
+    return hashlib.sha256("\0".join(values).encode()).hexdigest()
+
+
+def _provider(model: str) -> str:
+    provider = provider_of(model)
+    return _PROVIDERS.get(provider, provider)
+
+
+def _usage(replies: Sequence[Reply]) -> dict[str, int]:
+    """Counts in all; input tokens are with those of the cache here."""
+    total: dict[str, int] = {}
+    for reply in replies:
+        for name, attribute in _COUNTS.items():
+            if name in reply.usage:
+                total[attribute] = total.get(attribute, 0) + reply.usage[name]
+        if "input_tokens" in reply.usage:
+            cached = sum(reply.usage.get(name, 0) for name in _COUNTS if name != "output_tokens")
+            count = reply.usage["input_tokens"] + cached
+            total["gen_ai.usage.input_tokens"] = total.get("gen_ai.usage.input_tokens", 0) + count
+    return total
+
+
+# --- messages and their parts
+
+
+def _system_parts(system: Any) -> list[dict[str, Any]]:
+    texts = [system] if isinstance(system, str) else [block.get("text") for block in system or ()]
+    return [_text(text) for text in texts if text]
+
+
+def _definitions(tools: Any) -> list[dict[str, Any]]:
+    functions = map(elements.function, tools or ())
+    return [{"type": "function", **tool["function"]} for tool in functions if tool and "function" in tool]
+
+
+def _messages(content: Sequence[Piece]) -> Iterator[dict[str, Any]]:
+    """The messages, those with results under a role of their own."""
+    for (_, role, is_result), group in groupby(content, _place):
+        if parts := [part for piece in group for part in _parts(piece)]:
+            yield {"role": "tool" if is_result else role, "parts": parts}
+
+
+def _place(piece: Piece) -> tuple[int, str, bool]:
+    return piece.message, piece.role, piece.kind == "tool_result"
+
+
+def _parts(piece: Piece) -> list[dict[str, Any]]:
+    match piece.kind:
+        case "thinking":
+            return [] if piece.ext == "json" else [{"type": "reasoning", "content": display.decode(piece.body)}]
+        case "tool_use":
+            arguments = wire.parsed(piece.body, dict)
+            written = display.decode(piece.body) if arguments is None else arguments
+            return [{"type": "tool_call", "id": piece.call, "name": piece.tool, "arguments": written}]
+        case "tool_result":
+            return [{"type": "tool_call_response", "id": piece.call, "response": _response(piece)}]
+    return [_part(block_of(piece))]
+
+
+def _response(piece: Piece) -> Any:
+    """A result's text, or the list of its parts."""
+    if wire.items(piece.body, piece.extra) is None:
+        return display.decode(piece.body)
+    return [_part(item) for item in block_of(piece).get("content", [])]
+
+
+def _part(block: Any) -> dict[str, Any]:
+    """The part for a content block; one of an unknown type stays as it is."""
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return _text(text)
+        case {"type": "image" | "document" as kind, "source": dict(source)}:
+            return _media(kind, source) or block
+        case {"type": str()}:
+            return dict(block)
+    return _text(block if isinstance(block, str) else wire.compact(block).decode())
+
+
+def _media(kind: str, source: Mapping[str, Any]) -> dict[str, Any] | None:
+    match source:
+        case {"type": "base64", "media_type": str(media), "data": str(data)}:
+            return {"type": "blob", "modality": kind, "mime_type": media, "content": data}
+        case {"type": "url", "url": str(url)}:
+            return {"type": "uri", "modality": kind, "uri": url}
+        case {"type": "file", "file_id": str(file)}:
+            return {"type": "file", "modality": kind, "file_id": file}
+    return None
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def _losses(piece: Piece) -> Iterator[Loss]:
+    if piece.kind == "thinking" and piece.ext == "json":
+        yield Loss(piece.block)
+    elif piece.kind == "thinking" and piece.extra.get("signature"):
+        yield Loss(f"{piece.block}.signature")
+    elif piece.error:
+        yield Loss(f"{piece.block}.is_error", "the status of its span")
