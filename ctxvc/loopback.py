@@ -99,13 +99,15 @@ def _token_in(path: Path) -> str:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}", hint="name another file for the token") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise Refused(f"{path} is no plain file", hint="name another file for the token")
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise Refused(f"others can read the token in {path}", hint=f"make it yours alone: chmod 600 {path}")
-        token = file.read(1024).decode("ascii", "replace").strip()
+        token = os.read(handle, 1024).decode("ascii", "replace").strip()
+    finally:
+        os.close(handle)
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise BadInput(
             f"{path} has no token: a line of at least {_SHORTEST_TOKEN} letters and digits", hint="remove the file"
