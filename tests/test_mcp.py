@@ -258,6 +258,7 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("notes", {"scope": "nowhere"}, "nowhere"),
         ("search", {}, "missing required field `pattern`"),
         ("note", {"text": 7}, "Expected `str`, got `int` - at `$.text`; it takes text, session (optional)"),
+        ("why", {"target": "x\0y"}, "names nothing; name a block, a file"),
         ("note", {"txt": "x"}, "unknown argument txt; did you mean text?; it takes text, session (optional)"),
     ],
 )

@@ -16,16 +16,15 @@ from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.phrases import MODEL
 from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.agent.tools.tools import ERROR
+from ctxvc.agent.tools.why import Explain, explanation
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
 from ctxvc.core.prompt.recover import NoRoom
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
-from ctxvc.inspection import blame
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.session.session import Session
-from ctxvc.store import address as addresses
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.session_name import by_recency, resolve
 from ctxvc.store.store import Store
@@ -36,13 +35,9 @@ BOARD = 4_000
 #: The most notes of a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
-#: The most lines of an answer of `why`, and the characters of one.
-_LINES, _WIDE = 60, 300
 
 #: What the client says of a call → the session and the scope that it is in; empty if it says nothing. Raises: NotFound.
 OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
-#: A line of a file, a file or a commit → the answer in lines, and the addresses in it. Raises: CtxvcError.
-Explain: TypeAlias = Callable[[Store, str], tuple[Sequence[str], Sequence[str]]]
 
 
 #: What a call may change: nothing, the count of readings, or the notes.
@@ -74,7 +69,8 @@ class Recorded:
                 case offer.StatusArguments():
                     return _status(session)
                 case offer.WhyArguments():
-                    return self._why(session, arguments.target)
+                    explained = explanation(session.stored, arguments.target, self._explain)
+                    return offer.Why(target=arguments.target, answer=explained.lines, addresses=explained.addresses)
         raise AssertionError(name)
 
     def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
@@ -116,18 +112,6 @@ class Recorded:
         except CtxvcError:
             return []
         return [name for name in names if name.startswith(beginning)]
-
-    def _why(self, session: Session, target: str) -> offer.Why:
-        resolved = addresses.target(session.stored, target)
-        if resolved is not None and (item := resolved.row or resolved.group) is not None:
-            events = blame.events(session.stored, resolved.snapshot.scope, item.id)
-            return _answer(target, [_line(event) for event in events], [item.id])
-        if self._explain is None:
-            raise NotFound(f"{target[:80]!r} is not a block or group")
-        try:
-            return _answer(target, *self._explain(session.store, target))
-        except CtxvcError as error:  # its hints are for a command line
-            raise NotFound(phrases.message(error)) from error
 
     @contextmanager
     def _session(self, name: str, meta: Mapping[str, Any], *, change: Change = "none") -> Iterator[Session]:
@@ -251,17 +235,6 @@ def _dashboard(session: Session) -> str:
     notes, older = dashboard_text.recent_notes(ledger, session.stored.body)
     count = Meter(session.store, ledger.meta.tokenizer).count
     return dashboard_text.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
-
-
-def _line(event: blame.Event) -> str:
-    decided = f", by {event.entry.actor}: {event.entry.subject}" if event.entry else ""
-    return f"step {event.step}: {event.what}{decided}"
-
-
-def _answer(target: str, lines: Sequence[str], blocks: Sequence[str]) -> offer.Why:
-    more = [f"({len(lines) - _LINES} more lines)"] if len(lines) > _LINES else []
-    answer = [*(one_line(line, _WIDE) for line in lines[:_LINES]), *more]
-    return offer.Why(target=target, answer=answer, addresses=list(dict.fromkeys(blocks)))
 
 
 def _error_text(error: CtxvcError) -> str:

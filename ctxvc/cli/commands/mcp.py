@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bo
         version=__version__,
         # The environment of a server for many says nothing of who calls it.
         of_call=partial(_of_call, {} if address else app.env),
-        explain=partial(_explain, app),
+        explain=app.explain,
     )
     if address:
         _serve_http(app, recordings, address, token_file, beyond=beyond_this_machine)
@@ -83,9 +83,3 @@ def _of_call(env: Mapping[str, str], store: Store, meta: Mapping[str, Any]) -> t
     from ctxvc.claude_code import conversation
 
     return conversation.of_call(store, meta, env)
-
-
-def _explain(app: App, store: Store, target: str) -> tuple[Sequence[str], Sequence[str]]:
-    from ctxvc.cli.why_answer import in_lines
-
-    return in_lines(app.folder, store, target)
