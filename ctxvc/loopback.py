@@ -243,15 +243,14 @@ class _Listener(HTTPServer):
             host, port = authority.lower(), "80"
         if port != str(self.server_port):
             return False
-        if host in _HOSTS:
+        if host in _HOSTS or host in (self.host.lower(), f"[{self.host.lower()}]"):
             return True
         if is_loopback(self.host):
             return False
-        try:
+        with suppress(ValueError):
             ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-        except ValueError:
-            return host == self.host.lower()
-        return True
+            return True
+        return False
 
 
 class _Overlong(Exception):

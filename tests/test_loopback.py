@@ -215,6 +215,24 @@ def test_a_port_that_is_taken_is_refused(server: Server) -> None:
         Server(("127.0.0.1", server.port), token=TOKEN, answer=echo, report=print)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.2", "::1"])
+def test_an_address_of_this_machine_is_its_own_name(host: str) -> None:
+    try:
+        server = Server((host, 0), token=TOKEN, answer=echo, report=print)
+    except Refused:
+        pytest.skip(f"this machine has no {host}")
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        client = http.client.HTTPConnection(host, server.port, timeout=20)
+        client.request("GET", "/", headers={"Authorization": f"Bearer {TOKEN}", "Host": server.url.partition("//")[2]})
+        assert client.getresponse().status == 200
+        client.close()
+    finally:
+        server.stop()
+        thread.join()
+
+
 def test_beyond_this_machine_a_number_is_no_name_of_a_stranger() -> None:
     server = Server(("0.0.0.0", 0), token=TOKEN, answer=echo, report=print)
     thread = threading.Thread(target=server.serve)

@@ -64,7 +64,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Export": {
         "export": "Write the prompt as an API request or a host's session file.",
         "checkout": "Write a scope's blocks into a folder as files.",
-        "mcp": "Serve the store to an MCP client over stdin and stdout.",
+        "mcp": "Serve the store to MCP clients, over stdin and stdout or over HTTP.",
     },
     "Maintain": {
         "verify": "Check that every block is as recorded.",
