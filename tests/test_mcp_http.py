@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
@@ -29,10 +28,10 @@ from ctxvc.mcp.protocol import HANDSHAKES, MODERN
 from ctxvc.mcp.recordings import Recordings
 from ctxvc.mcp.streamable import Endpoint
 from ctxvc.session.session import Session
+from tests.making.loopback import TOKEN, serving
 from tests.making.provider import damages
 
 _T = TypeVar("_T")
-TOKEN = "a-token-of-some-length"
 META = {"io.modelcontextprotocol/protocolVersion": MODERN[0]}
 
 
@@ -50,24 +49,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(store: Path) -> Iterator[Server]:
-    """A server of the store; what fails in it unexpectedly is raised on leaving."""
+def endpoint(store: Path) -> Iterator[Server]:
+    """A server of the store."""
     faults: list[Exception] = []
-    endpoint = Endpoint(Recordings(lambda: store, version="1"), faults.append)
-    server = Server(("127.0.0.1", 0), token=TOKEN, answer=endpoint.answer, report=faults.append)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    try:
+    with serving(answer=Endpoint(Recordings(lambda: store, version="1"), faults.append).answer) as server:
         yield server
-    finally:
-        server.stop()
-        thread.join()
     assert not faults
 
 
 @pytest.fixture(scope="module")
 def server(store: Path) -> Iterator[Server]:
-    with serving(store) as running:
+    with endpoint(store) as running:
         yield running
 
 
@@ -128,7 +120,7 @@ def test_clients_at_once_lose_no_note(tmp_path: Path) -> None:
             for number in range(clients):
                 group.start_soon(write, url, number)
 
-    with serving(store) as server:
+    with endpoint(store) as server:
         anyio.run(main, server.url)
     with Session.open(store, "demo") as session:
         assert {note.text for note in session.notes()} == {
@@ -254,6 +246,7 @@ def test_without_a_handshake_headers_repeat_the_body(
 def running(folder: Path, *words: str) -> Iterator[tuple[str, str]]:
     """Address and token of a server that runs as a process of its own."""
     env = {"PYTHONPATH": str(Path(__file__).parents[1]), "HOME": os.environ["HOME"], "PATH": os.environ["PATH"]}
+    env["CLAUDE_CODE_SESSION_ID"] = "33333333-0"  # started in an agent's shell, it is not for that agent alone
     with subprocess.Popen(
         [sys.executable, "-m", "ctxvc", "mcp", "--http", *words], cwd=folder, env=env, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,

@@ -208,6 +208,7 @@ def test_a_cancelled_request_is_not_begun_and_not_answered() -> None:
         cancel(number)
     assert call(2, "x").answer() and call(3, "x").answer(), "an old number may be used again"
     assert not faults
+    assert not vars(connection)["_open"], "what was answered is remembered for ever"
 
 
 def test_a_bug_in_a_tool_is_reported_and_not_told() -> None:
