@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ctxvc.claude_code import requests
+from ctxvc.claude_code import requests, spool
 from ctxvc.claude_code.hook import SESSIONS
 from ctxvc.core.ledger import names
 from ctxvc.errors import NotFound
@@ -19,8 +19,8 @@ from ctxvc.store.store import Store
 _CALL = "claudecode/toolUseId"
 #: The recordings' format, and the variable in which the host names one.
 ((_FORMAT, _NAME),) = SESSIONS.items()
-#: Seconds that a call waits for the recorder, if its conversation has only begun.
-_PATIENCE = 5.0
+#: Seconds that a call waits for the recorder, if its conversation has only begun, and if there is something new in it.
+_PATIENCE, _FRESH = 5.0, 1.0
 _NAMED = 5
 
 
@@ -36,7 +36,8 @@ def of_call(
     """The session in which a tool was called, and the scope if it is a sub-agent's; empty if the host says nothing.
 
     `meta` is what it says of the call, which a hook has written down; else it is what it says to the whole server. A
-    sub-agent's scope may not be recorded yet. Raises: NotFound if the conversation is not recorded.
+    sub-agent's scope may not be recorded yet. What the conversation had before the call is recorded, if the recorder is
+    at work and not late. Raises: NotFound if the conversation is not recorded.
     """
     call = meta.get(_CALL)
     transcript, agent = _caller(store.path, call) if isinstance(call, str) and call else ("", "")
@@ -44,11 +45,14 @@ def of_call(
     if not conversation:
         return "", ""
     scope = agent_scope(agent) if agent else ""
-    until = time.monotonic() + patience
-    while not (session := store.session_of(_FORMAT, conversation)) or (scope and scope not in store.tips(session)):
-        if time.monotonic() > until or not _waits(store.path, conversation):
+    start = time.monotonic()
+    while True:
+        session = store.session_of(_FORMAT, conversation)
+        recorded = session and (not scope or scope in store.tips(session))
+        limit = min(patience, _FRESH) if recorded else patience
+        if time.monotonic() - start > limit or not _waits(store.path, conversation):
             break
-        time.sleep(0.05)
+        time.sleep(0.02)
     if session:
         return session, scope
     sessions = ", ".join(by_recency(store)[:_NAMED])
@@ -56,6 +60,13 @@ def of_call(
         f"this conversation ({conversation[:8]}) is not recorded in {store.path}",
         hint=f"name one of the sessions: {sessions}",
     )
+
+
+def has_begun(env: Mapping[str, str]) -> bool:
+    """Whether the host runs this program in a conversation that is, or will be, recorded."""
+    conversation = env.get(_NAME, "")
+    place = spool.folder(conversation) if conversation else None
+    return place is not None and place.is_dir() and spool.trouble(conversation) is None
 
 
 def agent_scope(agent: str) -> str:

@@ -5,8 +5,9 @@ Each call opens the store for itself: several servers, hooks and people may be a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -35,6 +36,8 @@ BOARD = 4_000
 #: The most notes of a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
+#: Seconds that a call waits for the first recording.
+_PATIENCE = 5.0
 
 #: What the client says of a call → the session and the scope that it is in; empty if it says nothing. Raises: NotFound.
 OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
@@ -48,8 +51,17 @@ _CHANGES: Mapping[str, Change] = {"note": "note", "recover": "reading"}
 class Recorded:
     """Each call and each resource on the store that `find` returns."""
 
-    def __init__(self, find: Callable[[], Path], default: str, of_call: OfCall, explain: Explain | None) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Path],
+        default: str,
+        of_call: OfCall,
+        explain: Explain | None,
+        is_coming: Callable[[], bool],
+    ) -> None:
         self._find = find
+        self._is_coming = is_coming
+        self._is_there = False
         self._default = default
         self._of_call = of_call
         self._explain = explain
@@ -75,12 +87,7 @@ class Recorded:
 
     def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
         """A page of the resources; the dashboard alone where nothing is recorded yet. Raises: Wrong."""
-        try:
-            with Store(self._find()) as store:
-                empty = not store.sessions()
-        except CtxvcError:
-            empty = True
-        if empty and not cursor:
+        if not cursor and not self._has_sessions():
             return Page([offer.BOARD], "")
         with self._session("", meta) as session:
             return resources.page(session, cursor)
@@ -113,9 +120,22 @@ class Recorded:
             return []
         return [name for name in names if name.startswith(beginning)]
 
+    def _has_sessions(self) -> bool:
+        if not self._is_there:
+            with suppress(CtxvcError), Store(self._find()) as store:
+                self._is_there = bool(store.sessions())
+        return self._is_there
+
+    def _await_first(self) -> None:
+        """Waits until something is recorded, if it is coming: a client may call before its first words are written."""
+        until = time.monotonic() + _PATIENCE
+        while not self._has_sessions() and self._is_coming() and time.monotonic() < until:
+            time.sleep(0.05)
+
     @contextmanager
     def _session(self, name: str, meta: Mapping[str, Any], *, change: Change = "none") -> Iterator[Session]:
         """The session of a call, open for that call. Raises: Wrong."""
+        self._await_first()
         try:
             with Store(self._find()) as store:
                 if not store.sessions():

@@ -19,7 +19,8 @@ class Recordings:
     """The store that `find` returns, which may be created later, as tools, resources and prompts.
 
     `default` is the session of calls that name none. Where it is empty, `of_call` gives session and scope for what the
-    client says of a call; by default they are the store's current ones. `explain` is asked why code is as it is.
+    client says of a call; by default they are the store's current ones. `explain` is asked why code is as it is,
+    and `is_coming` whether a first recording is on its way where there is none.
     """
 
     instructions = offer.INSTRUCTIONS
@@ -35,9 +36,10 @@ class Recordings:
         version: str = "",
         of_call: Callable[[Any, Mapping[str, Any]], tuple[str, str]] = lambda _store, _meta: ("", ""),
         explain: Callable[[Any, str], tuple[Sequence[str], Sequence[str]]] | None = None,
+        is_coming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.version = version
-        self._given = (find, default, of_call, explain)
+        self._given = (find, default, of_call, explain, is_coming)
         self._recorded: Any = None
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from ctxvc.claude_code import conversation, requests
+from ctxvc.claude_code import conversation, requests, spool
 from ctxvc.claude_code import hook as answering
 from ctxvc.claude_code.requests import Request
 from ctxvc.cli.main import cli
@@ -18,8 +20,10 @@ from ctxvc.mcp.protocol import Connection
 from ctxvc.mcp.recordings import Recordings
 from ctxvc.recording import places
 from ctxvc.recording.files import import_paths
+from ctxvc.session.session import Session
+from ctxvc.store import locate
 from ctxvc.store.locate import FOLDER
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 from tests.making.host import environment
 from tests.recording.test_files import CONVERSATION, write
 
@@ -113,6 +117,62 @@ def test_a_call_of_a_sub_agent_is_in_its_scope(
     assert answer(8, "notes", agent_id="b99")["structuredContent"]["scope"] == "main"
     refused = answer(9, "note", agent_id="b99")
     assert refused["isError"] and "agent-b99 of this call is not recorded yet" in refused["content"][0]["text"]
+
+
+def test_what_is_new_in_a_conversation_is_recorded_before_a_call_is_answered(
+    place: Path, transcripts: dict[str, Path]
+) -> None:
+    store = place / FOLDER
+    requests.post(store, Request("PreToolUse", str(transcripts[FIRST])))
+    answers: list[float] = []
+
+    def serve() -> None:  # as the recorder does, when it has read on
+        time.sleep(0.2)
+        answers.append(time.monotonic())
+        for path, _ in requests.pending(store):
+            places.remove(store, path)
+
+    recorder = threading.Thread(target=serve)
+    recorder.start()
+    with Store(store) as opened:
+        session = conversation.of_call(opened, {}, {"CLAUDE_CODE_SESSION_ID": FIRST}, patience=20)
+    answered = time.monotonic()
+    recorder.join()
+    assert session == (f"claude-{FIRST[:8]}", "") and answers[0] <= answered
+
+
+def test_a_call_waits_for_the_first_recording_where_one_is_coming(tmp_path: Path) -> None:
+    store = tmp_path / FOLDER
+    looks = 0
+
+    def is_coming() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            create(store).close()
+        if looks == 3:
+            Session.open(store, "demo").close()
+        return True
+
+    recordings = Recordings(lambda: locate.find(tmp_path), is_coming=is_coming)
+    connection = Connection(recordings, print)
+    message = {"id": 1, "method": "resources/list"}
+    listed = json.loads(connection.answer(json.dumps(message).encode()) or b"")["result"]["resources"]
+    assert [resource["uri"] for resource in listed] == ["ctxvc://dashboard"] and not looks, "a list waits for nothing"
+    message = {"id": 2, "method": "tools/call", "params": {"name": "status"}}  # type: ignore[dict-item]
+    status = json.loads(connection.answer(json.dumps(message).encode()) or b"")["result"]
+    assert status["structuredContent"]["session"] == "demo" and looks == 3
+
+
+def test_a_recording_is_coming_where_hooks_began_a_conversation_and_nothing_went_wrong(
+    place: Path, transcripts: dict[str, Path]
+) -> None:
+    env = {"CLAUDE_CODE_SESSION_ID": FIRST}
+    assert not conversation.has_begun({}) and not conversation.has_begun(env)
+    spool.begin(str(transcripts[FIRST]))
+    assert conversation.has_begun(env) and not conversation.has_begun({"CLAUDE_CODE_SESSION_ID": "../x"})
+    spool.report(str(transcripts[FIRST]), place / FOLDER, "no room")
+    assert not conversation.has_begun(env)
 
 
 def test_a_conversation_that_is_not_recorded_is_not_taken_for_another(

@@ -43,13 +43,14 @@ def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bo
 
     if not address and (token_file or beyond_this_machine):
         raise click.UsageError("--token-file and --beyond-this-machine require --http")
+    env = {} if address else app.env  # the environment of a server for many says nothing of who calls it
     recordings = Recordings(
         app.store_path,
         app.session or app.env.get(SESSION, ""),
         version=__version__,
-        # The environment of a server for many says nothing of who calls it.
-        of_call=partial(_of_call, {} if address else app.env),
+        of_call=partial(_of_call, env),
         explain=app.explain,
+        is_coming=partial(_is_coming, env),
     )
     if address:
         _serve_http(app, recordings, address, token_file, beyond=beyond_this_machine)
@@ -83,3 +84,9 @@ def _of_call(env: Mapping[str, str], store: Store, meta: Mapping[str, Any]) -> t
     from ctxvc.claude_code import conversation
 
     return conversation.of_call(store, meta, env)
+
+
+def _is_coming(env: Mapping[str, str]) -> bool:
+    from ctxvc.claude_code import conversation
+
+    return conversation.has_begun(env)
