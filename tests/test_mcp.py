@@ -14,9 +14,10 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from mcp.types import TextContent, TextResourceContents
+from mcp.types import ResourceTemplateReference, TextContent, TextResourceContents
 
 from ctxvc.errors import NotFound
+from ctxvc.mcp import resources
 from ctxvc.mcp.offer import MOST
 from ctxvc.mcp.recorded import LISTED
 from ctxvc.mcp.recordings import Recordings
@@ -105,6 +106,7 @@ def test_only_what_can_take_effect_in_a_host_is_offered(live: Path, mode: str) -
         assert tool.title
     assert [name for name in sorted(tools) if tools[name].annotations.read_only_hint] == [
         "notes",
+        "recover",
         "search",
         "status",
         "why",
@@ -256,7 +258,8 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("notes", {"scope": "nowhere"}, "nowhere"),
         ("search", {}, "missing required field `pattern`"),
         ("note", {"text": 7}, "Expected `str`, got `int` - at `$.text`; it takes text, session (optional)"),
-        ("note", {"txt": "x"}, "unknown field `txt`"),
+        ("why", {"target": "x\0y"}, "names nothing; name a block, a file"),
+        ("note", {"txt": "x"}, "unknown argument txt; did you mean text?; it takes text, session (optional)"),
     ],
 )
 def test_what_is_wrong_is_told(live: Path, name: str, given: dict[str, Any], why: str) -> None:
@@ -293,11 +296,11 @@ def test_why_tells_what_became_of_a_block_and_where_a_line_came_from(live: Path)
     def unknown(store: Store, target: str) -> tuple[list[str], list[str]]:
         raise NotFound(f"no recorded session changed {target}", hint="`ctxvc import` imports older sessions")
 
-    async def refused() -> Any:
+    async def without_answer() -> Any:
         async with connected(Recordings(lambda: live, explain=unknown)) as client:
             return await client.call_tool("why", {"target": "src/app.py:1"})
 
-    assert anyio.run(refused).content[0].text == "no recorded session changed src/app.py:1"
+    assert anyio.run(without_answer).content[0].text == "no recorded session changed src/app.py:1"
 
     async def ask() -> Any:
         async with connected(Recordings(lambda: live, explain=explain)) as client:
@@ -317,20 +320,25 @@ def read(store: Path, uri: str) -> str:
     return content.text
 
 
-def unread(store: Path, uri: str) -> str:
-    """Why a resource cannot be read."""
+def refused(store: Path, ask: Ask[Any]) -> str:
+    """The protocol's error to a request."""
 
     async def why(client: Client) -> str:
-        with pytest.raises(MCPError) as refused:
-            await client.read_resource(uri)
-        return str(refused.value)
+        with pytest.raises(MCPError) as error:
+            await ask(client)
+        return str(error.value)
 
     return asked(store, why)
 
 
+def unread(store: Path, uri: str) -> str:
+    """Why a resource cannot be read."""
+    return refused(store, lambda client: client.read_resource(uri))
+
+
 def test_dashboard_and_blocks_are_resources(live: Path) -> None:
     listed = asked(live, lambda client: client.list_resources()).resources
-    assert [str(resource.uri) for resource in listed] == ["ctxvc://dashboard"]
+    assert [str(resource.uri) for resource in listed] == ["ctxvc://dashboard", "ctxvc://block/demo/main/B3"]
     templates = asked(live, lambda client: client.list_resource_templates()).resource_templates
     assert len(templates) == 2
     assert read(live, "ctxvc://dashboard").startswith("[dashboard demo/main, step 3: ")
@@ -344,6 +352,92 @@ def test_dashboard_and_blocks_are_resources(live: Path) -> None:
     assert read(live, f"ctxvc://block/demo/plan%2Flogin/{block}") == "How?"
     for uri in ("ctxvc://block/B99", "ctxvc://block/..%2F..%2Fetc", "ctxvc://block/demo/nowhere/B1"):
         assert unread(live, uri)
+
+
+def test_what_left_is_listed_in_pages(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "PAGE", 3)
+    monkeypatch.setattr(resources, "LISTED", 8)
+    with Session.open(live, "demo") as session:
+        notes = [session.note(f"Note {number}. \x1b[2J").block for number in range(9)]
+
+    async def pages(client: Client) -> list[list[str]]:
+        listed, cursor = [], None
+        while True:
+            page = await client.list_resources(cursor=cursor)
+            listed.append([str(resource.uri) for resource in page.resources])
+            assert not [resource for resource in page.resources if "\x1b" in str(resource.title)]
+            if not (cursor := page.next_cursor):
+                return listed
+            with Session.open(live, "demo") as session:  # what changes meanwhile moves nothing
+                session.note("Another.")
+
+    newest = [f"ctxvc://block/demo/main/{block}" for block in reversed(notes)]
+    first, *following = asked(live, pages)
+    assert first == ["ctxvc://dashboard", *newest[:3]]
+    assert following == [newest[3:6], newest[6:8]]
+    assert "Note 3." in read(live, newest[5])
+
+
+def test_without_a_store_there_is_the_dashboard_to_come(tmp_path: Path) -> None:
+    listed = asked(tmp_path / ".ctxvc", lambda client: client.list_resources()).resources
+    assert [str(resource.uri) for resource in listed] == ["ctxvc://dashboard"]
+
+
+def test_a_long_block_is_read_in_parts(live: Path) -> None:
+    line = "".join(f"{number}," for number in range(40_000))
+    with Session.open(live, "demo") as session:
+        (long,) = session.append({"role": "user", "content": line})
+
+    parts, uri = "", f"ctxvc://block/{long}"
+    while uri:
+        part, *following = asked(live, lambda client, uri=uri: client.read_resource(uri)).contents  # type: ignore[misc]
+        assert part.uri == uri and 0 < len(part.text) <= resources.PART
+        parts, uri = parts + part.text, following[0].uri if following else ""
+        assert not following or following[0].text == f"[part {uri[-1]} of 3; the next one is at {uri}]".replace(
+            f"part {uri[-1]} of", f"part {int(uri[-1]) - 1} of"
+        )
+    assert parts == line
+    for wrong_part in ("0", "4", "x", "-1", "9" * 30):
+        assert "has no part" in unread(live, f"ctxvc://block/{long}?part={wrong_part}")
+
+
+# --- prompts
+
+
+def prompted(store: Path, name: str, **arguments: str) -> str:
+    (message,) = asked(store, lambda client: client.get_prompt(name, arguments)).messages
+    assert message.role == "user" and isinstance(message.content, TextContent)
+    return message.content.text
+
+
+def test_prompts_begin_with_what_the_recording_has(live: Path) -> None:
+    listed = asked(live, lambda client: client.list_prompts()).prompts
+    assert [(prompt.name, [one.name for one in prompt.arguments or []]) for prompt in listed] == [
+        ("what-left", ["session"]), ("recover-evidence", ["claim", "session"]), ("hand-over", ["focus", "session"]),
+    ]  # fmt: skip
+    told(live, "note", text="The fixture is too old.")
+    absent = prompted(live, "what-left")
+    assert "B3 (step 1, " in absent and "archived by agent" in absent and "B5 " not in absent
+    assert "B3" not in prompted(live, "what-left", session="demo").partition("main")[0]
+    evidence = prompted(live, "recover-evidence", claim="one\ntwo")
+    assert "\n> one\n> two\n" in evidence and "2 of them out of the prompt" in evidence
+    handed = prompted(live, "hand-over", focus="the login")
+    assert "The fixture is too old." in handed and "Why does it fail?" in handed and "the login" in handed
+    assert "nowhere" in refused(live, lambda client: client.get_prompt("what-left", {"session": "nowhere"}))
+    with Session.open(live, "other") as session:
+        session.append({"role": "user", "content": "Hello"})
+    assert "Nothing has left" in prompted(live, "what-left", session="other")
+
+
+def test_sessions_and_scopes_are_completed(project: Path) -> None:
+    reference = ResourceTemplateReference(uri="ctxvc://block/{session}/{+scope}/{block}{?part}")
+
+    def completed(name: str, value: str) -> list[str]:
+        asking = {"name": name, "value": value}
+        return asked(project / ".ctxvc", lambda client: client.complete(reference, asking)).completion.values
+
+    assert set(completed("session", "")) > {"demo", "hostile"} and completed("session", "dem") == ["demo"]
+    assert completed("scope", "m") == ["main"] and completed("block", "B") == []
 
 
 # --- over stdio

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from ctxvc.mcp import offer
-from ctxvc.mcp.protocol import HANDSHAKES, MODERN, Connection, Wrong
+from ctxvc.mcp.contract import Content, Page, Wrong
+from ctxvc.mcp.protocol import HANDSHAKES, MODERN, Connection, Exchange
 from ctxvc.mcp.recordings import Recordings
 from ctxvc.mcp.stdio import serve
 
@@ -26,7 +27,7 @@ class Offer:
     """One tool that does what it is told."""
 
     instructions, version = "Use it.", "1"
-    resources = offer.RESOURCES
+    templates, prompts = offer.TEMPLATES, offer.PROMPTS
     tools = tuple(tool for tool in offer.TOOLS if tool.name == "search")
 
     def __init__(self) -> None:
@@ -49,9 +50,24 @@ class Offer:
                 return offer.Searched(session="\ud800", found=[], further_blocks=0, unfinished="")
         return offer.Searched(session="s", found=[], further_blocks=0, unfinished="")
 
-    def text(self, uri: str, meta: Mapping[str, Any]) -> str:
+    def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
+        self.metas.append(meta)
+        if cursor not in ("", "more"):
+            raise Wrong("this cursor was never given")
+        return Page([offer.BOARD], "" if cursor else "more")
+
+    def contents(self, uri: str, meta: Mapping[str, Any]) -> list[Content]:
         self.metas.append(meta)
         raise Wrong(f"there is no resource {uri}")
+
+    def prompt(self, name: str, arguments: Mapping[str, str], meta: Mapping[str, Any]) -> str:
+        self.metas.append(meta)
+        if "session" in arguments:
+            raise Wrong("no such session")
+        return f"{name} {dict(arguments)}"
+
+    def completions(self, argument: str, beginning: str) -> list[str]:
+        return [f"{beginning}{number}" for number in range(150)] if argument == "session" else []
 
 
 def answer(line: bytes | dict[str, Any], given: Offer | None = None) -> Any:
@@ -103,6 +119,96 @@ def test_without_a_handshake_each_request_says_its_version() -> None:
     unknown = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2031-01-01"}}
     error = asked("tools/list", **unknown)["error"]
     assert error["code"] == -32022 and MODERN[0] in error["data"]["supported"]
+
+
+def test_each_form_of_the_protocol_has_its_own_methods() -> None:
+    modern = {"_meta": {"io.modelcontextprotocol/protocolVersion": MODERN[0]}}
+    for method in ("initialize", "ping"):
+        assert asked(method, **modern)["error"]["code"] == -32601
+        assert "result" in asked(method)
+    assert asked("server/discover")["error"]["code"] == -32601
+    listed = asked("tools/list", **modern)["result"]
+    assert listed["_meta"]["io.modelcontextprotocol/serverInfo"] == {"name": "ctxvc", "title": "ctxvc", "version": "1"}
+    # What is not there has a code of its own in one form only.
+    assert asked("resources/read", uri="ctxvc://x")["error"]["code"] == -32002
+    assert asked("resources/read", uri="ctxvc://x", **modern)["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("cursor", ["", "x", 7, ["more"], "9" * 1000])
+def test_a_cursor_that_was_never_given_is_refused(cursor: object) -> None:
+    for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list"):
+        assert asked(method, cursor=cursor)["error"]["code"] == -32602, method
+
+
+def test_a_list_of_resources_says_where_it_goes_on() -> None:
+    first = asked("resources/list")["result"]
+    assert first["nextCursor"] == "more"
+    assert "nextCursor" not in asked("resources/list", cursor="more")["result"]
+
+
+def test_a_prompt_takes_its_own_arguments_only() -> None:
+    got = asked("prompts/get", name="recover-evidence", arguments={"claim": "it was green"})["result"]
+    assert got["messages"] == [
+        {"role": "user", "content": {"type": "text", "text": "recover-evidence {'claim': 'it was green'}"}}
+    ]
+    for arguments, why in [
+        ({}, "needs claim"), ({"claim": " "}, "needs claim"), ({"claim": 7}, "an object of texts"), (7, "an object of"),
+        ({"claim": "x", "sesion": "y"}, "unknown argument sesion; did you mean session?; recover-evidence takes claim"),
+        ({"claim": "x" * 5000}, "claim has more than 4,000 characters"), ({"claim": "x", "session": ""}, "no such"),
+    ]:  # fmt: skip
+        error = asked("prompts/get", name="recover-evidence", arguments=arguments)["error"]
+        assert error["code"] == -32602 and why in error["message"]
+    for name in ("nonsense", 7, None):
+        assert asked("prompts/get", name=name)["error"]["code"] == -32602
+
+
+def test_arguments_are_completed() -> None:
+    completion = asked("completion/complete", argument={"name": "session", "value": "fix"})["result"]["completion"]
+    assert (completion["values"][:2], len(completion["values"])) == (["fix0", "fix1"], 100)
+    assert (completion["total"], completion["hasMore"]) == (150, True)
+    for argument in (None, {}, {"name": 7, "value": "x"}):
+        assert asked("completion/complete", argument=argument)["error"]["code"] == -32602
+
+
+def test_what_is_unknown_is_named_with_what_was_meant() -> None:
+    result = asked("tools/call", name="search", arguments={"patern": "x", "\x1b[2J": 1, "z": 2})["result"]
+    text = result["content"][0]["text"]
+    assert text.startswith("unknown argument patern; did you mean pattern?; unknown argument ")
+    assert "\x1b" not in text and "it takes pattern, " in text
+
+
+def test_a_cancelled_request_is_not_begun_and_not_answered() -> None:
+    served, faults = Offer(), list[Exception]()
+    connection = Connection(served, faults.append)
+
+    def call(number: int, pattern: str) -> Exchange:
+        arguments = {"pattern": pattern}
+        message = {"id": number, "method": "tools/call", "params": {"name": "search", "arguments": arguments}}
+        return connection.received(message)
+
+    def cancel(number: object) -> None:
+        assert (
+            connection.received({"method": "notifications/cancelled", "params": {"requestId": number}}).answer() is None
+        )
+
+    waiting = call(1, "x")
+    cancel(1)
+    assert waiting.answer() is None and not served.metas, "it was begun all the same"
+
+    answers: list[bytes | None] = []
+    slow = threading.Thread(target=lambda: answers.append(call(2, "slow").answer()))
+    slow.start()
+    assert served.started.wait(20)
+    cancel(2)
+    served.go.set()
+    slow.join()
+    assert answers == [None]
+
+    for number in (2, 3, [], None):  # what is answered already, or was never asked
+        cancel(number)
+    assert call(2, "x").answer() and call(3, "x").answer(), "an old number may be used again"
+    assert not faults
+    assert not vars(connection)["_open"], "what was answered is remembered for ever"
 
 
 def test_a_bug_in_a_tool_is_reported_and_not_told() -> None:

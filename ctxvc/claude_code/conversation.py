@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ctxvc.claude_code import requests
+from ctxvc.claude_code import requests, spool
 from ctxvc.claude_code.hook import SESSIONS
+from ctxvc.core.ledger import names
 from ctxvc.errors import NotFound
 from ctxvc.recording import places
 from ctxvc.store.session_name import by_recency
@@ -18,8 +19,8 @@ from ctxvc.store.store import Store
 _CALL = "claudecode/toolUseId"
 #: The recordings' format, and the variable in which the host names one.
 ((_FORMAT, _NAME),) = SESSIONS.items()
-#: Seconds that a call waits for the recorder, if its conversation has only begun.
-_PATIENCE = 5.0
+#: Seconds that a call waits for the recorder, if its conversation has only begun, and if there is something new in it.
+_PATIENCE, _FRESH = 5.0, 1.0
 _NAMED = 5
 
 
@@ -29,37 +30,60 @@ def of_environment(store: Store, env: Mapping[str, str]) -> str:
     return store.session_of(_FORMAT, conversation) if conversation else ""
 
 
-def of_call(store: Store, meta: Mapping[str, Any], env: Mapping[str, str], patience: float = _PATIENCE) -> str:
-    """The session in which a tool was called; empty if the host says nothing of it.
+def of_call(
+    store: Store, meta: Mapping[str, Any], env: Mapping[str, str], patience: float = _PATIENCE
+) -> tuple[str, str]:
+    """The session in which a tool was called, and the scope if it is a sub-agent's; empty if the host says nothing.
 
-    `meta` is what it says of the call, which a hook has written down; else it is what it says to the whole server.
-    Raises: NotFound if that conversation is not recorded.
+    `meta` is what it says of the call, which a hook has written down; else it is what it says to the whole server. A
+    sub-agent's scope may not be recorded yet. What the conversation had before the call is recorded, if the recorder is
+    at work and not late. Raises: NotFound if the conversation is not recorded.
     """
     call = meta.get(_CALL)
-    transcript = _transcript(store.path, call) if isinstance(call, str) and call else ""
+    transcript, agent = _caller(store.path, call) if isinstance(call, str) and call else ("", "")
     conversation = Path(transcript).stem or env.get(_NAME, "")
     if not conversation:
-        return ""
-    until = time.monotonic() + patience
-    while not (session := store.session_of(_FORMAT, conversation)):
-        if time.monotonic() > until or not _waits(store.path, conversation):
-            names = ", ".join(by_recency(store)[:_NAMED])
-            raise NotFound(
-                f"this conversation ({conversation[:8]}) is not recorded in {store.path}",
-                hint=f"name one of the sessions: {names}",
-            )
-        time.sleep(0.05)
-    return session
+        return "", ""
+    scope = agent_scope(agent) if agent else ""
+    start = time.monotonic()
+    while True:
+        session = store.session_of(_FORMAT, conversation)
+        recorded = session and (not scope or scope in store.tips(session))
+        limit = min(patience, _FRESH) if recorded else patience
+        if time.monotonic() - start > limit or not _waits(store.path, conversation):
+            break
+        time.sleep(0.02)
+    if session:
+        return session, scope
+    sessions = ", ".join(by_recency(store)[:_NAMED])
+    raise NotFound(
+        f"this conversation ({conversation[:8]}) is not recorded in {store.path}",
+        hint=f"name one of the sessions: {sessions}",
+    )
 
 
-def _transcript(store: Path, call: str) -> str:
+def has_begun(env: Mapping[str, str]) -> bool:
+    """Whether the host runs this program in a conversation that is, or will be, recorded."""
+    conversation = env.get(_NAME, "")
+    place = spool.folder(conversation) if conversation else None
+    return place is not None and place.is_dir() and spool.trouble(conversation) is None
+
+
+def agent_scope(agent: str) -> str:
+    """The scope in which a sub-agent of that id is recorded."""
+    return names.slug(f"agent-{agent}".lower(), "agent")
+
+
+def _caller(store: Path, call: str) -> tuple[str, str]:
+    """The transcript and the sub-agent that a hook named for a call; empty where none did."""
     path = places.call(store, call)
     try:
-        transcript = places.sealed(store, path).decode("utf-8", "replace")
+        caller = places.sealed(store, path).decode("utf-8", "replace")
     except FileNotFoundError:
-        return ""
+        return "", ""
     places.remove(store, path)
-    return transcript
+    transcript, _, agent = caller.partition("\0")
+    return transcript, agent
 
 
 def _waits(store: Path, conversation: str) -> bool:

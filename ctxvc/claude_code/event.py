@@ -45,6 +45,8 @@ NAMED = 3_000
 OFFERED = 2_000
 
 
+#: Characters of a sub-agent's id.
+_LONGEST_ID = 200
 #: Seconds after which a host has installed what it was given, or never will.
 _FRESH = 60.0
 
@@ -89,6 +91,17 @@ def _main_file(transcript: str) -> str:
     """The session's own transcript, also if a hook inside a sub-agent names the sub-agent's."""
     path = Path(transcript)
     return f"{path.parent.parent}.jsonl" if path.parent.name == "subagents" else transcript
+
+
+def caller(event: HookEvent) -> bytes:
+    """Who makes the call that an event announces, for the server of our tools: the session's transcript, and the id of
+    the sub-agent that makes it, if one does."""
+    agent = event.fields.get("agent_id")
+    agent = agent[:_LONGEST_ID] if isinstance(agent, str) else ""
+    main = _main_file(event.transcript)
+    if not agent and main != event.transcript:
+        agent = Path(event.transcript).stem.removeprefix("agent-")
+    return f"{main}\0{agent}".encode()
 
 
 def handed_back(store: Path, transcript: str, seconds: float) -> str:

@@ -74,7 +74,7 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
     if request.event == "PreCompact":
         places.remove(store, places.handoff(store, request.transcript))  # of a compaction that never came
     elif request.event == "PreToolUse" and request.detail:
-        places.write_sealed(store, places.call(store, request.detail), request.transcript.encode())
+        places.write_sealed(store, places.call(store, request.detail), hooks.caller(hook_event))
     if request.resumes and (text := hooks.handed_back(store, request.transcript, 0)):
         request = request._replace(detail="compacted")  # the text is already there
     requests.post(store, request)

@@ -253,6 +253,15 @@ class App:
         picked: int = click.prompt("which session", type=click.IntRange(1, last), err=True)
         return error.names[picked - 1]
 
+    def explain(self, store: Store, target: str) -> tuple[list[str], list[str]]:
+        """Where a line, a file or a commit of this project came from, for a model: lines, and the addresses in them.
+
+        Raises: CtxvcError.
+        """
+        from ctxvc.cli.why_answer import in_lines
+
+        return in_lines(self.folder, store, target)
+
     def chosen_by(self, store: Store) -> str:
         """What chose the session: `option`, `variable`, `use`, or `last` for the one recorded or imported last."""
         if self.session:

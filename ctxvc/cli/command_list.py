@@ -64,7 +64,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Export": {
         "export": "Write a session as a request, a trace, spans or a page.",
         "checkout": "Write a scope's blocks into a folder as files.",
-        "mcp": "Serve the store to an MCP client over stdin and stdout.",
+        "mcp": "Serve the store to MCP clients, over stdin and stdout or over HTTP.",
     },
     "Maintain": {
         "verify": "Check that every block is as recorded.",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ctxvc import __version__
 from ctxvc.errors import Refused
@@ -50,6 +52,46 @@ def install(
             _remove(path) if uninstall else _write(path, data)
         changes.append((path, changed))
     return changes
+
+
+class Installed(NamedTuple):
+    """What there is of an extension of ours. `program` is what it starts, and `version` the one that it is of; both are
+    empty where its files do not say. `altered` are files that are not those of this version."""
+
+    entry: Path
+    absent: Sequence[Path]
+    altered: Sequence[Path]
+    program: str
+    version: str
+
+
+def installed(agent: str, env: Mapping[str, str]) -> Installed | None:
+    """The extension of an agent; None if none of our files is there. Raises: OSError."""
+    files = _files(agent, env, ())
+    present = [path for path in files if path.is_file() and _is_ours(path)]
+    if not present:
+        return None
+    started = next(path for path in files if path.name == _PROGRAM)
+    text = started.read_text("utf-8", "replace") if started in present else ""
+    command = _constant(text, "PROGRAM")
+    program = command[0] if isinstance(command, list) and command and isinstance(command[0], str) else ""
+    version = _constant(text, "VERSION")
+    return Installed(
+        entry=list(files)[-1],
+        absent=[path for path in files if path not in present],
+        altered=[path for path in present if path != started and path.read_bytes() != files[path]],
+        program=program,
+        version=version if isinstance(version, str) else "",
+    )
+
+
+def _constant(text: str, name: str) -> object:
+    """The value of a constant in a file as `install` writes it; None if it is not there."""
+    match = re.search(rf"^export const {name} = (.{{1,4096}})$", text, re.MULTILINE)
+    try:
+        return json.loads(match[1]) if match else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def refuse(agent: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ctxvc.cli import settings
+from ctxvc.cli.answers import described
 from ctxvc.importers import HOSTS
 from ctxvc.recording import places
 from ctxvc.store import contained
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 #: When a changed prompt is the one that the model is sent: with the next request, after the host's next compaction, or
 #: in a session of the host that goes on from an export.
 Effect = Literal["next-request", "next-compaction", "export"]
+#: The same in an answer.
+EffectField = Annotated[
+    Effect,
+    described(
+        "when the model is sent the changed prompt: with the next request; where another program owns it, after "
+        "its next compaction, or only in a session that goes on from an export"
+    ),
+]
 
 _HOST = settings.HOSTS[0]
 _EXPORT = f"`ctxvc export --format {_HOST} --install` writes a session to resume"
@@ -47,6 +56,14 @@ def effect(app: App, session: Session) -> Effect:
     if app.person.hosts.get(_HOST, {}).get("off"):
         return "export"
     return "next-compaction" if installed.takes_prompts(app.env, app.folder, store, transcript) else "export"
+
+
+def effect_of_addition(app: App, session: Session) -> Effect:
+    """When the session's model is sent a text that was put into its conversation. A host's compaction keeps what the
+    host has, and notes: no other text comes in by it.
+    """
+    when = effect(app, session)
+    return "export" if when == "next-compaction" else when
 
 
 def advice(when: Effect) -> str:

@@ -189,10 +189,4 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     items: list[ActedBlock]
     groups: list[ActedGroup]
     problems: list[LeftOut]
-    effect: Annotated[
-        host_prompt.Effect,
-        described(
-            "when the model is sent the changed prompt: with the next request; where another program owns it, after "
-            "its next compaction, or only in a session that goes on from an export"
-        ),
-    ] = "next-request"
+    effect: host_prompt.EffectField = "next-request"

@@ -1,4 +1,4 @@
-"""What is offered to a host: tools and resources, described for a model. Only what can take effect there.
+"""What is offered to a host: tools, resources and prompts, described for a model. Only what can take effect there.
 
 None of the tools changes what the host sends, and none claims to. What they do is in `recorded`.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from ctxvc.mcp.protocol import Resource, Tool
+from ctxvc.mcp.contract import Argument, Prompt, Resource, Tool
 
 INSTRUCTIONS = """\
 ctxvc keeps every block of this project's agent sessions, including blocks that a compaction took out of your context. \
@@ -185,7 +185,7 @@ class Why(Result, frozen=True, kw_only=True):
 TOOLS = (
     Tool("note", "Write a note", NoteArguments, Noted, always=True),
     Tool("notes", "List notes", NotesArguments, Notes, reads=True),
-    Tool("recover", "Read a recorded block", RecoverArguments, Recovered, always=True),
+    Tool("recover", "Read a recorded block", RecoverArguments, Recovered, reads=True, always=True),
     Tool("search", "Search the recording", SearchArguments, Searched, reads=True, always=True),
     Tool("status", "Show what is recorded", StatusArguments, Status, reads=True),
     Tool("why", "Explain where something came from", WhyArguments, Why, reads=True),
@@ -193,18 +193,46 @@ TOOLS = (
 DASHBOARD = "ctxvc://dashboard"
 #: What stands before the address of a block.
 BLOCK = "ctxvc://block/"
-RESOURCES = (
+#: What stands behind it before the number of a part.
+PART_OF = "?part="
+BOARD = Resource(
+    DASHBOARD,
+    "dashboard",
+    "Dashboard",
+    "The recorded prompt of the session as a table: every block, its tokens, and where it is.",
+)
+TEMPLATES = (
     Resource(
-        DASHBOARD,
-        "dashboard",
-        "Dashboard",
-        "The recorded prompt of the session as a table: every block, its tokens, and where it is.",
+        BLOCK + "{block}{?part}",
+        "block",
+        "Block of the session",
+        "The text of a block, as in ctxvc://block/B17; a long one comes in parts, as in ctxvc://block/B17?part=2.",
     ),
-    Resource(BLOCK + "{block}", "block", "Block of the session", "The whole text of a block, as in ctxvc://block/B17."),
     Resource(
-        BLOCK + "{session}/{+scope}/{block}",
+        BLOCK + "{session}/{+scope}/{block}{?part}",
         "block_of",
         "Block of any session",
-        "The whole text of a block, as in ctxvc://block/fix-login/main/B17; a scope may have slashes.",
+        "The text of a block, as in ctxvc://block/fix-login/main/B17; a scope may have slashes.",
+    ),
+)
+_SESSION = Argument("session", "name of a session; default: this conversation's")
+PROMPTS = (
+    Prompt(
+        "what-left",
+        "What left the prompt",
+        "Which recorded blocks are no longer in the prompt, and which of them the work still needs.",
+        (_SESSION,),
+    ),
+    Prompt(
+        "recover-evidence",
+        "Recover the evidence for a claim",
+        "Find what the recording says for and against a claim, with addresses and exact words.",
+        (Argument("claim", "what is to be checked, as in: the login test was green before step 40", True), _SESSION),
+    ),
+    Prompt(
+        "hand-over",
+        "Hand the work over",
+        "Write down, from the recording, what whoever continues has to know.",
+        (Argument("focus", "what to write about above all"), _SESSION),
     ),
 )

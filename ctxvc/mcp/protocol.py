@@ -1,4 +1,4 @@
-"""The Model Context Protocol on one connection: messages in, answers out, without any stream.
+"""The Model Context Protocol on one connection: messages in, answers out, without any transport.
 
 Both of its forms are spoken: with the handshake (`initialize`, up to 2025-11-25), and without (2026-07-28), where each
 request carries its version. Source: modelcontextprotocol.io/specification. Why it is our own: decision 42.
@@ -6,64 +6,47 @@ request carries its version. Source: modelcontextprotocol.io/specification. Why 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
+
+from ctxvc.core.display import one_line
+from ctxvc.core.suggestion import meant
+from ctxvc.mcp.contract import Offer, Prompt, Resource, Tool, Wrong
 
 Message = dict[str, Any]
 
 #: Versions with a handshake, newest first, and without.
 HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MODERN = ("2026-07-28",)
-#: In a request's `_meta`: the version without a handshake that it is written in.
-_VERSION = "io.modelcontextprotocol/protocolVersion"
-_NOT_JSON, _NO_REQUEST, _NO_METHOD, _WRONG, _INTERNAL = -32700, -32600, -32601, -32602, -32603
-_NOT_FOUND, _NO_VERSION = -32002, -32022
+#: In a request's `_meta`: the version without a handshake that it is written in. In a result's: who answers.
+VERSION = "io.modelcontextprotocol/protocolVersion"
+_SERVER = "io.modelcontextprotocol/serverInfo"
+NOT_JSON, NO_REQUEST, NO_METHOD, WRONG, INTERNAL = -32700, -32600, -32601, -32602, -32603
+_NOT_FOUND, NO_VERSION = -32002, -32022
 #: A result says so itself where there is no handshake; the second says how long it may be kept.
 _COMPLETE = {"resultType": "complete"}
 _FRESH = {"ttlMs": 0, "cacheScope": "private"}
-_CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"listChanged": False, "subscribe": False}}
-
-
-class Wrong(Exception):
-    """What a tool or a resource answers instead: a text for the model or the person."""
-
-
-class Tool(NamedTuple):
-    """A tool: its arguments' type, whose docstring describes it, and its result's.
-
-    `reads`: it changes nothing. `always`: a client that keeps tools back until they are searched for shows it at once.
-    """
-
-    name: str
-    title: str
-    arguments: type[msgspec.Struct]
-    result: type[msgspec.Struct]
-    reads: bool = False
-    always: bool = False
-
-
-class Resource(NamedTuple):
-    """A text by its address; one with `{…}` in it is a template."""
-
-    uri: str
-    name: str
-    title: str
-    description: str
-
-
-class Offer(Protocol):
-    """What is served. `meta` is what the client says about a request. Raises, in place of an answer: Wrong."""
-
-    instructions: str
-    version: str
-    tools: Sequence[Tool]
-    resources: Sequence[Resource]
-
-    def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct: ...
-
-    def text(self, uri: str, meta: Mapping[str, Any]) -> str: ...
+_NOT_KEPT = ("tools/call", "prompts/get", "completion/complete")
+_CAPABILITIES = {
+    "tools": {"listChanged": False},
+    "resources": {"listChanged": False, "subscribe": False},
+    "prompts": {"listChanged": False},
+    "completions": {},
+}
+#: Methods that one form of the protocol has and the other has not.
+_HANDSHAKE_ONLY, _MODERN_ONLY = ("initialize", "ping"), ("server/discover",)
+#: Methods that need the store: another request need not wait for them.
+_SLOW = ("tools/call", "prompts/get", "resources/list", "resources/read", "completion/complete")
+#: Characters of a cursor, of an argument of a prompt.
+_CURSOR, _ARGUMENT = 100, 4_000
+#: The most values that complete an argument, and unknown arguments that are named.
+_COMPLETIONS, _UNKNOWN = 100, 5
+_TEXT = "text/plain"
+#: In place of a message that is no JSON.
+NOT_DECODED = object()
 
 
 class _Refused(Exception):
@@ -72,79 +55,128 @@ class _Refused(Exception):
         self.code, self.data = code, data
 
 
+class Exchange(NamedTuple):
+    """A message that came in. `answer` gives the answer, None where none is due; where it is `slow`, after a while."""
+
+    answer: Callable[[], bytes | None]
+    slow: bool = False
+
+
 class Connection:
-    """One client's connection. `report` is given what fails unexpectedly."""
+    """One client's connection, for several threads. `report` is given what fails unexpectedly."""
 
     def __init__(self, offer: Offer, report: Callable[[Exception], None]) -> None:
         self._offer = offer
         self._report = report
+        self._lock = threading.Lock()
+        self._open: dict[str | int, bool] = {}  # the requests without an answer → whether the client still wants one
 
-    def answer(self, line: bytes) -> bytes | None:
-        """The answer to one line, without a line's end; None where none is due."""
-        try:
-            message = msgspec.json.decode(line)
-        except (ValueError, RecursionError):
-            return _encoded(None, error={"code": _NOT_JSON, "message": "not JSON"})
-        if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-            return None if _answers(message) else _encoded(None, error={"code": _NO_REQUEST, "message": "no request"})
+    def answer(self, data: bytes) -> bytes | None:
+        """The answer to one message, without a line's end; None where none is due."""
+        return self.received(decoded(data)).answer()
+
+    def received(self, message: object) -> Exchange:
+        """What is to be done about a message. A request is open from here on: until its answer it can be cancelled."""
+        if message is NOT_DECODED:
+            return _answered(None, NOT_JSON, "not JSON")
+        if not isinstance(message, dict) or not isinstance(method := message.get("method"), str):
+            return Exchange(lambda: None) if _answers(message) else _answered(None, NO_REQUEST, "no request")
+        params = message.get("params", {})
         if "id" not in message:
-            return None  # a notification: none of them changes anything here
+            return Exchange(lambda: self._notified(method, params))
         number = message["id"]
         if not isinstance(number, str | int) or isinstance(number, bool):
-            return _encoded(None, error={"code": _NO_REQUEST, "message": "the id is neither text nor a number"})
+            return _answered(None, NO_REQUEST, "the id is neither text nor a number")
+        with self._lock:
+            self._open[number] = True
+        return Exchange(lambda: self._answer(number, method, params), slow=method in _SLOW)
+
+    def _notified(self, method: str, params: object) -> None:
+        """A cancelled request that nobody has begun is not begun; the answer to one at work is kept back."""
+        number = params.get("requestId") if isinstance(params, dict) else None
+        if method == "notifications/cancelled" and isinstance(number, str | int):
+            with self._lock:
+                if number in self._open:
+                    self._open[number] = False
+
+    def _answer(self, number: str | int, method: str, params: object) -> bytes | None:
         try:
-            return _encoded(number, result=self._result(message["method"], message.get("params", {})))
+            if not self._open.get(number, True):
+                return None
+            answer = self._answered(number, method, params)
+            return answer if self._open.get(number, True) else None
+        finally:
+            with self._lock:
+                self._open.pop(number, None)
+
+    def _answered(self, number: str | int, method: str, params: object) -> bytes:
+        try:
+            return _encoded(number, result=self._result(method, params))
         except _Refused as refused:
-            data = {"data": refused.data} if refused.data else {}
-            return _encoded(number, error={"code": refused.code, "message": str(refused), **data})
+            return failure(refused.code, str(refused), refused.data, number)
         # The boundary: the other requests of the client are still served.
         except Exception as error:
             self._report(error)
-            return _encoded(number, error={"code": _INTERNAL, "message": f"internal error: {type(error).__name__}"})
+            return failure(INTERNAL, f"internal error: {type(error).__name__}", number=number)
 
     def _result(self, method: str, params: object) -> Message:
         if not isinstance(params, dict):
-            raise _Refused(_WRONG, "params is no object")
+            raise _Refused(WRONG, "params is no object")
         meta = params.get("_meta")
         meta = meta if isinstance(meta, dict) else {}
-        modern = _VERSION in meta
-        if modern and meta[_VERSION] not in MODERN:
-            supported = {"supported": [*MODERN, *HANDSHAKES], "requested": meta[_VERSION]}
-            raise _Refused(_NO_VERSION, "this version of the protocol is not served", supported)
-        result = self._served(method, params, meta)
+        modern = VERSION in meta
+        if modern and meta[VERSION] not in MODERN:
+            raise _Refused(NO_VERSION, "this version of the protocol is not served", versions(meta[VERSION]))
+        if method in (_HANDSHAKE_ONLY if modern else _MODERN_ONLY):
+            raise _Refused(NO_METHOD, f"{method} is not of this version of the protocol")
+        result = self._served(method, params, meta, modern=modern)
         if not modern:
             return result
-        return {**_COMPLETE, **({} if method == "tools/call" else _FRESH), **result}
+        age = {} if method in _NOT_KEPT else _FRESH
+        return {**_COMPLETE, **age, **result, "_meta": {_SERVER: self._name()}}
 
-    def _served(self, method: str, params: Message, meta: Message) -> Message:
-        about = {"capabilities": _CAPABILITIES, "instructions": self._offer.instructions}
-        name = {"name": "ctxvc", "title": "ctxvc", "version": self._offer.version}
+    def _name(self) -> Message:
+        return {"name": "ctxvc", "title": "ctxvc", "version": self._offer.version}
+
+    def _served(self, method: str, params: Message, meta: Message, *, modern: bool) -> Message:
+        offer = self._offer
         match method:
             case "initialize":
                 wished = params.get("protocolVersion")
                 version = wished if wished in HANDSHAKES else HANDSHAKES[0]
-                return {"protocolVersion": version, "serverInfo": name, **about}
+                return {"protocolVersion": version, "serverInfo": self._name(), **self._about()}
             case "server/discover":
-                return {"supportedVersions": list(MODERN), "serverInfo": name, **about}
+                return {"supportedVersions": list(MODERN), **self._about()}
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": [_definition(tool) for tool in self._offer.tools]}
+                _single_page(params)
+                return {"tools": [_definition(tool) for tool in offer.tools]}
             case "tools/call":
                 return self._called(params, meta)
             case "resources/list":
-                return {"resources": [_described(one, "uri") for one in self._offer.resources if "{" not in one.uri]}
+                return _resources(offer, _cursor(params), meta)
             case "resources/templates/list":
-                templates = [_described(one, "uriTemplate") for one in self._offer.resources if "{" in one.uri]
-                return {"resourceTemplates": templates}
+                _single_page(params)
+                return {"resourceTemplates": [_described(one, "uriTemplate") for one in offer.templates]}
             case "resources/read":
-                return self._contents(params, meta)
-        raise _Refused(_NO_METHOD, f"{method[:100]} is not served")
+                return self._contents(params, meta, WRONG if modern else _NOT_FOUND)
+            case "prompts/list":
+                _single_page(params)
+                return {"prompts": [_prompt(prompt) for prompt in offer.prompts]}
+            case "prompts/get":
+                return self._prompted(params, meta)
+            case "completion/complete":
+                return self._completed(params)
+        raise _Refused(NO_METHOD, f"{method[:100]} is not served")
+
+    def _about(self) -> Message:
+        return {"capabilities": _CAPABILITIES, "instructions": self._offer.instructions}
 
     def _called(self, params: Message, meta: Message) -> Message:
         tool = next((tool for tool in self._offer.tools if tool.name == params.get("name")), None)
         if tool is None:
-            raise _Refused(_WRONG, f"there is no tool {str(params.get('name'))[:100]}")
+            raise _Refused(WRONG, f"there is no tool {str(params.get('name'))[:100]}")
         try:
             result = self._offer.call(tool.name, _arguments(params.get("arguments"), tool.arguments), meta)
         except Wrong as wrong:
@@ -153,15 +185,81 @@ class Connection:
         text = _json(values, indent=2).decode()
         return {"content": [{"type": "text", "text": text}], "structuredContent": values, "isError": False}
 
-    def _contents(self, params: Message, meta: Message) -> Message:
+    def _contents(self, params: Message, meta: Message, not_found: int) -> Message:
         uri = params.get("uri")
         if not isinstance(uri, str):
-            raise _Refused(_WRONG, "uri is not text")
+            raise _Refused(WRONG, "uri is not text")
         try:
-            text = self._offer.text(uri, meta)
+            contents = self._offer.contents(uri, meta)
         except Wrong as wrong:
-            raise _Refused(_NOT_FOUND, str(wrong), {"uri": uri[:1000]}) from wrong
-        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}
+            raise _Refused(not_found, str(wrong), {"uri": uri[:1000]}) from wrong
+        return {"contents": [{"uri": one.uri, "mimeType": _TEXT, "text": one.text} for one in contents]}
+
+    def _prompted(self, params: Message, meta: Message) -> Message:
+        prompt = next((prompt for prompt in self._offer.prompts if prompt.name == params.get("name")), None)
+        if prompt is None:
+            raise _Refused(WRONG, f"there is no prompt {str(params.get('name'))[:100]}")
+        try:
+            text = self._offer.prompt(prompt.name, _prompt_arguments(params.get("arguments"), prompt), meta)
+        except Wrong as wrong:
+            raise _Refused(WRONG, str(wrong)) from wrong
+        message = {"role": "user", "content": {"type": "text", "text": text}}
+        return {"description": prompt.description, "messages": [message]}
+
+    def _completed(self, params: Message) -> Message:
+        argument = params.get("argument")
+        name, beginning = (argument.get("name"), argument.get("value")) if isinstance(argument, dict) else (None, None)
+        if not (isinstance(name, str) and isinstance(beginning, str)):
+            raise _Refused(WRONG, "the argument has no name or no value")
+        values = self._offer.completions(name, beginning)
+        first = list(values[:_COMPLETIONS])
+        return {"completion": {"values": first, "total": len(values), "hasMore": len(first) < len(values)}}
+
+
+def decoded(data: bytes) -> object:
+    """The value of a message; `NOT_DECODED` for what is no JSON."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return NOT_DECODED
+
+
+def versions(requested: object) -> Message:
+    """What an error says of the versions that are served."""
+    return {"supported": [*MODERN, *HANDSHAKES], "requested": requested}
+
+
+def failure(code: int, message: str, data: Message | None = None, number: str | int | None = None) -> bytes:
+    """An error in place of an answer, for a transport that refuses a message."""
+    return _encoded(number, error={"code": code, "message": message, **({"data": data} if data else {})})
+
+
+def _answered(number: str | int | None, code: int, message: str) -> Exchange:
+    return Exchange(lambda: failure(code, message, number=number))
+
+
+def _cursor(params: Message) -> str:
+    cursor = params.get("cursor")
+    if cursor is None:
+        return ""
+    if not isinstance(cursor, str) or not 0 < len(cursor) <= _CURSOR:
+        raise _Refused(WRONG, "this cursor was never given")
+    return cursor
+
+
+def _single_page(params: Message) -> None:
+    """Raises: _Refused for a cursor, which a list of one page never gave."""
+    if _cursor(params):
+        raise _Refused(WRONG, "this cursor was never given")
+
+
+def _resources(offer: Offer, cursor: str, meta: Message) -> Message:
+    try:
+        page = offer.resources(cursor, meta)
+    except Wrong as wrong:
+        raise _Refused(WRONG, str(wrong)) from wrong
+    following = {"nextCursor": page.cursor} if page.cursor else {}
+    return {"resources": [_described(resource, "uri") for resource in page.resources], **following}
 
 
 def _answers(message: object) -> bool:
@@ -171,14 +269,38 @@ def _answers(message: object) -> bool:
 
 def _arguments(values: object, kind: type[msgspec.Struct]) -> msgspec.Struct:
     """Raises: Wrong, with the arguments that the tool takes."""
+    fields = msgspec.structs.fields(kind)
+    takes = ", ".join(field.name if field.required else f"{field.name} (optional)" for field in fields)
     if isinstance(values, dict):
+        if unknown := _unknown(values, [field.name for field in fields]):
+            raise Wrong(f"{unknown}; it takes {takes}")
         values = {name: value for name, value in values.items() if value is not None}
     try:
         return msgspec.convert({} if values is None else values, kind)
     except msgspec.ValidationError as error:
-        fields = msgspec.structs.fields(kind)
-        takes = ", ".join(field.name if field.required else f"{field.name} (optional)" for field in fields)
         raise Wrong(f"{error}; it takes {takes}") from error
+
+
+def _unknown(values: Mapping[str, object], names: Sequence[str]) -> str:
+    """What is wrong with the names that are none; empty if all are known."""
+    unknown = [name for name in values if name not in names]
+    return "; ".join(f"unknown argument {one_line(name, 40)}{meant(name, names)}" for name in unknown[:_UNKNOWN])
+
+
+def _prompt_arguments(values: object, prompt: Prompt) -> dict[str, str]:
+    """Raises: _Refused, with the arguments that the prompt takes."""
+    names = [argument.name for argument in prompt.arguments]
+    takes = ", ".join(names)
+    values = {} if values is None else values
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise _Refused(WRONG, f"arguments are an object of texts; {prompt.name} takes {takes}")
+    if unknown := _unknown(values, names):
+        raise _Refused(WRONG, f"{unknown}; {prompt.name} takes {takes}")
+    if absent := [one.name for one in prompt.arguments if one.required and not values.get(one.name, "").strip()]:
+        raise _Refused(WRONG, f"{prompt.name} needs {', '.join(absent)}")
+    if long := next((name for name, value in values.items() if len(value) > _ARGUMENT), ""):
+        raise _Refused(WRONG, f"{long} has more than {_ARGUMENT:,} characters")
+    return values
 
 
 def _definition(tool: Tool) -> Message:
@@ -212,13 +334,19 @@ def _schema(kind: type[msgspec.Struct]) -> Message:
 
 
 def _described(resource: Resource, address: str) -> Message:
-    return {
+    described = {
         address: resource.uri,
         "name": resource.name,
         "title": resource.title,
         "description": resource.description,
-        "mimeType": "text/plain",
+        "mimeType": _TEXT,
     }
+    return {**described, "size": resource.size} if resource.size else described
+
+
+def _prompt(prompt: Prompt) -> Message:
+    arguments = [argument._asdict() for argument in prompt.arguments]
+    return {"name": prompt.name, "title": prompt.title, "description": prompt.description, "arguments": arguments}
 
 
 def _encoded(number: str | int | None, **answer: Message) -> bytes:

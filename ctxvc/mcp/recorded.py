@@ -5,11 +5,11 @@ Each call opens the store for itself: several servers, hooks and people may be a
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,18 +17,17 @@ from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.phrases import MODEL
 from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.agent.tools.tools import ERROR
+from ctxvc.agent.tools.why import Explain, explanation
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
-from ctxvc.core.prompt.recover import NoRoom, readable
+from ctxvc.core.prompt.recover import NoRoom
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
-from ctxvc.inspection import blame
-from ctxvc.mcp import offer
-from ctxvc.mcp.protocol import Wrong
+from ctxvc.mcp import offer, prompts, resources
+from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.session.session import Session
-from ctxvc.store import address as addresses
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.session_name import resolve
+from ctxvc.store.session_name import by_recency, resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
@@ -37,28 +36,39 @@ BOARD = 4_000
 #: The most notes of a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
-#: The most lines of an answer of `why`, and the characters of one.
-_LINES, _WIDE = 60, 300
-_ESCAPES = re.compile(rb"%([0-9A-Fa-f]{2})")
+#: Seconds that a call waits for the first recording.
+_PATIENCE = 5.0
 
-#: What the client says of a call → the session that it is in; empty if it says nothing. Raises: NotFound.
-OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], str]
-#: A line of a file, a file or a commit → the answer in lines, and the addresses in it. Raises: CtxvcError.
-Explain: TypeAlias = Callable[[Store, str], tuple[Sequence[str], Sequence[str]]]
+#: What the client says of a call → the session and the scope that it is in; empty if it says nothing. Raises: NotFound.
+OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
+
+
+#: What a call may change: nothing, the count of readings, or the notes.
+Change: TypeAlias = Literal["none", "reading", "note"]
+_CHANGES: Mapping[str, Change] = {"note": "note", "recover": "reading"}
 
 
 class Recorded:
     """Each call and each resource on the store that `find` returns."""
 
-    def __init__(self, find: Callable[[], Path], default: str, of_call: OfCall, explain: Explain | None) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Path],
+        default: str,
+        of_call: OfCall,
+        explain: Explain | None,
+        is_coming: Callable[[], bool],
+    ) -> None:
         self._find = find
+        self._is_coming = is_coming
+        self._is_there = False
         self._default = default
         self._of_call = of_call
         self._explain = explain
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
         """What the tool answers. Raises: Wrong."""
-        with self._session(getattr(arguments, "session", ""), meta, reads=name not in ("note", "recover")) as session:
+        with self._session(getattr(arguments, "session", ""), meta, change=_CHANGES.get(name, "none")) as session:
             match arguments:
                 case offer.NoteArguments():
                     return _note(session, arguments)
@@ -71,56 +81,92 @@ class Recorded:
                 case offer.StatusArguments():
                     return _status(session)
                 case offer.WhyArguments():
-                    return self._why(session, arguments.target)
+                    explained = explanation(session.stored, arguments.target, self._explain)
+                    return offer.Why(target=arguments.target, answer=explained.lines, addresses=explained.addresses)
         raise AssertionError(name)
 
-    def text(self, uri: str, meta: Mapping[str, Any]) -> str:
+    def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
+        """A page of the resources; the dashboard alone where nothing is recorded yet. Raises: Wrong."""
+        if not cursor and not self._has_sessions():
+            return Page([offer.BOARD], "")
+        with self._session("", meta) as session:
+            return resources.page(session, cursor)
+
+    def contents(self, uri: str, meta: Mapping[str, Any]) -> Sequence[Content]:
         """The text of a resource. Raises: Wrong."""
         if uri == offer.DASHBOARD:
-            with self._session("", meta, reads=True) as session:
-                return _dashboard(session)
+            with self._session("", meta) as session:
+                return [Content(uri, _dashboard(session))]
         if not uri.startswith(offer.BLOCK):
             raise Wrong(f"there is no resource {one_line(uri, 100)}")
-        parts = _decoded(uri.removeprefix(offer.BLOCK)).split("/")
-        place = f"{parts[0]}/{'/'.join(parts[1:-1])}:" if len(parts) > 2 else f"{parts[0]}:" if len(parts) > 1 else ""
-        with self._session("", meta) as session:
-            blocks = session.recover_bytes(place + parts[-1])
-            return "\n".join(readable(row, body) for row, body in blocks)
+        with self._session("", meta, change="reading") as session:
+            return list(resources.texts(session, uri))
 
-    def _why(self, session: Session, target: str) -> offer.Why:
-        resolved = addresses.target(session.stored, target)
-        if resolved is not None and (item := resolved.row or resolved.group) is not None:
-            events = blame.events(session.stored, resolved.snapshot.scope, item.id)
-            return _answer(target, [_line(event) for event in events], [item.id])
-        if self._explain is None:
-            raise NotFound(f"{target[:80]!r} is not a block or group")
+    def prompt(self, name: str, arguments: Mapping[str, str], meta: Mapping[str, Any]) -> str:
+        """The text of a prompt. Raises: Wrong."""
+        with self._session(arguments.get("session", ""), meta) as session:
+            return prompts.text(name, arguments, session)
+
+    def completions(self, argument: str, beginning: str) -> Sequence[str]:
+        """The sessions, newest first, or the scopes of the current one, that begin so; none where there is no store."""
         try:
-            return _answer(target, *self._explain(session.store, target))
-        except CtxvcError as error:  # its hints are for a command line
-            raise NotFound(phrases.message(error)) from error
+            with Store(self._find()) as store:
+                names: Sequence[str] = []
+                if argument == "session":
+                    names = by_recency(store)
+                elif argument == "scope" and store.sessions():
+                    names = StoredSession.open(store).scopes()
+        except CtxvcError:
+            return []
+        return [name for name in names if name.startswith(beginning)]
+
+    def _has_sessions(self) -> bool:
+        if not self._is_there:
+            with suppress(CtxvcError), Store(self._find()) as store:
+                self._is_there = bool(store.sessions())
+        return self._is_there
+
+    def _await_first(self) -> None:
+        """Waits until something is recorded, if it is coming: a client may call before its first words are written."""
+        until = time.monotonic() + _PATIENCE
+        while not self._has_sessions() and self._is_coming() and time.monotonic() < until:
+            time.sleep(0.05)
 
     @contextmanager
-    def _session(self, name: str, meta: Mapping[str, Any], *, reads: bool = False) -> Iterator[Session]:
+    def _session(self, name: str, meta: Mapping[str, Any], *, change: Change = "none") -> Iterator[Session]:
         """The session of a call, open for that call. Raises: Wrong."""
+        self._await_first()
         try:
             with Store(self._find()) as store:
                 if not store.sessions():
                     raise NotFound("nothing is recorded yet", hint=Phrase("import-sessions"))
-                session = Session(StoredSession.open(store, self._name(store, name, meta)))
+                session = Session(self._opened(store, name, meta, change))
                 try:
                     yield session
                 finally:
-                    session.stored.leave() if reads else session.close()
+                    session.stored.leave() if change == "none" else session.close()
         except CtxvcError as error:
             raise Wrong(_error_text(error)) from error
 
-    def _name(self, store: Store, name: str, meta: Mapping[str, Any]) -> str:
+    def _opened(self, store: Store, name: str, meta: Mapping[str, Any], change: Change) -> StoredSession:
+        """The session and the scope that a call is about. Raises: NotFound."""
         if name:
-            return resolve(store, name)
+            return StoredSession.open(store, resolve(store, name))
         if self._default:
             self._default = resolve(store, self._default)  # `-1` is the same session in later calls
-            return self._default
-        return self._of_call(store, meta)
+            return StoredSession.open(store, self._default)
+        session, scope = self._of_call(store, meta)
+        stored = StoredSession.open(store, session)
+        if not scope or scope == stored.scope:
+            return stored
+        if scope in stored.scopes():
+            return StoredSession.open(store, stored.name, scope)
+        if change == "note":  # elsewhere it would be another's
+            raise NotFound(
+                f"the scope {scope} of this call is not recorded yet",
+                hint="call again in a moment, or name the session to write into its current scope",
+            )
+        return stored
 
 
 def _note(session: Session, call: offer.NoteArguments) -> offer.Noted:
@@ -209,23 +255,6 @@ def _dashboard(session: Session) -> str:
     notes, older = dashboard_text.recent_notes(ledger, session.stored.body)
     count = Meter(session.store, ledger.meta.tokenizer).count
     return dashboard_text.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
-
-
-def _line(event: blame.Event) -> str:
-    decided = f", by {event.entry.actor}: {event.entry.subject}" if event.entry else ""
-    return f"step {event.step}: {event.what}{decided}"
-
-
-def _decoded(part: str) -> str:
-    """Part of an address without its percent signs."""
-    data = _ESCAPES.sub(lambda found: bytes([int(found[1], 16)]), part.encode("utf-8", "surrogatepass"))
-    return data.decode("utf-8", "replace")
-
-
-def _answer(target: str, lines: Sequence[str], blocks: Sequence[str]) -> offer.Why:
-    more = [f"({len(lines) - _LINES} more lines)"] if len(lines) > _LINES else []
-    answer = [*(one_line(line, _WIDE) for line in lines[:_LINES]), *more]
-    return offer.Why(target=target, answer=answer, addresses=list(dict.fromkeys(blocks)))
 
 
 def _error_text(error: CtxvcError) -> str:

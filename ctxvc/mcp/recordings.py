@@ -12,19 +12,21 @@ from typing import Any
 import msgspec
 
 from ctxvc.mcp import offer
-from ctxvc.mcp.protocol import Resource, Tool
+from ctxvc.mcp.contract import Content, Page, Prompt, Resource, Tool
 
 
 class Recordings:
-    """The store that `find` returns, which may be created later, as tools and resources.
+    """The store that `find` returns, which may be created later, as tools, resources and prompts.
 
-    `default` is the session of calls that name none. Where it is empty, `of_call` gives it for what the client says of
-    a call; by default it is the store's current session. `explain` is asked why code is as it is.
+    `default` is the session of calls that name none. Where it is empty, `of_call` gives session and scope for what the
+    client says of a call; by default they are the store's current ones. `explain` is asked why code is as it is,
+    and `is_coming` whether a first recording is on its way where there is none.
     """
 
     instructions = offer.INSTRUCTIONS
     tools: Sequence[Tool] = offer.TOOLS
-    resources: Sequence[Resource] = offer.RESOURCES
+    templates: Sequence[Resource] = offer.TEMPLATES
+    prompts: Sequence[Prompt] = offer.PROMPTS
 
     def __init__(
         self,
@@ -32,11 +34,12 @@ class Recordings:
         default: str = "",
         *,
         version: str = "",
-        of_call: Callable[[Any, Mapping[str, Any]], str] = lambda _store, _meta: "",
+        of_call: Callable[[Any, Mapping[str, Any]], tuple[str, str]] = lambda _store, _meta: ("", ""),
         explain: Callable[[Any, str], tuple[Sequence[str], Sequence[str]]] | None = None,
+        is_coming: Callable[[], bool] = lambda: False,
     ) -> None:
         self.version = version
-        self._given = (find, default, of_call, explain)
+        self._given = (find, default, of_call, explain, is_coming)
         self._recorded: Any = None
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
@@ -44,10 +47,25 @@ class Recordings:
         result: msgspec.Struct = self._loaded().call(name, arguments, meta)
         return result
 
-    def text(self, uri: str, meta: Mapping[str, Any]) -> str:
+    def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
         """Raises: Wrong."""
-        text: str = self._loaded().text(uri, meta)
+        page: Page = self._loaded().resources(cursor, meta)
+        return page
+
+    def contents(self, uri: str, meta: Mapping[str, Any]) -> Sequence[Content]:
+        """Raises: Wrong."""
+        contents: Sequence[Content] = self._loaded().contents(uri, meta)
+        return contents
+
+    def prompt(self, name: str, arguments: Mapping[str, str], meta: Mapping[str, Any]) -> str:
+        """Raises: Wrong."""
+        text: str = self._loaded().prompt(name, arguments, meta)
         return text
+
+    def completions(self, argument: str, beginning: str) -> Sequence[str]:
+        """The values that an argument may have; none where nobody knows."""
+        values: Sequence[str] = self._loaded().completions(argument, beginning)
+        return values
 
     def _loaded(self) -> Any:
         if self._recorded is None:

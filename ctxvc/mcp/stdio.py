@@ -6,20 +6,23 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
-from ctxvc.mcp.protocol import Connection
+from ctxvc.mcp.protocol import Connection, Exchange, decoded
 
 #: The longest message that is read, in bytes.
 LONGEST = 16 * 1024 * 1024
 #: Requests that are answered at once; the store has its own locks.
 _AT_ONCE = 4
+#: Requests that are read before those are answered; a client that sends more waits.
+_WAITING = 64
 
 
 def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> None:
     """Answers until the client closes its stream. A slow call holds up no other request."""
     writing = threading.Lock()
+    places = threading.Semaphore(_WAITING)
 
-    def answer(line: bytes) -> None:
-        reply = connection.answer(line)
+    def answer(exchange: Exchange) -> None:
+        reply = exchange.answer()
         if reply is None:
             return
         with writing:
@@ -29,6 +32,12 @@ def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> Non
             except (OSError, ValueError):
                 return  # the client listens no more; the end of its stream follows
 
+    def answer_later(exchange: Exchange) -> None:
+        try:
+            answer(exchange)
+        finally:
+            places.release()
+
     with ThreadPoolExecutor(_AT_ONCE, "ctxvc-mcp") as workers:
         while line := incoming.readline(LONGEST):
             if not line.endswith(b"\n") and len(line) == LONGEST:
@@ -37,7 +46,9 @@ def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> Non
                 line = b""  # answered as what it is to us: not JSON
             elif not line.strip():
                 continue
-            if b'"tools/call"' in line or b'"resources/read"' in line:
-                workers.submit(answer, line)
+            exchange = connection.received(decoded(line))
+            if exchange.slow:
+                places.acquire()
+                workers.submit(answer_later, exchange)
             else:
-                answer(line)
+                answer(exchange)

@@ -87,7 +87,7 @@ def compacted(store: Path, transcript: str) -> Path:
 
 
 def call(store: Path, call_id: str) -> Path:
-    """The transcript of the conversation in which a host called a tool of ours; removed once the tool has read it."""
+    """The conversation, and the sub-agent, in which a host called a tool of ours; removed once the tool has read it."""
     return home(store) / "calls" / _key(call_id)
 
 

@@ -88,6 +88,61 @@ def test_each_agent_is_told_where_to_look_by_its_own_variable(
     assert (home / "there/opencode/plugins/ctxvc.js").is_file()
 
 
+@pytest.mark.parametrize("agent", ENTRIES)
+def test_an_extension_is_the_persons_and_of_no_project(run: Run, home: Path, agent: str) -> None:
+    assert all(item["changed"] for item in install(run, agent, "--user"))
+    assert (home / ENTRIES[agent]).is_file()
+    done = run("install", agent, "--project")
+    assert done.exit_code == 2
+    assert f"an extension of {agent} is for all projects" in done.stderr and "leave --project out" in done.stderr
+    done = run("install", "post-commit", "--user")
+    assert done.exit_code == 2 and "post-commit is of one project: leave --user out" in done.stderr
+
+
+def looked_at(run: Run, agent: str) -> list[tuple[str, str, str]]:
+    """What `doctor` finds of an agent's extension."""
+    items = json.loads(run("doctor", "--json").stdout)["items"]
+    return [(item["level"], item["found"], item["mend"]) for item in items if item["check"] == agent]
+
+
+@pytest.mark.parametrize("agent", ENTRIES)
+def test_doctor_looks_at_an_extension_that_is_installed(
+    run: Run, home: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = home / "bin" / "ctxvc"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("ctxvc.cli.commands.install._program", lambda: str(program))
+    assert looked_at(run, agent) == []
+    files = [Path(item["path"]) for item in install(run, agent)]
+    (started,) = [path for path in files if path.name == "program.js"]
+    entry = home / ENTRIES[agent]
+    assert looked_at(run, agent) == [("ok", f"{entry} starts {program}", "")]
+
+    def found(path: Path, content: str | None) -> str:
+        """The problem, if a file had this content, or were not there."""
+        before = path.read_text()
+        path.unlink() if content is None else path.write_text(content)
+        ((level, text, mend),) = looked_at(run, agent)
+        path.write_text(before)
+        assert mend == f"ctxvc install {agent}"
+        return f"{level}: {text}"
+
+    text = started.read_text()
+    assert found(started, None).startswith(f"problem: the extension lacks {started}")
+    assert found(entry, None).startswith(f"problem: the extension lacks {entry}")
+    assert "is of ctxvc 0.0.0, this is" in found(started, text.replace(__version__, "0.0.0"))
+    assert "is of ctxvc no version" in found(started, "// ctxvc\nexport const VERSION = [[[\n")
+    assert "starts no program" in found(started, text.replace(f'["{program}"]', "[7]"))
+    assert found(entry, entry.read_text() + "//\n") == f"note: {entry} is not as this version has it"
+    program.unlink()
+    ((level, told, _),) = looked_at(run, agent)
+    assert (level, told) == ("problem", f"the extension starts {program}, which does not exist: it does nothing")
+    started.write_text("not of ours\n")
+    assert "lacks" in looked_at(run, agent)[0][1]
+
+
 @pytest.mark.parametrize("agent", ["codex", "gemini", "copilot"])
 def test_an_agent_that_allows_nothing_is_said_so_with_what_there_is(run: Run, home: Path, agent: str) -> None:
     done = run("install", agent)

@@ -76,6 +76,35 @@ def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
     assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
 
 
+@pytest.mark.parametrize("words", [("note", "-m", "The fixture is too old."), ("compact",)], ids=lambda words: words[0])
+def test_so_is_a_note_and_a_compaction_by_hand(run: Run, host: PlayedHost, words: tuple[str, ...]) -> None:
+    hooked(host)
+    done = run(*words, folder=host.project)
+    assert done.exit_code == 0, done.output
+    assert "after its next compaction" in done.stderr
+    run("undo", folder=host.project)
+    assert json.loads(run(*words, "--json", folder=host.project).stdout)["effect"] == "next-compaction"
+    if words[0] == "note":
+        assert "The fixture is too old." in json.dumps(host.asks()["messages"])
+
+
+def test_a_block_that_is_added_is_in_no_prompt_of_the_hosts(run: Run, host: PlayedHost) -> None:
+    hooked(host)
+    words = ("recover", "B3", "--lines", "3001:3001", "--add")
+    assert "Claude Code's own prompt stays as it was" in run(*words, folder=host.project).stderr
+    assert json.loads(run(*words, "--json", folder=host.project).stdout)["effect"] == "export"
+    assert "lines 3001-3001 of" not in json.dumps(host.asks()["messages"])
+
+
+def test_what_changes_nothing_says_nothing_of_it(run: Run, host: PlayedHost) -> None:
+    host.installs(host.asks()["messages"])
+    hooked(host)
+    read = run("recover", "B3", "--lines", "1:2", "--json", folder=host.project)
+    assert (json.loads(read.stdout)["effect"], read.stderr) == (None, "")
+    tried = run("compact", "--dry-run", folder=host.project)
+    assert tried.exit_code == 0 and "Claude Code" not in tried.stderr
+
+
 def test_without_the_plugin_the_hosts_prompt_stays_and_the_way_out_is_an_export(run: Run, host: PlayedHost) -> None:
     host.config.joinpath("settings.json").write_text(json.dumps(settings.installed({}, "ctxvc")))
     hooked(host)

@@ -36,7 +36,8 @@ def test_each_line_is_answered_and_the_end_of_the_input_is_the_end(tmp_path: Pat
     answers, code = served(tmp_path, HELLO, "", "no JSON", asked)
     assert code == 0
     hello, wrong, prompt = answers
-    assert [tool["name"] for tool in hello["tools"]] == ["context_note", "context_recover", "context_search"]  # type: ignore[attr-defined]
+    tools = [tool["name"] for tool in hello["tools"]]  # type: ignore[attr-defined]
+    assert tools == ["context_note", "context_recover", "context_search", "context_why"]
     assert wrong["error"]
     assert (prompt["id"], prompt["messages"]) == ("x", [0])
 

@@ -11,7 +11,8 @@ from mcp import Client
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from ctxvc.mcp.protocol import Connection, Offer
+from ctxvc.mcp.contract import Offer
+from ctxvc.mcp.protocol import Connection
 
 
 def client(offer: Offer, mode: Any = "auto") -> Client:

@@ -197,7 +197,7 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
     taken = {str(tool.get("name", "")) for tool in own}
     context_kinds = kinds(terms)
     context_tools = [
-        _definition(_free(name, taken), kind, _beside(name, context_kinds), brief=terms is not None and terms.brief)
+        definition(_free(name, taken), kind, _beside(name, context_kinds), brief=terms is not None and terms.brief)
         for name, kind in context_kinds.items()
     ]
     return [*map(dict, own), *context_tools]
@@ -225,7 +225,7 @@ def ours(tools: object, names: Collection[str]) -> dict[str, str]:
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
         forms = [form[name] for form in (TOOLS, _PLAIN, _NARROW, *_FORMER) if name in form and name in names]
-        if any(_taken(tool) == _taken(_definition(name, kind)) for kind in forms):
+        if any(_taken(tool) == _taken(definition(name, kind)) for kind in forms):
             by_tool[name] = own_name
     return {own_name: name for name, own_name in by_tool.items()}
 
@@ -271,7 +271,8 @@ def _beside(name: str, tools: Collection[str]) -> str:
     return "".join(f" {hint}" for other, hint in _BESIDE.get(name, {}).items() if other in tools)
 
 
-def _definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
+def definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
+    """A tool as a model is told of it: its docstring, with `more` behind it or in brief, and its schema."""
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}

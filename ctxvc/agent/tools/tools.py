@@ -44,7 +44,7 @@ _SPARE = 16
 #: Tokens that are left for what else a step's calls are answered.
 _MARGIN = 512
 #: What the model can mend; everything else is for the one who runs the agent.
-_ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
+ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Tools:
         """
         try:
             return Answer(self._act(parsed(value, self._kinds[name]), call))
-        except _ANSWERED as error:
+        except ANSWERED as error:
             return failed(error, self._kinds)
 
     def _act(self, arguments: Arguments, call: str) -> str:  # noqa: PLR0912 - one for each tool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ctxvc.cli import answers
+from ctxvc.cli import answers, host_prompt
 from ctxvc.cli.answers import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
@@ -71,10 +71,14 @@ def compact(
         ):
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)
+            if answer.committed:
+                answer = msgspec.structs.replace(answer, effect=host_prompt.effect(app, session))
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.prose(_lines(app.output, answer, dry_run=dry_run))
+        if advice := host_prompt.advice(answer.effect):
+            app.output.note(advice)
 
 
 def _focused(policy: Policy, text: str) -> Policy:
@@ -190,3 +194,4 @@ class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
     items: list[CompactedPart]
     groups: Annotated[list[ActedGroup], described("the groups whose stubs replace the blocks that left")]
     problems: list[LeftOut]
+    effect: host_prompt.EffectField = "next-request"

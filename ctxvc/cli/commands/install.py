@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import click
+from click.core import ParameterSource
 
 from ctxvc.claude_code import json_edit, settings
 from ctxvc.cli import extensions
@@ -35,8 +36,8 @@ _TARGETS = (CLAUDE_CODE, *extensions.AGENTS, git_hooks.PROJECT, git_hooks.STORE,
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--uninstall", is_flag=True, help="Remove it again.")
 @json_option
-@click.pass_obj
-def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
+@click.pass_context
+def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
     """WHAT is `claude-code`: hooks in Claude Code's settings record its sessions automatically, with a status line if
     there is none yet. A backup of the file is kept next to it. Alternatively, Claude Code can load the plugin, in the
     folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `pi` or `opencode`: an
@@ -48,8 +49,8 @@ def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -
 
     Existing hooks and settings are kept, and repeating the command changes nothing.
     """
-    if target != CLAUDE_CODE and where == "user":
-        raise click.UsageError(f"--user requires {CLAUDE_CODE}")
+    app = ctx.ensure_object(App)
+    _check_place(ctx, target, where)
     if target in extensions.RECORDED:
         extensions.refuse(target)
     if target in extensions.AGENTS:
@@ -68,6 +69,19 @@ def install(app: App, target: str, where: str, dry_run: bool, uninstall: bool) -
         app.output.value(answer)
     else:
         app.output.prose(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
+
+
+def _check_place(ctx: click.Context, target: str, where: str) -> None:
+    """Raises: click.UsageError for a place that the target is never put in."""
+    if target in extensions.AGENTS:
+        if where == "project" and ctx.get_parameter_source("where") is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"an extension of {target} is for all projects of this user, and acts only where there is a store: "
+                "leave --project out",
+                ctx,
+            )
+    elif target != CLAUDE_CODE and where == "user":
+        raise click.UsageError(f"{target} is of one project: leave --user out", ctx)
 
 
 def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers
+from ctxvc.cli import answers, host_prompt
 from ctxvc.cli.answers import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command
 from ctxvc.cli.output import counted, safe
@@ -52,6 +52,7 @@ def note(
                 answers.LeftOut(target=problem.target, why=problem.why, text=problem.text)
                 for problem in result.problems
             ],
+            effect=host_prompt.effect(app, session),
         )
     if app.output.json:
         app.output.value(answer)
@@ -64,6 +65,8 @@ def note(
         app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
         for line in left_out("archive", answer.problems):
             app.output.note(safe(line))
+        if advice := host_prompt.advice(answer.effect):
+            app.output.note(advice)
 
 
 class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
@@ -75,3 +78,4 @@ class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
     archived: Annotated[list[str], described("with --fold and --supersedes, the blocks that left")]
     freed: TokenCount
     problems: Annotated[list[LeftOut], described("what was to leave and stayed")]
+    effect: host_prompt.EffectField = "next-request"

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import click
 
+from ctxvc.cli import host_prompt
 from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
@@ -85,7 +86,7 @@ def recover(
                 seconds=timeout,
                 added=_appended if add else None,
             )
-            _print_part(app, session, address, recovered)
+            _print_part(app, session, address, recovered, host_prompt.effect_of_addition(app, session) if add else None)
         else:
             _print_bytes(app, session, address, session.recover_bytes(address))
 
@@ -170,7 +171,9 @@ def _is_group(session: Session, text: str) -> bool:
     return resolved is not None and resolved.group is not None
 
 
-def _print_part(app: App, session: Session, address: str, recovered: recovery.Recovered) -> None:
+def _print_part(
+    app: App, session: Session, address: str, recovered: recovery.Recovered, effect: host_prompt.Effect | None
+) -> None:
     if app.output.json:
         app.output.value(
             RecoveredPart(
@@ -186,11 +189,14 @@ def _print_part(app: App, session: Session, address: str, recovered: recovery.Re
                 tokens=recovered.tokens,
                 complete=recovered.complete,
                 next=render(recovered.call or "", COMMAND_LINE),
+                effect=effect,
             )
         )
         return
     header = app.output.style(safe(recovered.heading(COMMAND_LINE)), bold=True)
     app.output.lines(iter([header, *safe(recovered.content.removesuffix("\n")).split("\n")]))
+    if effect and (advice := host_prompt.advice(effect)):
+        app.output.note(advice)
 
 
 class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
@@ -208,6 +214,9 @@ class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
     tokens: TokenCount
     complete: Annotated[bool, described("whether everything requested is included")]
     next: Annotated[str, described("the call for the next part; empty if there is none")]
+    effect: Annotated[
+        host_prompt.Effect | None, described("with --add, when the model is sent it, as of `archive`; otherwise null")
+    ] = None
 
 
 class RecoveredBody(Item, frozen=True, kw_only=True):

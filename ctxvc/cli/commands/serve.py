@@ -46,6 +46,7 @@ def serve(app: App) -> None:
         lambda: usual(app),
         version=__version__,
         folder=app.folder,
+        explain=app.explain,
         budget=budget.value if budget else 0,
     )
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from ctxvc.agent.tools import why
 from ctxvc.agent.tools.tools import Answer, Tools
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import ASIDE
@@ -135,11 +136,13 @@ class HostConversation:
         self._take(raw)
         return self.session.relieve(COMPACTED)
 
-    def answer(self, tool: str, arguments: Mapping[str, Any], call: str) -> Answer:
-        """The answer of one of `TOOLS`. Raises: BadInput for another."""
+    def answer(self, tool: str, arguments: Mapping[str, Any], call: str, explain: why.Explain) -> Answer:
+        """The answer of one of `TOOLS`, or of `why`. Raises: BadInput for another."""
+        if tool == why.NAME:
+            return why.answer(self.session.stored, arguments, explain)
         names = {name: own for own, name in self._tools.names.items()}
         if tool not in names:
-            raise BadInput(f"there is no tool {tool[:40]!r}", hint=f"there are {', '.join(TOOLS)}")
+            raise BadInput(f"there is no tool {tool[:40]!r}", hint=f"there are {', '.join((*TOOLS, why.NAME))}")
         return self._tools.answer(tool, dict(arguments), call)
 
     # --- what comes in

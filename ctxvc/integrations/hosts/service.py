@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.agent.tools import phrases
+from ctxvc.agent.tools import phrases, why
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
@@ -84,13 +84,17 @@ class Service:
         *,
         version: str,
         folder: Path,
+        explain: why.Explain,
         budget: int = 0,
     ) -> None:
-        """`policy` gives the one that the person set, or the usual one, and `budget` the most tokens they allow."""
+        """`policy` gives the one that the person set, or the usual one, and `budget` the most tokens they allow.
+        `explain` is asked why code is as it is.
+        """
         self._open_store = open_store
         self._policy = policy
         self._version = version
         self._folder = folder
+        self._explain = explain
         self._budget = budget
         self._host: Host | None = None
         self._store: Store | None = None
@@ -130,7 +134,7 @@ class Service:
             case "tool":
                 call = _fields(request, Tool)
                 tool = call.tool.removeprefix(PREFIX)
-                answer = self._conversation(call.session).answer(tool, call.arguments, call.call)
+                answer = self._conversation(call.session).answer(tool, call.arguments, call.call, self._explain)
                 return {"text": answer.text, "is_error": answer.error}
             case "compact":
                 messages = _fields(request, Messages)
@@ -154,7 +158,7 @@ class Service:
         except NotFound:
             return {**about, "store": "", "tools": []}  # nothing is recorded in this project
         self._host = HOSTS[hello.host]
-        own_tools = definitions(Terms(tools=TOOLS, folds=False))
+        own_tools = [*definitions(Terms(tools=TOOLS, folds=False)), *why.definitions()]
         tools = [{**tool, "name": PREFIX + tool["name"]} for tool in own_tools]
         return {**about, "store": str(self._store.path), "tools": tools}
 

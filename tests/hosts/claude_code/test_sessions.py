@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from tests.hosts.claude_code.machine import Machine
@@ -54,3 +55,35 @@ def test_a_command_in_the_agents_shell_acts_on_its_own_session(here: Machine) ->
     )
     here.settle()
     assert "By the shell." in here.shell("ctxvc", "--session", f"claude-{first[:8]}", "notes")
+
+
+def test_a_sub_agents_calls_act_on_its_own_scope(here: Machine) -> None:
+    agent = call("Agent", description="look", prompt="Look at THE-DEEP-END.", run_in_background=False)
+    here.run(
+        "Ask somebody.",
+        [call("Bash", command="echo up", description="print")],  # by its end the conversation is recorded
+        [call(f"{TOOL}note", text="Of the main line.")],
+        [agent],
+        [call(f"{TOOL}notes")],
+        [text("They looked.")],
+        agents={
+            "THE-DEEP-END": [
+                [call("Bash", command="echo deep", description="print")],
+                [call(f"{TOOL}note", text="Of the sub-agent.")],
+                [call(f"{TOOL}notes")],
+                [text("I looked.")],
+            ]
+        },
+    )
+    here.settle()
+
+    (scope,) = re.findall(r"agent-[0-9a-z]+", here.shell("ctxvc", "scopes"))
+    own, main = here.shell("ctxvc", "notes", scope), here.shell("ctxvc", "notes", "main")
+    assert "Of the sub-agent." in own and "Of the main line." in main
+    assert "Of the sub-agent." not in main
+    results = [
+        str([block for message in body["messages"] for block in message["content"] if "tool_use_id" in block])
+        for body in here.requests()
+    ]
+    assert any("Of the sub-agent." in shown and scope in shown for shown in results)
+    assert "Of the main line." in results[-1] and "Of the sub-agent." not in results[-1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc import __version__
+from ctxvc.cli.app import App
 from ctxvc.integrations.hosts.service import PROTOCOL, Service
 from ctxvc.policies import parse
 from ctxvc.store.store import Store, create
@@ -27,7 +28,11 @@ class Client:
         if not (folder / ".ctxvc").exists():
             create(folder / ".ctxvc").close()
         self.service = Service(
-            lambda: Store(folder / ".ctxvc"), lambda: parse("default"), version=__version__, folder=folder
+            lambda: Store(folder / ".ctxvc"),
+            lambda: parse("default"),
+            version=__version__,
+            folder=folder,
+            explain=App(start=folder).explain,
         )
         self.host = host
         self.hello = self.ask("hello", host=host, version=__version__, protocol=PROTOCOL)

@@ -242,6 +242,25 @@ def test_a_message_that_makes_no_sense_goes_back_as_it_came(tmp_path: Path, host
     assert client.messages(deepcopy(messages))["messages"] == answer["messages"]
 
 
+def test_the_model_is_told_where_something_came_from(client: Client) -> None:
+    assert [tool["name"] for tool in client.hello["tools"]] == [
+        "context_note", "context_recover", "context_search", "context_why",
+    ]  # fmt: skip
+    left = sorted(stubs(run(client, begun(client), range(40))))[0]
+
+    def why(**arguments: Any) -> tuple[str, bool]:
+        answer = client.ask("tool", session="session-0001", tool="context_why", arguments=arguments, call="call-x")
+        return answer["text"], answer["is_error"]
+
+    text, error = why(target=left)
+    assert not error and "policy:" in text and re.match(r"step [0-9]+: ", text)
+    for target in ("src/app.py:1", "B999", "-x", "x\0y", "x" * 5000):
+        text, error = why(target=target)
+        assert error and text and "`ctxvc" not in text, (target, text)
+    assert "missing required field `target`; it takes target" in why()[0]
+    assert "it takes target" in why(target=left, more=1)[0]
+
+
 def test_a_tool_that_is_none_and_a_call_that_makes_no_sense_are_answered(tmp_path: Path) -> None:
     client = Client("pi", tmp_path)
     client.prompt(begun(client))
