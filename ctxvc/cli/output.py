@@ -27,7 +27,6 @@ _UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 #: The last second of the year 9999, in seconds since 1970.
-_LATEST = 253_402_300_799
 
 
 class Size(NamedTuple):
@@ -325,10 +324,9 @@ def plain(cell: Cell) -> str:
 
 def iso(seconds: int) -> str:
     """`2026-03-01T12:00:00Z`; for a year without four digits, the nearest time that has them."""
-    nearest = min(max(seconds, 0), _LATEST)
     from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
-    return timestamp.text(datetime.fromtimestamp(nearest, timezone.utc))
+    return timestamp.of(seconds)
 
 
 def _for_people(cell: Cell, now: float) -> str:

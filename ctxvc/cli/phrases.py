@@ -109,6 +109,17 @@ COMMAND_LINE: dict[str, str] = {
     "purge-discard": "`ctxvc purge --discard` drops it",
     "purge-strange": "ctxvc did not write that: `ctxvc purge --discard` drops it",
     "purge-again": "`ctxvc purge --discard` drops it; then purge again",
+    # sharing
+    "share-add": "`ctxvc remote add ADDRESS` adds one",
+    "share-add-again": "if you want that: `ctxvc remote add {address}`",
+    "share-address": "use https://…, ssh://…, git@HOST:PATH or a folder; http only to this machine",
+    "share-again": "nothing is lost: run it again",
+    "share-try": "see whether git reaches it: `git ls-remote {address}`",
+    "share-theirs": "nothing of it was taken; `ctxvc verify` in the store that pushed it shows more",
+    "share-forget": "delete that file, then `ctxvc remote add ADDRESS`",
+    "share-name": "if this is a copy of that store, give it a name of its own: `ctxvc remote add {address} --as NAME`",
+    "share-accept": "`ctxvc pull --accept-purge` erases it here, too; until then nothing is pulled or pushed",
+    "share-after-purge": "`ctxvc push --after-purge` replaces it, and tells the other clones",
     # runs
     "other-model": "choose another with --model",
     "cost-unknown": "leave out --max-cost and set --max-steps instead",

@@ -66,6 +66,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "checkout": "Write a scope's blocks into a folder as files.",
         "mcp": "Serve the store to an MCP client over stdin and stdout.",
     },
+    "Share": {
+        "remote": "Add a git remote to share sessions through, or list them.",
+        "push": "Push sessions to a remote, onto a ref of this store's own.",
+        "pull": "Take in the sessions that other clones have pushed.",
+    },
     "Maintain": {
         "verify": "Check that every block is as recorded.",
         "gc": "Repack the store and clean it up.",

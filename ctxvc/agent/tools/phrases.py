@@ -113,6 +113,17 @@ MODEL: dict[str, str] = {
     "purge-discard": "",
     "purge-strange": "",
     "purge-again": "",
+    # sharing
+    "share-add": "",
+    "share-add-again": "",
+    "share-address": "",
+    "share-again": "nothing is lost: try again later",
+    "share-try": "",
+    "share-theirs": "",
+    "share-forget": "",
+    "share-name": "",
+    "share-accept": "a person has to accept the purge",
+    "share-after-purge": "a person has to decide",
     # runs
     "other-model": "",
     "cost-unknown": "",

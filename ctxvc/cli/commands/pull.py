@@ -1,0 +1,94 @@
+"""`pull`: other clones' sessions, from a git remote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import click
+
+from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, described
+from ctxvc.cli.app import App, command, json_option, raise_unreadable
+from ctxvc.cli.output import counted, safe
+from ctxvc.cli.progress import Progress
+from ctxvc.errors import Damaged
+from ctxvc.sharing import pull as sharing
+
+_MOST = 20
+
+
+@command("pull", "ctxvc pull")
+@click.argument("remote", metavar="[REMOTE]", default="")
+@click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
+@click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
+@click.option("--accept-purge", is_flag=True, help="Erase here, too, what another clone has purged.")
+@json_option
+@click.pass_obj
+def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool) -> None:
+    """
+    Takes in the sessions that other clones have pushed, each checked first. A scope that only they continued goes on;
+    one that both continued is kept twice, as SCOPE and SCOPE@CLONE, and `ctxvc goto` joins them. Nothing is merged and
+    nothing is lost. If it is interrupted, run it again.
+
+    If another clone has purged something that this store has, nothing is taken without --accept-purge, which erases it
+    here too.
+    """
+    with app.store() as store, Progress("pulling"):
+        report = sharing.pull(store, remote, chosen=sharing.choice(sessions, since), ask=app.may_ask)
+    answer = PulledSessions(
+        remote=report.remote,
+        clones=list(report.clones),
+        items=[
+            PulledSession(
+                session=arrival.session,
+                clone=arrival.clone,
+                created=arrival.is_new,
+                scopes=list(arrival.scopes),
+                apart=list(arrival.apart),
+            )
+            for arrival in report.arrivals
+        ],
+        ignored=list(report.ignored),
+    )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.prose(_lines(answer))
+    for reason in answer.ignored[:_MOST]:
+        app.output.note(f"not taken: {safe(reason)}")
+    raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])
+
+
+def _lines(answer: PulledSessions) -> Iterator[str]:
+    new = sum(item.created for item in answer.items)
+    if not answer.items:
+        yield safe(f"nothing new on {answer.remote}: {counted(len(answer.clones), 'clone')}")
+        return
+    yield safe(f"from {answer.remote}: {counted(new, 'new session')}, {len(answer.items) - new} continued")
+    for item in answer.items[:_MOST]:
+        yield safe(f"  {item.session}: {', '.join(item.scopes[:8])} of {item.clone}")
+        for scope in item.apart:
+            base = scope.partition("@")[0]
+            yield safe(f"    {base} grew here and there: theirs is {scope}; "
+                       f"`ctxvc goto {scope} --session {item.session}` joins them")  # fmt: skip
+    if len(answer.items) > _MOST:
+        yield f"  and {len(answer.items) - _MOST} more"
+
+
+class PulledSession(Item, frozen=True, kw_only=True):
+    """A session that came in or went on."""
+
+    session: SessionName
+    clone: Annotated[str, described("the clone that pushed it")]
+    created: Annotated[bool, described("whether it is new in this store")]
+    scopes: Annotated[list[ScopeName], described("its scopes that moved")]
+    apart: Annotated[list[ScopeName], described("new lines of scopes that grew in both clones")]
+
+
+class PulledSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.pull/1"):
+    """`pull`"""
+
+    remote: str
+    clones: Annotated[list[str], described("the clones that have sessions there")]
+    items: list[PulledSession]
+    ignored: Annotated[list[str], described("why something was not taken")]
