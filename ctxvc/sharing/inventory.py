@@ -10,7 +10,7 @@ from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import index as indices
-from ctxvc.sharing.index import Head, SessionEntry, Index
+from ctxvc.sharing.index import Head, Index, SessionEntry
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import links, local_cache, timestamp
 from ctxvc.store.format import message
@@ -49,7 +49,7 @@ def index(store: Store, remote: Remote, clone: str, purged: str) -> Index:
 
 
 def commit(store: Store, index: Index, former: str = "") -> str:
-    """The commit of an index: `former` itself if that is the same. Its objects are in the store, and no ref leads to it."""
+    """The commit of an index: `former` if that is the same. Its objects are in the store; no ref leads to it."""
     raw = Raw(store.repository)
     content = indices.files(index)
     parts = indices.parts(index)

@@ -1,4 +1,4 @@
-"""Pulling: what other clones pushed comes into this store; each session's scopes go on, or become lines of their own."""
+"""Pulling: what other clones pushed comes in; a session's scopes go on, or become lines of their own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import msgspec
 
 from ctxvc.core.ledger import names
 from ctxvc.errors import CtxvcError, Damaged
-from ctxvc.sharing import lines, indexes, purges, remotes
-from ctxvc.sharing.index import REFS, SessionEntry, Index
+from ctxvc.sharing import indexes, lines, purges, remotes
+from ctxvc.sharing.index import REFS, Index, SessionEntry
 from ctxvc.store import gc, links
 from ctxvc.store.files import locked
 from ctxvc.store.format import ref_of
 from ctxvc.store.git.transport import Barred
-from ctxvc.store.quarantine import Quarantine, quarantine
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.purge import carried
+from ctxvc.store.quarantine import Quarantine, quarantine
 from ctxvc.store.store import Store
 
 
@@ -49,10 +50,13 @@ def choice(sessions: Collection[str] = (), since: str = "") -> Choice:
     return lambda session: (not sessions or session.name in sessions) and session.updated >= since
 
 
-def pull(store: Store, name: str = "", *, chosen: Choice = choice(), ask: bool = False) -> Pulled:
+_ALL = choice()
+
+
+def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = False) -> Pulled:
     """Takes in what other clones pushed. Interrupted anywhere, the next one goes on.
 
-    Raises: Refused if a purge is to be accepted first; Unreachable, CtxvcError. Sessions that are damaged are not taken.
+    Raises: Refused if a purge is to be accepted first; Unreachable, CtxvcError. What is damaged is not taken.
     """
     remote = remotes.find(store, name)
     with locked(store.path / "ctxvc" / "lock" / f"_pull-{remote.name}"):
@@ -63,17 +67,17 @@ def pull(store: Store, name: str = "", *, chosen: Choice = choice(), ask: bool =
         ignored = list(theirs.ignored)
         damaged: list[CtxvcError] = []
         own = remotes.clone_name(store)
+        erased = carried.own(store).erased
         for clone, index in sorted(theirs.clones.items()):
             ignored += index.ignored
             if clone == own:
                 continue
-            if reason := purges.missing_purge(store, index.head):
-                ignored.append(f"{clone}: {reason}")
-                continue
             with quarantine(store) as objects:
                 sessions = [session for session in index.sessions.values() if chosen(session)]
-                _fetch(objects, remote.address, clone, index, sessions, ask=ask)
-                sound = list(_sound(store, objects, sessions, damaged))
+                if not _fetch(objects, remote.address, clone, index, sessions, erased, ask=ask):
+                    ignored.append(f"{clone} has not accepted a purge yet")
+                    continue
+                sound = list(_sound(objects, sessions, damaged))
                 objects.accept()
                 for session in sound:
                     try:
@@ -106,27 +110,35 @@ def _settle_current(store: Store, arrivals: Iterable[Arrival], theirs: indexes.I
 
 
 def _fetch(
-    objects: Quarantine, address: str, clone: str, index: Index, sessions: Iterable[SessionEntry], *, ask: bool
-) -> None:
+    objects: Quarantine,
+    address: str,
+    clone: str,
+    index: Index,
+    sessions: Iterable[SessionEntry],
+    erased: frozenset[str],
+    *,
+    ask: bool,
+) -> bool:
+    """Fetches the sessions of a clone; False if it has what a purge erased, and nothing of it may be taken."""
     tips = {tip for session in sessions for tip in session.scopes.values()} | {index.head.links} - {""}
+    if not erased.isdisjoint(tips):
+        return False
     wants = sorted(tip for tip in tips if not objects.has(tip))
     if not wants:
-        return
+        return True
     try:
         objects.fetch(address, wants, ask=ask)
     except Barred:  # an old server gives whole refs only, or the clone has pushed meanwhile
         objects.fetch(address, [f"{REFS}{clone}"], ask=ask)
+    return purges.clean(objects, erased)
 
 
-def _sound(
-    store: Store, objects: Quarantine, sessions: Iterable[SessionEntry], damaged: list[CtxvcError]
-) -> Iterable[SessionEntry]:
+def _sound(objects: Quarantine, sessions: Iterable[SessionEntry], damaged: list[CtxvcError]) -> Iterable[SessionEntry]:
     """The sessions whose scopes are all right; an error for each of the others."""
-    erased = purges.erased(store)
     for session in sessions:
         try:
             for scope, tip in session.scopes.items():
-                objects.check(session.name, scope, tip, erased)
+                objects.check(session.name, scope, tip)
         except Damaged as error:
             damaged.append(error)
             continue

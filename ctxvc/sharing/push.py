@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ctxvc.errors import CtxvcError, Phrase, Refused
-from ctxvc.sharing import inventory, indexes, purges, remotes
+from ctxvc.sharing import indexes, inventory, purges, remotes
 from ctxvc.sharing.index import REFS, Index
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import gc, push_check
@@ -71,7 +71,7 @@ def _push(
         raise Refused(
             f"another store pushes to {remote.name} as {clone}", hint=Phrase("share-name", address=remote.address)
         )
-    purged = purges.check_push(store, theirs, after_purge=after_purge)
+    purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
     index = inventory.index(store, remote, clone, purged)
     after = inventory.commit(store, index, former=before)
     moves = {f"{REFS}{clone}": (before, after)} if after != before else {}
@@ -112,6 +112,11 @@ def _changed(former: Index | None, now: Index) -> list[str]:
 
 
 def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
-    """The commits of this store that the remote has, by any clone's index: they were searched, or came from there."""
-    tips = {tip for clone in theirs.clones.values() for session in clone.sessions.values() for tip in session.scopes.values()}  # fmt: skip
+    """The commits of ours that the remote has, by any index there: they were searched, or came from there."""
+    tips = {
+        tip
+        for index in theirs.clones.values()
+        for session in index.sessions.values()
+        for tip in session.scopes.values()
+    }
     return sorted(tip for tip in {*tips, *theirs.commits.values()} if tip in store.repository)

@@ -25,10 +25,10 @@ _LARGEST = 16 << 20
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A remote. `sends` says whether a person agreed that sessions are pushed there, and `sessions` which: all if empty.
+    """A remote. `sends` says whether a person agreed to push there, and `sessions` which: all if empty.
 
-    `since` leaves out sessions that are older, `withheld` those that were taken back. `pushed` is the index there as far
-    as we know, `pushing` one of which the push has not answered.
+    `since` leaves out sessions that are older, `withheld` those that were taken back. `pushed` is the index there as
+    far as we know, `pushing` one whose push has not answered.
     """
 
     name: str
@@ -93,7 +93,7 @@ def check(name: str, address: str, clone: str) -> None:
 
 
 def add(store: Store, remote: Remote, clone: str = "") -> Remote:
-    """Adds a remote, or replaces one of that name; `clone` is what this store is to be called there. Raises: BadInput."""
+    """Adds or replaces a remote; `clone` is what this store is to be called there. Raises: BadInput."""
     check(remote.name, remote.address, clone)
     state = _state(store)
     clone = clone or state.clone or secrets.token_hex(4)

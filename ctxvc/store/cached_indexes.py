@@ -1,6 +1,6 @@
 """The indexes of a remote's clones, in a bare repository of their own in the person's cache folder.
 
-Only git opens it, and it may be shallow, which a store never is: an index's commit comes without the sessions behind it.
+Only git opens it, and it may be shallow, which a store never is: an index comes without the sessions behind it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class CachedIndexes:
         entries: dict[str, tuple[str, int]] = {}
         for line in filter(None, tree.split("\0")):
             about, _, path = line.partition("\t")
-            mode, _, name, size = about.split()
+            mode, _, name, length = about.split()
             if mode == "100644":
-                entries[path] = name, int(size)
+                entries[path] = name, int(length)
         if sum(size for _, size in entries.values()) > limit:
             raise Damaged(f"the index {commit[:12]} has more than {limit:,} bytes", hint=Phrase("share-theirs"))
         names = "".join(f"{name}\n" for name, _ in entries.values()).encode()

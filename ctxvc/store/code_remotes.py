@@ -26,7 +26,7 @@ def addresses(folder: Path) -> list[str]:
 
 
 def shares_history(folder: Path, address: str, refs: Mapping[str, str], *, ask: bool = False) -> bool:
-    """Whether a remote with these refs has a commit of the project: one of its tips, or the first of its default branch.
+    """Whether a remote with these refs has a commit of the project: one of its tips, or its branch's first one.
 
     If the remote's commits cannot be had in time, only the tips count.
     """

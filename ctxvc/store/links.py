@@ -110,9 +110,9 @@ def every(store: Store) -> list[Link]:
 
 def at(store: Store, commit: str) -> list[Link]:
     """The links at a commit of such a branch, oldest first; invalid files are skipped."""
-    root = store.reader.tree(commit)
-    links = []
-    for folder in _folders(root[FOLDER] if FOLDER in root else None):
+    root, links = store.reader.tree(commit), []
+    top = root[FOLDER] if FOLDER in root else None  # noqa: SIM401 - a tree has no `get`
+    for folder in _folders(top):
         links += [link for entry in folder if (link := _decoded(entry))]
     return sorted(links, key=lambda link: (link.time, link.commit))
 

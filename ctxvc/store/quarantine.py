@@ -55,20 +55,26 @@ class Quarantine:
             self._repository.odb.add_disk_alternate(str(self._objects))
         return self._repository
 
-    def check(self, session: str, scope: str, tip: str, erased: frozenset[str] = frozenset()) -> None:
+    def names(self) -> frozenset[str]:
+        """The ids of all objects that came in."""
+        names: set[str] = set()
+        for index in (self._objects / "pack").glob("pack-*.idx"):
+            lines = program.run(None, "show-index", data=index.read_bytes()).splitlines()
+            names.update(line.split()[1].decode() for line in lines)
+        return frozenset(names)
+
+    def check(self, session: str, scope: str, tip: str) -> None:
         """Checks every commit of the scope that the store does not have, as `verify` does.
 
-        `erased` are ids that a purge removed. Raises: Damaged, with the first fault.
+        Raises: Damaged, with the first fault.
         """
         objects = Objects(self.repository)
         history = History(objects)
         try:
             meta = history.meta(objects.commit(bytes.fromhex(tip)))
-            if meta is None or (meta.session, meta.scope) != (session, scope.split("@")[0]):
+            if meta is None or (meta.session, meta.scope) != (session, scope.partition("@")[0]):
                 raise _bad(session, scope, f"{tip[:12]} is of another scope")
             for name in self._new(objects, tip):
-                if name in erased:
-                    raise _bad(session, scope, "it has content that a purge erased")
                 commit = objects.commit(bytes.fromhex(name))
                 parent = objects.commit(commit.parents[0]) if commit.parents else None
                 where = Where(session=session, scope=scope, commit=name)
@@ -95,7 +101,7 @@ class Quarantine:
                 stack += [(parent.hex(), False) for parent in objects.commit(bytes.fromhex(commit)).parents]
 
     def follows(self, tip: str, older: str) -> bool:
-        """Whether a scope's line at `tip` goes on from `older`: by first parents, as nothing leaves a scope by a goto."""
+        """Whether a scope's line at `tip` goes on from `older`: by first parents: a goto joins nothing."""
         at: str | None = tip
         while at is not None and at != older:
             commit = self.repository[at]

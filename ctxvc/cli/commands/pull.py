@@ -13,6 +13,7 @@ from ctxvc.cli.output import counted, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.errors import Damaged
 from ctxvc.sharing import pull as sharing
+from ctxvc.sharing import purges
 
 _MOST = 20
 
@@ -33,6 +34,8 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
     If another clone has purged something that this store has, nothing is taken without --accept-purge, which erases it
     here too.
     """
+    if accept_purge:
+        _accept(app, remote)
     with app.store() as store, Progress("pulling"):
         report = sharing.pull(store, remote, chosen=sharing.choice(sessions, since), ask=app.may_ask)
     answer = PulledSessions(
@@ -57,6 +60,20 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
     for reason in answer.ignored[:_MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])
+
+
+def _accept(app: App, remote: str) -> None:
+    """Erases what another clone has purged; the store is opened anew for what follows."""
+    with app.store() as store, Progress("erasing"):
+        report = purges.accept(store, remote, ask=app.may_ask)
+    if report is None:
+        app.output.note("no purge to accept")
+        return
+    extent = f"{counted(report.bodies, 'blob')}, {counted(report.commits, 'commit')}"
+    app.output.note(f"erased here, too: {extent}; every object and file was searched")
+    for folder in report.remaining:
+        app.output.note(f"{safe(folder)} may still have it: it was a checkout of this store")
+    app.output.note("`ctxvc push --after-purge` replaces what the remote has from here")
 
 
 def _lines(answer: PulledSessions) -> Iterator[str]:

@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers import Answer, SessionName, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.output import Output, counted, safe
+from ctxvc.cli.output import counted, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.errors import Damaged
 from ctxvc.sharing import push as sharing
@@ -42,11 +42,11 @@ def push(app: App, remote: str, after_purge: bool) -> None:
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.prose(_lines(app.output, answer))
+        app.output.prose(_lines(answer))
     raise_unreadable([error for error in report.unreadable if isinstance(error, Damaged)])
 
 
-def _lines(output: Output, answer: PushedSessions) -> Iterator[str]:
+def _lines(answer: PushedSessions) -> Iterator[str]:
     place = f"{answer.remote} ({answer.address})"
     if not (answer.changed or answer.withdrawn or answer.purged):
         yield safe(f"{place} has everything: {counted(answer.sessions, 'session')}, as {answer.clone}")
@@ -57,7 +57,7 @@ def _lines(output: Output, answer: PushedSessions) -> Iterator[str]:
         yield safe(f"no longer listed there: {', '.join(answer.withdrawn[:12])}")
     if answer.purged:
         yield (
-            "The purge went along: other clones take it with `ctxvc pull --accept-purge`, then `ctxvc push --after-purge`. "
+            "The purge went along: other clones take it with `ctxvc pull --accept-purge` and push with --after-purge. "
             "Until then, and until the host collects its garbage, it still has the content; forks, caches and pull "
             "requests of the host may have it for longer."
         )

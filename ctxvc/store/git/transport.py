@@ -1,7 +1,7 @@
 """git with other machines: its fetch, push and ls-remote, under the person's own credentials, ssh and proxies.
 
 Everything else of ours keeps git from the network (`program`). Here the person's settings count, since only they know
-the credentials; a store's own never name a program (`trust`). Addresses are given as they are, never as a remote's name.
+the credentials; a store's own never name a program (`trust`). Addresses are given as such, never as a remote's name.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ _REFUSED = re.compile(
 _STRANGER = re.compile(r"Host key verification failed|SSL certificate problem|server certificate verification failed")
 _BROKEN = re.compile(
     r"Could not resolve host|Could not resolve hostname|unable to look up|Connection (refused|reset|timed out|closed)"
-    r"|Failed to connect|[Cc]ould not connect|unable to connect|Network is unreachable|No route to host|early EOF|unexpected disconnect"
+    r"|Failed to connect|could not connect|unable to connect|Network is unreachable|No route to host|early EOF"
+    r"|unexpected disconnect"
     r"|RPC failed|hung up|Operation too slow|[Bb]roken pipe|timed out|Empty reply|unexpected EOF|bad line length"
-    r"|protocol error|expected flush|returned error: 5[0-9][0-9]|Recv failure|transfer closed|curl [0-9]+|invalid index-pack"
-    r"|index-pack (died|failed)|fetch-pack: |expected packfile|remote end",
+    r"|protocol error|expected flush|returned error: 5[0-9][0-9]|Recv failure|transfer closed|curl [0-9]+"
+    r"|invalid index-pack|index-pack (died|failed)|fetch-pack: |expected packfile|remote end",
     re.IGNORECASE,
 )
 _FULL = re.compile(r"No space left|[Qq]uota exceeded")
