@@ -70,6 +70,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "remote": "Add a git remote to share sessions through, or list them.",
         "push": "Push sessions to a remote, onto a ref of this store's own.",
         "pull": "Take in the sessions that other clones have pushed.",
+        "clone": "Create a store from a remote's sessions, or from a bundle.",
+        "unshare": "Take a session back from a remote.",
     },
     "Maintain": {
         "verify": "Check that every block is as recorded.",

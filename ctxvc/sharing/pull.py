@@ -10,6 +10,7 @@ from ctxvc.core.ledger import names
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.sharing import indexes, lines, purges, remotes
 from ctxvc.sharing.index import REFS, Index, SessionEntry
+from ctxvc.sharing.indexes import Indexes
 from ctxvc.store import gc, links
 from ctxvc.store.files import locked
 from ctxvc.store.format import ref_of
@@ -81,7 +82,7 @@ def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = Fal
                 objects.accept()
                 for session in sound:
                     try:
-                        if arrival := _take(store, objects, session, clone, own):
+                        if arrival := take(store, objects, session, clone, own):
                             arrivals.append(arrival)
                     except CtxvcError as error:
                         ignored.append(f"{session.name} of {clone}: {error}")
@@ -98,7 +99,7 @@ def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = Fal
         )
 
 
-def _settle_current(store: Store, arrivals: Iterable[Arrival], theirs: indexes.Indexes) -> None:
+def _settle_current(store: Store, arrivals: Iterable[Arrival], theirs: Indexes) -> None:
     """Makes the newest session that came in the current one, if there was none yet."""
     new = [
         theirs.clones[arrival.clone].sessions[arrival.session]
@@ -145,8 +146,8 @@ def _sound(objects: Quarantine, sessions: Iterable[SessionEntry], damaged: list[
         yield session
 
 
-def _take(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
-    """Moves the scopes of a session; None if there is nothing to move."""
+def take(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
+    """Moves the scopes of a session that came in; None if there is nothing to move. Raises: CtxvcError."""
     name = session.name
     ours = store.tips(name)
     if not ours:

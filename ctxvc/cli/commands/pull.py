@@ -7,15 +7,15 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, described
+from ctxvc.cli import pulled_sessions
+from ctxvc.cli.answers import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.progress import Progress
+from ctxvc.cli.pulled_sessions import PulledSession
 from ctxvc.errors import Damaged
 from ctxvc.sharing import pull as sharing
 from ctxvc.sharing import purges
-
-_MOST = 20
 
 
 @command("pull", "ctxvc pull")
@@ -41,23 +41,14 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
     answer = PulledSessions(
         remote=report.remote,
         clones=list(report.clones),
-        items=[
-            PulledSession(
-                session=arrival.session,
-                clone=arrival.clone,
-                created=arrival.is_new,
-                scopes=list(arrival.scopes),
-                apart=list(arrival.apart),
-            )
-            for arrival in report.arrivals
-        ],
+        items=pulled_sessions.items(report.arrivals),
         ignored=list(report.ignored),
     )
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.prose(_lines(answer))
-    for reason in answer.ignored[:_MOST]:
+    for reason in answer.ignored[: pulled_sessions.MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])
 
@@ -77,29 +68,10 @@ def _accept(app: App, remote: str) -> None:
 
 
 def _lines(answer: PulledSessions) -> Iterator[str]:
-    new = sum(item.created for item in answer.items)
-    if not answer.items:
+    if answer.items:
+        yield from pulled_sessions.lines(answer.remote, answer.items)
+    else:
         yield safe(f"nothing new on {answer.remote}: {counted(len(answer.clones), 'clone')}")
-        return
-    yield safe(f"from {answer.remote}: {counted(new, 'new session')}, {len(answer.items) - new} continued")
-    for item in answer.items[:_MOST]:
-        yield safe(f"  {item.session}: {', '.join(item.scopes[:8])} of {item.clone}")
-        for scope in item.apart:
-            base = scope.partition("@")[0]
-            yield safe(f"    {base} grew here and there: theirs is {scope}; "
-                       f"`ctxvc goto {scope} --session {item.session}` joins them")  # fmt: skip
-    if len(answer.items) > _MOST:
-        yield f"  and {len(answer.items) - _MOST} more"
-
-
-class PulledSession(Item, frozen=True, kw_only=True):
-    """A session that came in or went on."""
-
-    session: SessionName
-    clone: Annotated[str, described("the clone that pushed it")]
-    created: Annotated[bool, described("whether it is new in this store")]
-    scopes: Annotated[list[ScopeName], described("its scopes that moved")]
-    apart: Annotated[list[ScopeName], described("new lines of scopes that grew in both clones")]
 
 
 class PulledSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.pull/1"):

@@ -31,15 +31,22 @@ AGENT = "agent-"
 
 
 @command("sessions", "ctxvc sessions")
+@click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
+              help="List everybody's sessions on a remote (the only one), without fetching them.")  # fmt: skip
 @json_option
 @click.pass_obj
-def sessions(app: App) -> None:
+def sessions(app: App, remote: str | None) -> None:
     """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope;
     tokens, cost and files cover all scopes. Sub-agents are listed below their session. The cost covers calls whose
     usage is recorded, at list prices; files are those that calls edited, wrote or deleted, except in the
     system's temporary folder. Tokens marked `~` are estimated from the size until `ctxvc status` has counted the
     blocks.
     """
+    if remote is not None:
+        from ctxvc.cli import remote_sessions
+
+        remote_sessions.show(app, remote)
+        return
     with app.store() as store:
         items, unreadable = _items(store)
         current = _current(store)
