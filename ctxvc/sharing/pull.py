@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from ctxvc.core.ledger import names
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.sharing import indexes, lines, purges, remotes
-from ctxvc.sharing.index import REFS, Index, SessionEntry
-from ctxvc.sharing.indexes import Indexes
+from ctxvc.sharing.index import REFS, SessionEntry
 from ctxvc.store import gc, links
 from ctxvc.store.files import locked
 from ctxvc.store.format import ref_of
@@ -18,6 +18,7 @@ from ctxvc.store.git.transport import Barred
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import carried
 from ctxvc.store.quarantine import Quarantine, quarantine
+from ctxvc.store.session_name import by_recency
 from ctxvc.store.store import Store
 
 
@@ -62,88 +63,135 @@ def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = Fal
     remote = remotes.find(store, name)
     with locked(store.path / "ctxvc" / "lock" / f"_pull-{remote.name}"):
         gc.flush(store)
+        is_first = not store.sessions()
         theirs = indexes.fetch(remote.address, ask=ask)
         purges.check_pull(store, remote.address, theirs, ask=ask)
-        arrivals: list[Arrival] = []
-        ignored = list(theirs.ignored)
-        damaged: list[CtxvcError] = []
-        own = remotes.clone_name(store)
-        erased = carried.own(store).erased
+        course = _Course(store, remote.address, remotes.clone_name(store), carried.own(store).erased, ask)
+        course.ignored += theirs.ignored
+        offers = []
         for clone, index in sorted(theirs.clones.items()):
-            ignored += index.ignored
-            if clone == own:
-                continue
-            with quarantine(store) as objects:
-                sessions = [session for session in index.sessions.values() if chosen(session)]
-                if not _fetch(objects, remote.address, clone, index, sessions, erased, ask=ask):
-                    ignored.append(f"{clone} has not accepted a purge yet")
-                    continue
-                sound = list(_sound(objects, sessions, damaged))
-                objects.accept()
-                for session in sound:
-                    try:
-                        if arrival := take(store, objects, session, clone, own):
-                            arrivals.append(arrival)
-                    except CtxvcError as error:
-                        ignored.append(f"{session.name} of {clone}: {error}")
-            if index.head.links and index.head.links in store.repository:
-                links.merge(store, index.head.links)
-        _settle_current(store, arrivals, theirs)
+            course.ignored += index.ignored
+            if clone != course.own:
+                offers.append(Offer(clone, index.head.links, [*filter(chosen, index.sessions.values())]))
+        course.bring(offers)
+        if is_first and course.arrivals:
+            settle_current(store)
         return Pulled(
             remote=remote.name,
             address=remote.address,
             clones=tuple(sorted(theirs.clones)),
-            arrivals=tuple(arrivals),
-            ignored=tuple(dict.fromkeys(ignored)),
-            damaged=tuple(damaged),
+            arrivals=tuple(course.arrivals),
+            ignored=tuple(dict.fromkeys(course.ignored)),
+            damaged=tuple(course.damaged),
         )
 
 
-def _settle_current(store: Store, arrivals: Iterable[Arrival], theirs: Indexes) -> None:
-    """Makes the newest session that came in the current one, if there was none yet."""
-    new = [
-        theirs.clones[arrival.clone].sessions[arrival.session]
-        for arrival in arrivals if arrival.is_new
-    ]  # fmt: skip
-    if new and len(new) == len(store.sessions()):
-        newest = max(new, key=lambda session: session.updated)
-        store.set_current_scope(newest.name, newest.scope)
+class Offer(NamedTuple):
+    """What is to be taken from a clone: sessions, and its links to code commits."""
+
+    clone: str
+    links: str
+    sessions: list[SessionEntry]
+
+    def tips(self) -> set[str]:
+        return {tip for session in self.sessions for tip in session.scopes.values()} | {self.links} - {""}
 
 
-def _fetch(
-    objects: Quarantine,
-    address: str,
-    clone: str,
-    index: Index,
-    sessions: Iterable[SessionEntry],
-    erased: frozenset[str],
-    *,
-    ask: bool,
-) -> bool:
-    """Fetches the sessions of a clone; False if it has what a purge erased, and nothing of it may be taken."""
-    tips = {tip for session in sessions for tip in session.scopes.values()} | {index.head.links} - {""}
-    if not erased.isdisjoint(tips):
-        return False
-    wants = sorted(tip for tip in tips if not objects.has(tip))
-    if not wants:
-        return True
-    try:
-        objects.fetch(address, wants, ask=ask)
-    except Barred:  # an old server gives whole refs only, or the clone has pushed meanwhile
-        objects.fetch(address, [f"{REFS}{clone}"], ask=ask)
-    return purges.clean(objects, erased)
+class _Course:
+    """The course of a pull: what came in so far, and what did not."""
 
+    def __init__(self, store: Store, address: str, own: str, erased: frozenset[str], ask: bool) -> None:
+        self.arrivals: list[Arrival] = []
+        self.ignored: list[str] = []
+        self.damaged: list[CtxvcError] = []
+        self.own = own
+        self._store = store
+        self._address = address
+        self._erased = erased
+        self._ask = ask
 
-def _sound(objects: Quarantine, sessions: Iterable[SessionEntry], damaged: list[CtxvcError]) -> Iterable[SessionEntry]:
-    """The sessions whose scopes are all right; an error for each of the others."""
-    for session in sessions:
+    def bring(self, offers: Sequence[Offer]) -> None:
+        """Takes in what the clones offer, all with one fetch; nothing that is damaged, or that a purge erased."""
+        current = self._store.all_tips()
+        offers = [offer for offer in (self._news(offer, current) for offer in offers) if offer.tips()]
+        while offers:
+            with quarantine(self._store) as objects:
+                self._fetch(objects, offers)
+                if not self._erased.isdisjoint(objects.names()):
+                    offers = self._without_erased(offers)
+                    continue
+                sound = [self._sound(objects, offer) for offer in offers]
+                if sound != offers:
+                    offers = [offer for offer in sound if offer.tips()]
+                    continue
+                objects.accept()
+                for offer in offers:
+                    self._take(objects, offer)
+            return
+
+    def _news(self, offer: Offer, current: Mapping[str, Mapping[str, str]]) -> Offer:
+        """What is new in an offer. A clone that has not accepted a purge yet has nothing for us."""
+        if not self._erased.isdisjoint(offer.tips()):
+            self.ignored.append(f"{offer.clone} has not accepted a purge yet")
+            return offer._replace(sessions=[], links="")
+        sessions = [
+            session
+            for session in offer.sessions
+            if not set(session.scopes.values()) <= set(current.get(session.name, {}).values())
+        ]
+        return offer._replace(sessions=sessions, links="" if offer.links == links.tip(self._store) else offer.links)
+
+    def _fetch(self, objects: Quarantine, offers: Sequence[Offer]) -> None:
+        missing = {offer.clone: [tip for tip in offer.tips() if not objects.has(tip)] for offer in offers}
+        wants = sorted({tip for tips in missing.values() for tip in tips})
+        if not wants:
+            return
         try:
-            for scope, tip in session.scopes.items():
-                objects.check(session.name, scope, tip)
-        except Damaged as error:
-            damaged.append(error)
-            continue
-        yield session
+            objects.fetch(self._address, wants, ask=self._ask)
+        except Barred:  # an old server gives whole refs only, or a clone has pushed meanwhile
+            refs = [f"{REFS}{clone}" for clone, tips in missing.items() if tips]
+            objects.fetch(self._address, refs, ask=self._ask)
+
+    def _without_erased(self, offers: Sequence[Offer]) -> list[Offer]:
+        """The offers of those clones that have nothing of what a purge erased: each is looked at by itself."""
+        clean = []
+        for offer in offers:
+            with quarantine(self._store) as objects:
+                self._fetch(objects, [offer])
+                if self._erased.isdisjoint(objects.names()):
+                    clean.append(offer)
+                else:
+                    self.ignored.append(f"{offer.clone} has not accepted a purge yet")
+        return clean
+
+    def _sound(self, objects: Quarantine, offer: Offer) -> Offer:
+        """The offer without the sessions that are damaged."""
+        sessions = []
+        for session in offer.sessions:
+            try:
+                for scope, tip in session.scopes.items():
+                    objects.check(session.name, scope, tip)
+            except Damaged as error:
+                self.damaged.append(error)
+            else:
+                sessions.append(session)
+        return offer if len(sessions) == len(offer.sessions) else offer._replace(sessions=sessions)
+
+    def _take(self, objects: Quarantine, offer: Offer) -> None:
+        for session in offer.sessions:
+            try:
+                if arrival := take(self._store, objects, session, offer.clone, self.own):
+                    self.arrivals.append(arrival)
+            except CtxvcError as error:
+                self.ignored.append(f"{session.name} of {offer.clone}: {error}")
+        if offer.links and offer.links in self._store.repository:
+            links.merge(self._store, offer.links)
+
+
+def settle_current(store: Store) -> None:
+    """Makes the newest session the store's current one, in a store that had none yet."""
+    newest = by_recency(store)[0]
+    store.set_current_scope(newest, store.current_scope(newest))
 
 
 def take(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
@@ -155,6 +203,8 @@ def take(store: Store, objects: Quarantine, session: SessionEntry, clone: str, o
         moves = lines.arrivals({}, session.scopes, clone=clone, own=own, follows=objects.follows)
         with locked(store.lock_path(name)) as lock:
             store.move_refs({ref_of(name, move.scope): ("", move.after) for move in moves}, lock)
+        if session.scope in {move.scope for move in moves}:
+            store.begin_in(name, session.scope)
         return Arrival(session=name, clone=clone, is_new=True, scopes=tuple(move.scope for move in moves))
     with StoredSession.open(store, name) as stored:
         stored.flush()

@@ -10,7 +10,7 @@ from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, adopt, purge
-from ctxvc.store.quarantine import Quarantine, quarantine
+from ctxvc.store.quarantine import quarantine
 from ctxvc.store.store import Store
 
 
@@ -56,11 +56,6 @@ def accept(store: Store, name: str = "", *, ask: bool = False) -> Report | None:
     return report
 
 
-def clean(objects: Quarantine, erased: frozenset[str]) -> bool:
-    """Whether nothing that came in was erased by a purge."""
-    return erased.isdisjoint(objects.names())
-
-
 def _news(store: Store, address: str, theirs: Indexes, *, ask: bool) -> PurgeRecord:
     """The remote's record if ours has not all of it; else an empty one. Raises: Damaged."""
     ours = carried.own(store)
@@ -89,5 +84,5 @@ def _fetch_rewritten(store: Store, address: str, theirs: Indexes, record: PurgeR
     if wants:
         with quarantine(store) as objects:
             objects.fetch(address, wants, ask=ask)
-            if clean(objects, record.erased):
+            if record.erased.isdisjoint(objects.names()):
                 objects.accept()

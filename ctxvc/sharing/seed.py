@@ -7,7 +7,7 @@ from pathlib import Path
 from ctxvc.core.ledger import names
 from ctxvc.errors import BadInput, CtxvcError, Damaged
 from ctxvc.sharing.index import SessionEntry
-from ctxvc.sharing.pull import Arrival, take
+from ctxvc.sharing.pull import Arrival, settle_current, take
 from ctxvc.store.format import ref_of, scope_of
 from ctxvc.store.git import transport
 from ctxvc.store.quarantine import quarantine
@@ -56,5 +56,8 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
                 errors.append(error)
         if entries:
             objects.accept()
+        is_first = not store.sessions()
         arrivals += [arrival for entry in entries if (arrival := take(store, objects, entry, _CLONE, ""))]
+    if is_first and arrivals:
+        settle_current(store)
     return arrivals, errors

@@ -189,6 +189,10 @@ class Store:
         if self.used_session() in ("", session) and self._symbolic("HEAD") != target:
             self._set_symbolic("HEAD", target)
 
+    def begin_in(self, session: str, scope: str) -> None:
+        """Makes the scope the current one of a session that came in; the store's own current session stays."""
+        self._set_symbolic(head_ref(session), ref_of(session, scope))
+
     def used_session(self) -> str:
         """The session that a person chose to be the current one until further notice; empty for none."""
         try:
