@@ -117,17 +117,15 @@ class _Course:
         while offers:
             with quarantine(self._store) as objects:
                 self._fetch(objects, offers)
-                if not self._erased.isdisjoint(objects.names()):
-                    offers = self._without_erased(offers)
-                    continue
-                sound = [self._sound(objects, offer) for offer in offers]
-                if sound != offers:
-                    offers = [offer for offer in sound if offer.tips()]
-                    continue
-                objects.accept()
-                for offer in offers:
-                    self._take(objects, offer)
-            return
+                is_clean = self._erased.isdisjoint(objects.names())
+                sound = [self._sound(objects, offer) for offer in offers] if is_clean else []
+                if sound == offers:
+                    objects.accept()
+                    for offer in offers:
+                        self._take(objects, offer)
+                    return
+            # What is damaged or was erased does not come in, not even unused: all else is fetched again.
+            offers = [offer for offer in sound if offer.tips()] if is_clean else self._without_erased(offers)
 
     def _news(self, offer: Offer, current: Mapping[str, Mapping[str, str]]) -> Offer:
         """What is new in an offer. A clone that has not accepted a purge yet has nothing for us."""
