@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from ctxvc.cli.answers import Answer, Item, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.answers import RemoteSession, RemoteSessions
 from ctxvc.cli.app import App
 from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, safe
 from ctxvc.errors import Unreachable
@@ -81,25 +79,3 @@ def _table(items: list[RemoteSession]) -> Table:
         Column("tokens", right=True, rank=2), Column("state"),
     ]  # fmt: skip
     return Table(columns=columns, rows=rows)
-
-
-class RemoteSession(Item, frozen=True, kw_only=True):
-    """A session on a remote, as the clone lists it that has the newest of it."""
-
-    name: SessionName
-    title: Annotated[str, described("the recording's title, or the beginning of the first human message")]
-    clone: Annotated[str, described("the clone that has the newest of it")]
-    clones: Annotated[list[str], described("all clones that have it there")]
-    updated: Annotated[str, described("time of the newest commit")]
-    started: TimeText
-    tokens: TokenCount
-    scopes: Annotated[int, described("number of scopes")]
-    state: Annotated[str, described("`here`, `not here`, or `newer there`")]
-
-
-class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):
-    """`sessions --remote`"""
-
-    remote: str
-    items: list[RemoteSession]
-    ignored: Annotated[list[str], described("what was left out of an index, and why")]

@@ -140,14 +140,14 @@ class _Course:
         return offer._replace(sessions=sessions, links="" if offer.links == links.tip(self._store) else offer.links)
 
     def _fetch(self, objects: Quarantine, offers: Sequence[Offer]) -> None:
-        missing = {offer.clone: [tip for tip in offer.tips() if not objects.has(tip)] for offer in offers}
-        wants = sorted({tip for tips in missing.values() for tip in tips})
+        new_tips = {offer.clone: [tip for tip in offer.tips() if not objects.has(tip)] for offer in offers}
+        wants = sorted({tip for tips in new_tips.values() for tip in tips})
         if not wants:
             return
         try:
             objects.fetch(self._address, wants, ask=self._ask)
         except Barred:  # an old server gives whole refs only, or a clone has pushed meanwhile
-            refs = [f"{REFS}{clone}" for clone, tips in missing.items() if tips]
+            refs = [f"{REFS}{clone}" for clone, tips in new_tips.items() if tips]
             objects.fetch(self._address, refs, ask=self._ask)
 
     def _without_erased(self, offers: Sequence[Offer]) -> list[Offer]:

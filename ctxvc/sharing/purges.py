@@ -67,7 +67,7 @@ def _news(store: Store, address: str, theirs: Indexes, *, ask: bool) -> PurgeRec
             if not objects.has(theirs.purged):
                 raise Conflict("another clone purged at the same moment", hint=Phrase("share-again"))
             objects.accept()
-    return carried.read(store, theirs.purged)
+    return carried.record_at(store, theirs.purged)
 
 
 def _fetch_rewritten(store: Store, address: str, theirs: Indexes, record: PurgeRecord, *, ask: bool) -> None:

@@ -145,7 +145,7 @@ def test_a_record_cannot_put_words_into_a_body(anna: Clone, bob: Clone) -> None:
         forged = Raw(store.repository).blob(b"the plan is to stay").hex()
         record = PurgeRecord(blobs={body: forged})
         commit = carried.write(store, record, [], "forged")
-        purge(store, PurgeRequest(carried=carried.read(store, commit)))
+        purge(store, PurgeRequest(carried=carried.record_at(store, commit)))
 
     assert not any("stay" in text for text in bob.texts())
     assert "[REDACTED:purged:00000000]" in bob.texts()

@@ -16,7 +16,7 @@ from ctxvc.sharing import indexes, remotes
 from ctxvc.sharing import push as sharing
 
 
-@command("unshare", "ctxvc unshare claude-7744721d")
+@command("unshare", "ctxvc unshare codex-7")
 @click.argument("name", metavar="SESSION", shell_complete=complete_sessions)
 @click.argument("remote", metavar="[REMOTE]", default="")
 @click.option("--undo", is_flag=True, help="Share it again, from the next push on.")
@@ -32,13 +32,13 @@ def unshare(app: App, name: str, remote: str, undo: bool) -> None:
         chosen = remotes.find(store, remote)
         withheld = frozenset(chosen.withheld) - {name} if undo else frozenset((*chosen.withheld, name))
         remotes.update(store, msgspec.structs.replace(chosen, withheld=tuple(sorted(withheld))))
-        others: list[str] = []
+        elsewhere: list[str] = []
         if not undo:
             sharing.push(store, chosen.name, ask=app.may_ask)
             clones = indexes.cached(chosen.address).clones
             own = remotes.clone_name(store)
-            others = sorted(clone for clone, index in clones.items() if clone != own and name in index.sessions)
-    answer = Unshared(session=name, remote=chosen.name, withheld=not undo, others=others)
+            elsewhere = sorted(clone for clone, index in clones.items() if clone != own and name in index.sessions)
+    answer = Unshared(session=name, remote=chosen.name, withheld=not undo, elsewhere=elsewhere)
     if app.output.json:
         app.output.value(answer)
     else:
@@ -50,8 +50,8 @@ def _lines(answer: Unshared) -> Iterator[str]:
         yield safe(f"{answer.session} goes to {answer.remote} again with the next `ctxvc push`")
         return
     yield safe(f"{answer.session} is no longer on {answer.remote} as this store's")
-    if answer.others:
-        yield safe(f"others have it and list it there: {', '.join(answer.others[:12])}")
+    if answer.elsewhere:
+        yield safe(f"others have it and list it there: {', '.join(answer.elsewhere[:12])}")
 
 
 class Unshared(Answer, frozen=True, kw_only=True, tag="ctxvc.unshare/1"):
@@ -60,4 +60,4 @@ class Unshared(Answer, frozen=True, kw_only=True, tag="ctxvc.unshare/1"):
     session: SessionName
     remote: str
     withheld: Annotated[bool, described("whether it is kept from the remote now")]
-    others: Annotated[list[str], described("clones that pulled it and have it in their own index there")]
+    elsewhere: Annotated[list[str], described("clones that pulled it and have it in their own index there")]

@@ -48,10 +48,10 @@ def own(store: Store) -> PurgeRecord:
     """The record of this store. Raises: Damaged."""
     if REF not in store.repository.references:
         return PurgeRecord()
-    return read(store, str(store.repository.references[REF].target))
+    return record_at(store, str(store.repository.references[REF].target))
 
 
-def read(store: Store, commit: str) -> PurgeRecord:
+def record_at(store: Store, commit: str) -> PurgeRecord:
     """The record at a commit, which may come from anybody. Raises: Damaged if it is none."""
     try:
         tree = store.reader.tree(commit)

@@ -207,9 +207,11 @@ def _carried(
     record: PurgeRecord,
     bodies: Iterable[tuple[str, bytes | _Data]],
     marks: dict[bytes, bytes],
-    whole: dict[str, bytes],
+    bodies_erased: dict[str, bytes],
 ) -> int:
-    """The number of our bodies that another clone's record erases; what it erased is added to `marks` and `whole`.
+    """The number of our bodies that another clone's record erases.
+
+    The texts that it erased are added to `marks`, the sums of whole bodies to `bodies_erased`.
 
     A replacement that is more than marks in a body is not taken: the body goes as a whole, under a mark of no text.
     """
@@ -223,13 +225,13 @@ def _carried(
         new = raw.read(bytes.fromhex(name)) if name in store.repository else b""
         mark = secrets.MARK.search(new)
         if mark and new == emptied(old, ext, mark[0]):
-            whole[digest] = mark[0]
+            bodies_erased[digest] = mark[0]
             if len(old) >= TELLING and ext in secrets.TEXTS:
                 marks[old] = mark[0]
         elif texts := erased_texts(old, new):
             marks.update((text, sign) for text, sign in texts if len(text) >= SHORTEST)
         elif b'"file":' not in old and new != emptied(old, ext, b"[purged]"):  # these follow from other bodies
-            whole[digest] = b"[REDACTED:%s:00000000]" % KIND.encode()
+            bodies_erased[digest] = b"[REDACTED:%s:00000000]" % KIND.encode()
     return count
 
 
