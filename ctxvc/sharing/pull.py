@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.core.ledger import names
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.sharing import indexes, lines, purges, remotes
 from ctxvc.sharing.index import REFS, SessionEntry
@@ -84,6 +84,10 @@ def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = Fal
             ignored=tuple(dict.fromkeys(course.ignored)),
             damaged=tuple(course.damaged),
         )
+
+
+#: So many new sessions begin at once: each one's lock is an open file.
+_BATCH = 200
 
 
 class Offer(NamedTuple):
@@ -176,12 +180,20 @@ class _Course:
         return offer if len(sessions) == len(offer.sessions) else offer._replace(sessions=sessions)
 
     def _take(self, objects: Quarantine, offer: Offer) -> None:
+        there = frozenset(self._store.sessions())
+        lower = {name.lower() for name in there}
+        fresh = [session for session in offer.sessions if session.name.lower() not in lower]
+        for number in range(0, len(fresh), _BATCH):
+            self.arrivals += begin(self._store, fresh[number : number + _BATCH], offer.clone, self.own)
         for session in offer.sessions:
-            try:
-                if arrival := take(self._store, objects, session, offer.clone, self.own):
-                    self.arrivals.append(arrival)
-            except CtxvcError as error:
-                self.ignored.append(f"{session.name} of {offer.clone}: {error}")
+            if session.name in there:
+                try:
+                    if arrival := go_on(self._store, objects, session, offer.clone, self.own):
+                        self.arrivals.append(arrival)
+                except CtxvcError as error:
+                    self.ignored.append(f"{session.name} of {offer.clone}: {error}")
+            elif session.name.lower() in lower:
+                self.ignored.append(f"{session.name} of {offer.clone}: a session here differs from it in case only")
         if offer.links and offer.links in self._store.repository:
             links.merge(self._store, offer.links)
 
@@ -192,18 +204,27 @@ def settle_current(store: Store) -> None:
     store.set_current_scope(newest, store.current_scope(newest))
 
 
-def take(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
+def begin(store: Store, sessions: Sequence[SessionEntry], clone: str, own: str) -> list[Arrival]:
+    """Begins sessions that came in and are new here, all or none. Raises: Conflict if one is not new any more."""
+    refs: dict[str, tuple[str, str]] = {}
+    arrivals = []
+    with ExitStack() as stack:
+        lock = [stack.enter_context(locked(store.lock_path(session.name))) for session in sessions][-1]
+        for session in sessions:
+            moves = lines.arrivals({}, session.scopes, clone=clone, own=own, follows=lambda tip, older: tip == older)
+            refs.update({ref_of(session.name, move.scope): ("", move.after) for move in moves})
+            scopes = tuple(move.scope for move in moves)
+            arrivals.append(Arrival(session=session.name, clone=clone, is_new=True, scopes=scopes))
+        store.move_refs(refs, lock)
+    for session, arrival in zip(sessions, arrivals, strict=True):
+        if session.scope != "main" and session.scope in arrival.scopes:
+            store.begin_in(session.name, session.scope)
+    return arrivals
+
+
+def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
     """Moves the scopes of a session that came in; None if there is nothing to move. Raises: CtxvcError."""
     name = session.name
-    ours = store.tips(name)
-    if not ours:
-        names.check(name, "session", set(store.sessions()))
-        moves = lines.arrivals({}, session.scopes, clone=clone, own=own, follows=objects.follows)
-        with locked(store.lock_path(name)) as lock:
-            store.move_refs({ref_of(name, move.scope): ("", move.after) for move in moves}, lock)
-        if session.scope in {move.scope for move in moves}:
-            store.begin_in(name, session.scope)
-        return Arrival(session=name, clone=clone, is_new=True, scopes=tuple(move.scope for move in moves))
     with StoredSession.open(store, name) as stored:
         stored.flush()
         ours = store.tips(name)

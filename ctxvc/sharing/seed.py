@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ctxvc.core.ledger import names
-from ctxvc.errors import BadInput, CtxvcError, Damaged
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
 from ctxvc.sharing.index import SessionEntry
-from ctxvc.sharing.pull import Arrival, settle_current, take
+from ctxvc.sharing.pull import Arrival, begin, settle_current
 from ctxvc.store.format import ref_of, scope_of
 from ctxvc.store.git import transport
 from ctxvc.store.quarantine import quarantine
@@ -42,6 +42,8 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
         raise BadInput(f"{path} has no session in it", hint="`git bundle list-heads FILE` shows what it has")
     arrivals: list[Arrival] = []
     errors: list[CtxvcError] = []
+    if store.sessions():
+        raise Refused(f"{store.path} has sessions: a bundle fills a new store", hint=Phrase("share-add"))
     with quarantine(store) as objects:
         objects.fetch(address, [ref_of(name, scope) for name, scopes in sessions.items() for scope in scopes])
         entries = []
@@ -56,8 +58,7 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
                 errors.append(error)
         if entries:
             objects.accept()
-        is_first = not store.sessions()
-        arrivals += [arrival for entry in entries if (arrival := take(store, objects, entry, _CLONE, ""))]
-    if is_first and arrivals:
+        arrivals += begin(store, entries, _CLONE, "") if entries else []
+    if arrivals:
         settle_current(store)
     return arrivals, errors
