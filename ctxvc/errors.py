@@ -225,6 +225,7 @@ PYTHON: dict[str, str] = {
     "share-forget": "delete that file, then `ctxvc remote add ADDRESS`",
     "share-name": "if this is a copy of that store, give it a name of its own: `ctxvc remote add {address} --as NAME`",
     "share-accept": "`ctxvc pull --accept-purge` erases it here, too; until then nothing is pulled or pushed",
+    "share-anew": "move the store away, `ctxvc clone` the remote, and import what only the old one has",
     "share-after-purge": "`ctxvc push --after-purge` replaces it, and tells the other clones",
     # runs
     "other-model": "give another model",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctxvc.errors import Conflict, Phrase, Refused
+from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, remotes
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.store import gc
@@ -53,6 +53,12 @@ def accept(store: Store, name: str = "", *, ask: bool = False) -> Report | None:
     _fetch_rewritten(store, remote.address, theirs, record, ask=ask)
     report = purge(store, PurgeRequest(carried=record))
     indexes.forget(remote.address)
+    with Store(store.path) as afresh:
+        if leftover := carried.present(afresh, record):
+            raise CtxvcError(
+                f"{len(leftover)} objects of what was purged are still here: what was erased cannot be told from them",
+                hint=Phrase("share-anew"),
+            )
     return report
 
 

@@ -512,6 +512,9 @@ SOMETIMES = frozenset(
         "ctxvc/hooks/",
         "ctxvc/committed/",
         "ctxvc/use",
+        "ctxvc/sharing.json",
+        "ctxvc/incoming/",
+        "refs/remotes/<remote>/<clone>",
     }
 )
 

@@ -123,6 +123,7 @@ MODEL: dict[str, str] = {
     "share-forget": "",
     "share-name": "",
     "share-accept": "a person has to accept the purge",
+    "share-anew": "",
     "share-after-purge": "a person has to decide",
     # runs
     "other-model": "",

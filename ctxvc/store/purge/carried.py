@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 import pygit2
 
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
 from ctxvc.core.secrets import redact
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store.format import message
+from ctxvc.store.git.objects import Objects, Unbrowsed, Unreadable
 from ctxvc.store.purge.rewrite import Raw
 from ctxvc.store.purge_apply import MAP, REF
 from ctxvc.store.store import Store
@@ -117,6 +121,55 @@ def erased_texts(old: bytes, new: bytes) -> list[tuple[bytes, bytes]]:
     if old[place:] != new[at:]:
         return []
     return [(_decoded(text), mark) for text, mark in pairs.items() if text]
+
+
+def erased_beside_bodies(store: Store, record: PurgeRecord) -> dict[bytes, bytes]:
+    """What was replaced in files that are no bodies (system prompts, tools, rows) and in messages: text → mark.
+
+    From the commits that this store has both of, the old and the new one.
+    """
+    objects = Objects(store.repository)
+    texts: dict[bytes, bytes] = {}
+    seen: set[tuple[bytes, bytes]] = set()
+    for old, new in record.commits.items():
+        if old not in store.repository or new not in store.repository:
+            continue
+        try:
+            before, after = objects.commit(bytes.fromhex(old)), objects.commit(bytes.fromhex(new))
+            texts.update(_erased_in_lines(before.message.encode(), after.message.encode()))
+            for change in objects.diff(before.tree, after.tree, "", 3):
+                if isinstance(change, Unbrowsed) or change.old is None or change.new is None:
+                    continue
+                pair = change.old.id, change.new.id
+                if pair not in seen and not change.path.startswith(("/blocks/", "/archive/")):
+                    seen.add(pair)
+                    texts.update(_erased_in_lines(*map(objects.blob, pair)))
+        except Unreadable:  # not a history of ours: nothing can be told from it
+            continue
+    return texts
+
+
+def _erased_in_lines(old: bytes, new: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for before, after in zip(old.split(b"\n"), new.split(b"\n"), strict=False):
+        if before == after or not redact.MARK.search(after):
+            continue
+        if texts := erased_texts(before, after):
+            yield from texts
+        else:  # a row: its sums differ too
+            yield from _erased_in_value(wire.parsed(before, dict), wire.parsed(after, dict))
+
+
+def _erased_in_value(old: Any, new: Any) -> Iterator[tuple[bytes, bytes]]:
+    """What was replaced in the strings of a JSON value."""
+    match old, new:
+        case str(), str():
+            yield from erased_texts(display.encode(old), display.encode(new))
+        case dict(), dict():
+            for name in old.keys() & new.keys():
+                yield from _erased_in_value(old[name], new[name])
+        case list(), list():
+            for one, two in zip(old, new, strict=False):
+                yield from _erased_in_value(one, two)
 
 
 def _decoded(text: bytes) -> bytes:

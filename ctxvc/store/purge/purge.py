@@ -35,7 +35,7 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import exposure, search
-from ctxvc.store.purge.carried import PurgeRecord, erased_texts, includes, own, write
+from ctxvc.store.purge.carried import PurgeRecord, erased_beside_bodies, erased_texts, includes, own, write
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
@@ -216,6 +216,8 @@ def _carried(
     A replacement that is more than marks in a body is not taken: the body goes as a whole, under a mark of no text.
     """
     raw, count = Raw(store.repository), 0
+    elsewhere = erased_beside_bodies(store, record)
+    marks.update((text, sign) for text, sign in elsewhere.items() if len(text) >= SHORTEST)
     for path, blob in bodies:
         if isinstance(blob, _Data) or blob.hex() not in record.blobs:
             continue
