@@ -513,6 +513,7 @@ SOMETIMES = frozenset(
         "ctxvc/committed/",
         "ctxvc/use",
         "ctxvc/sharing.json",
+        "refs/tags/<name>",
         "ctxvc/incoming/",
         "refs/remotes/<remote>/<clone>",
     }

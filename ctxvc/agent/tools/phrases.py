@@ -125,6 +125,10 @@ MODEL: dict[str, str] = {
     "share-accept": "a person has to accept the purge",
     "share-anew": "",
     "share-after-purge": "a person has to decide",
+    "sign-key": "",
+    "sign-tag": "",
+    "sign-trust": "",
+    "sign-replaced": "",
     # runs
     "other-model": "",
     "cost-unknown": "",
