@@ -3,6 +3,7 @@
 CtxvcError (1)          refused or failed, with a reason and mostly a hint
 ├── Refused (1)         the request was understood and is not allowed or not possible now
 │   └── OverBudget (1)  what may not leave the prompt is more than the hard budget
+├── Unreachable (1)     another machine cannot be reached, or the connection broke; again may help
 ├── NotFound (1)        an address, session, scope or file that is not there
 ├── BadName (2)         a name that cannot be used
 ├── BadInput (1)        a file or value that cannot be read as what it was given for
@@ -73,6 +74,10 @@ class Refused(CtxvcError):
 
 class OverBudget(Refused):
     code = "over_budget"
+
+
+class Unreachable(CtxvcError):
+    code = "unreachable"
 
 
 class NotFound(CtxvcError):
@@ -210,6 +215,22 @@ PYTHON: dict[str, str] = {
     "purge-discard": "`ctxvc purge --discard` drops it",
     "purge-strange": "ctxvc did not write that: `ctxvc purge --discard` drops it",
     "purge-again": "`ctxvc purge --discard` drops it; then purge again",
+    # sharing
+    "share-add": "`ctxvc remote add ADDRESS` adds one",
+    "share-add-again": "if you want that: `ctxvc remote add {address}`",
+    "share-address": "use https://…, ssh://…, git@HOST:PATH or a folder; http only to this machine",
+    "share-again": "nothing is lost: run it again",
+    "share-try": "see whether git reaches it: `git ls-remote {address}`",
+    "share-theirs": "nothing of it was taken; `ctxvc verify` in the store that pushed it shows more",
+    "share-forget": "delete that file, then `ctxvc remote add ADDRESS`",
+    "share-name": "if this is a copy of that store, give it a name of its own: `ctxvc remote add {address} --as NAME`",
+    "share-accept": "`ctxvc pull --accept-purge` erases it here, too; until then nothing is pulled or pushed",
+    "share-anew": "move the store away, `ctxvc clone` the remote, and import what only the old one has",
+    "share-after-purge": "`ctxvc push --after-purge` replaces it, and tells the other clones",
+    "sign-key": "git signs with your key: `git config --global user.signingkey …`, see `git help tag`",
+    "sign-tag": "`ctxvc verify --sign TAG` makes one",
+    "sign-trust": "git must know the signer's key: see `git help verify-tag`",
+    "sign-replaced": "a purge replaces history; if there was none, compare with a clone",
     # runs
     "other-model": "give another model",
     "cost-unknown": "leave out the cost limit and limit the steps instead",

@@ -22,7 +22,7 @@ from ctxvc.cli.main import cli
 PACKAGE = Path(ctxvc.__file__).parent
 
 #: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
-#: `report` and `sharing` are to come: their place is settled before their first module.
+#: `report` is to come: its place is settled before its first module.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "loopback": frozenset({"errors"}),
@@ -84,7 +84,7 @@ STORE = (
         "git",
     ),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
-    *("recovered_files", "code_history"),
+    *("recovered_files", "code_history", "code_remotes", "cached_indexes"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
     *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies"),
@@ -94,6 +94,7 @@ STORE = (
         "links",
         "push_check",
         "verify",
+        "quarantine",
         "ingest",
         "checkout",
         "gc",
@@ -190,7 +191,7 @@ WORLD = frozenset({"os.environ", "os.getenv", "sys.exit", "sys.argv", "sys.stdin
 SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 
 #: A child of ours gets this environment, less what could send git elsewhere.
-MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.identity"})
+MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.git.transport", "ctxvc.store.identity"})
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}

@@ -77,6 +77,7 @@ BOUNDS: dict[str, int] = {
 
 #: Modules and packages in -ing that are nouns of the field, each with what it names.
 NOUNS = {
+    "ctxvc.sharing": "what several people do with sessions, in the words of every tool that does it",
     "ctxvc.core.recording": "a recording, the transcript of another program, as events and steps",
     "ctxvc.recording": "recordings that grow, as sessions",
     "ctxvc.core.ledger.numbering": "the numbers of blocks, messages, steps and turns",

@@ -139,3 +139,25 @@ class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
 
     items: list[TrustedStore]
     projects: list[TrustedFile]
+
+
+class RemoteSession(Item, frozen=True, kw_only=True):
+    """A session on a remote, as the clone lists it that has the newest of it."""
+
+    name: SessionName
+    title: Annotated[str, described("the recording's title, or the beginning of the first human message")]
+    clone: Annotated[str, described("the clone that has the newest of it")]
+    clones: Annotated[list[str], described("all clones that have it there")]
+    updated: Annotated[str, described("time of the newest commit")]
+    started: TimeText
+    tokens: TokenCount
+    scopes: Annotated[int, described("number of scopes")]
+    state: Annotated[str, described("`here`, `not here`, or `newer there`")]
+
+
+class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):
+    """`sessions --remote`"""
+
+    remote: str
+    items: list[RemoteSession]
+    ignored: Annotated[list[str], described("what was left out of an index, and why")]

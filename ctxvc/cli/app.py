@@ -119,6 +119,11 @@ class App:
         """The starting folder: `-C`, else the working folder."""
         return (self.start or Path()).absolute()
 
+    @property
+    def may_ask(self) -> bool:
+        """Whether a person can be asked something, as git asks for a password."""
+        return bool(not self.json and self.output.terminal and sys.stdin.isatty())
+
     def path(self, path: Path) -> Path:
         """A path from the command line, relative to `folder`."""
         return self.folder / path

@@ -66,6 +66,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "checkout": "Write a scope's blocks into a folder as files.",
         "mcp": "Serve the store to MCP clients, over stdin and stdout or over HTTP.",
     },
+    "Share": {
+        "remote": "Add a git remote to share sessions through, or list them.",
+        "push": "Push sessions to a remote, onto a ref of this store's own.",
+        "pull": "Take in the sessions that other clones have pushed.",
+        "clone": "Create a store from a remote's sessions, or from a bundle.",
+        "unshare": "Take a session back from a remote.",
+    },
     "Maintain": {
         "verify": "Check that every block is as recorded.",
         "gc": "Repack the store and clean it up.",

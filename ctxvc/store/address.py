@@ -24,7 +24,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import Snapshot
 
 _ADDRESS = re.compile(
-    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:@]+(?:/[^/:@]+)*):)?"
+    r"(?:(?:(?P<session>[^/:@]+)/)?(?P<scope>[^/:@]+(?:/[^/:@]+)*(?:@[^/:@]+)?):)?"
     r"(?P<id>[BG][1-9][0-9]{0,11})(?:-(?P<file>[A-Za-z0-9.]{1,20}))?(?:@(?P<checksum>[0-9a-f]{4,64}))?"
 )
 _PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^:]+):(?P<call>.+)", re.DOTALL)

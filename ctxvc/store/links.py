@@ -104,11 +104,28 @@ def find(store: Store, commit: str) -> list[Link]:
 
 def every(store: Store) -> list[Link]:
     """All links, oldest first. Invalid files are skipped: the branch can come from anywhere."""
-    root = _tree(store)
-    links = []
-    for folder in _folders(root[FOLDER] if root and FOLDER in root else None):
+    tip = _tip(store)
+    return at(store, tip) if tip else []
+
+
+def at(store: Store, commit: str) -> list[Link]:
+    """The links at a commit of such a branch, oldest first; invalid files are skipped."""
+    root, links = store.reader.tree(commit), []
+    top = root[FOLDER] if FOLDER in root else None  # noqa: SIM401 - a tree has no `get`
+    for folder in _folders(top):
         links += [link for entry in folder if (link := _decoded(entry))]
     return sorted(links, key=lambda link: (link.time, link.commit))
+
+
+def merge(store: Store, commit: str) -> int:
+    """Adds the links at a commit of another clone's branch; returns how many were new. Raises: Conflict, CtxvcError."""
+    with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
+        return _write(store, lock, at(store, commit))
+
+
+def tip(store: Store) -> str:
+    """The branch's newest commit; empty if there is none."""
+    return _tip(store)
 
 
 def of_patch(store: Store, patch: str) -> Link | None:

@@ -17,7 +17,7 @@ import pygit2
 from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
-from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
+from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, known_stores, leftovers, purge_apply, secret_scanner, timestamp, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
@@ -189,6 +189,10 @@ class Store:
         if self.used_session() in ("", session) and self._symbolic("HEAD") != target:
             self._set_symbolic("HEAD", target)
 
+    def begin_in(self, session: str, scope: str) -> None:
+        """Makes the scope the current one of a session that came in; the store's own current session stays."""
+        self._set_symbolic(head_ref(session), ref_of(session, scope))
+
     def used_session(self) -> str:
         """The session that a person chose to be the current one until further notice; empty for none."""
         try:
@@ -357,6 +361,21 @@ class Store:
         with locked(self._store_lock, shared=True) as shared:
             with PackWriter(self.path, inherit=(lock, shared), config=config) as writer:
                 yield writer
+
+    def move_refs(self, moves: Mapping[str, tuple[str, str]], lock: int) -> None:
+        """Moves refs to commits that are there, all or none: ref → its commit now (empty for none) and the new one.
+
+        `lock` is that of the session that they are of. Raises: Conflict if one of them is elsewhere by now.
+        """
+        orders = [f"update {ref} {after} {before or '0' * 40}" for ref, (before, after) in moves.items()]
+        data = "\n".join(["start", *orders, "commit", ""]).encode()
+        with locked(self._store_lock, shared=True) as shared:
+            try:
+                program.run(self.path, "update-ref", "--stdin", data=data, inherit=(lock, shared))
+            except CtxvcError as error:
+                raise Conflict(
+                    f"another process moved a scope meanwhile: {error}", hint=Phrase("share-again")
+                ) from error
 
     def clean_up(self) -> list[str]:
         """Removes leftovers of killed writers; returns their paths. Waits for living writers."""

@@ -26,6 +26,7 @@ from tests.benchmarks import (
     recorded,
     redaction,
     serve,
+    sharing,
 )
 from tests.benchmarks.measuring import Figure, machine
 
@@ -42,6 +43,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "recorded": recorded.figures,
     "redaction": redaction.figures,
     "serve": serve.figures,
+    "sharing": sharing.figures,
     "start": commands.figures,
 }
 

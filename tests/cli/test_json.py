@@ -83,12 +83,20 @@ ASKED = {
     "ctxvc.why/2": ["why", LINKED],
     "ctxvc.why_file/1": ["why", "app.py"],
     "ctxvc.doctor/1": ["doctor"],
+    "ctxvc.remotes/1": ["remote"],
+    "ctxvc.push/1": ["push"],
+    "ctxvc.pull/1": ["pull"],
+    "ctxvc.clone/1": ["clone", "SERVER", "elsewhere"],
+    "ctxvc.unshare/1": ["unshare", "demo"],
+    "ctxvc.remote_sessions/1": ["sessions", "--remote"],
     "ctxvc.replay/1": ["replay", "demo", "--compare", "default,window", "--budget", "8k", "--no-store", "--jobs", "1"],
 }
 
 
 #: Words that stand for a file.
-FILES = frozenset({"RECORDING", "SCRIPT", "CITING"})
+FILES = frozenset({"RECORDING", "SCRIPT", "CITING", "SERVER"})
+#: Answers of a store with a remote that has its sessions.
+SHARED = frozenset(f"ctxvc.{name}/1" for name in ("remotes", "push", "pull", "clone", "unshare", "remote_sessions"))
 
 
 def validator(name: str) -> Draft202012Validator:
@@ -110,6 +118,12 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
     if tag == "ctxvc.why_file/1":
         (project / "app.py").write_text("a + b\n")
         subprocess.run(["git", "init", "-q", str(project)], check=True)
+    if tag in SHARED:
+        server = project / "server.git"
+        subprocess.run(["git", "init", "-q", "--bare", str(server)], check=True)
+        run("remote", "add", str(server), "--yes", folder=project)
+        if tag != "ctxvc.push/1":
+            run("push", folder=project)
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
     done = run(*words, "--json", folder=project)
@@ -126,6 +140,8 @@ def _file(word: str, recording: Path, project: Path) -> Path:
     """The file that a word of a command stands for."""
     if word == "RECORDING":
         return recording
+    if word == "SERVER":
+        return project / "server.git"
     with Store(project / ".ctxvc") as store:
         handle = StoredSession.open(store, "demo").ledger()["B3"].handle
     reads = {"type": "tool_use", "name": "read_block", "input": {"block": "B3"}}

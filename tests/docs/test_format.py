@@ -530,6 +530,10 @@ SOMETIMES = frozenset(
         "ctxvc/committed/",
         "ctxvc/removed.jsonl",
         "ctxvc/use",
+        "ctxvc/sharing.json",
+        "refs/tags/<name>",
+        "ctxvc/incoming/",
+        "refs/remotes/<remote>/<clone>",
     }
 )
 

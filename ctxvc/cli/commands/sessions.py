@@ -33,15 +33,24 @@ AGENT = "agent-"
 
 @command("sessions", "ctxvc sessions")
 @all_projects_option
+@click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
+              help="List everybody's sessions on a remote (the only one), without fetching them.")  # fmt: skip
 @json_option
 @click.pass_obj
-def sessions(app: App, all_projects: bool) -> None:
+def sessions(app: App, all_projects: bool, remote: str | None) -> None:
     """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope;
     tokens, cost, files and size cover all scopes. Sub-agents are listed below their session. The cost covers calls
     whose usage is recorded, at list prices; files are those that calls edited, wrote or deleted, except in the
     system's temporary folder; the size is that of all blocks, uncompressed. Tokens marked `~` are estimated from the
     size until `ctxvc status` has counted the blocks.
     """
+    if remote is not None:
+        if all_projects:
+            raise click.UsageError("--remote and --all-projects cannot be combined")
+        from ctxvc.cli import remote_sessions
+
+        remote_sessions.show(app, remote)
+        return
     unreadable: list[CtxvcError] = []
     if all_projects:
         items, current = _of_all_projects(app, unreadable), ""

@@ -10,7 +10,7 @@ import msgspec
 
 from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Column, Output, Styled, Table, counted
+from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.progress import Progress
 from ctxvc.core.display import human_bytes
@@ -25,19 +25,34 @@ _COLORS = {"damage": "red", "warning": "yellow"}
 @command("verify", "ctxvc verify")
 @click.option("--quick", is_flag=True, help="Check only the current commits, not the whole history.")
 @click.option("--prompts", is_flag=True, help="Also render every prompt that was sent and compare its hash.")
+@click.option("--sign", metavar="TAG", default="", help="If intact, sign it: all sessions, or that of --session.")
+@click.option("--since", metavar="TAG", default="", help="Check the tag's signature, and only what came after it.")
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, quick: bool, prompts: bool) -> None:
+def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str) -> None:
     """Compares every checksum, reads every ledger and journal, and runs git's own check. Changes nothing. Exits with 3
     if anything is damaged.
+
+    --sign puts a signed tag on the history, with the key that your git signs with (`git help tag`). --since trusts what
+    such a tag covers, if the signature is good and every scope in it still goes on from there.
     """
     app = ctx.ensure_object(App)
+    if sign and (quick or since):
+        raise click.UsageError("--sign needs a check of the whole history", ctx)
     rendered = None
     with app.store() as store, Progress("checking", format=lambda count: f"{count:,}") as progress:
-        report = check.verify(store, progress.reach, deep=not quick)
+        from ctxvc.sharing import tags
+
+        commit, signer = tags.signed(store, since) if since else ("", "")
+        if signer:
+            app.output.note(f"{safe(since)}: {safe(signer)}")
+        report = check.verify(store, progress.reach, deep=not quick, since=commit)
         if prompts:
             rendered, findings = proof.check_prompts(store, lambda count: progress.task("rendering", count))
             report = msgspec.structs.replace(report, findings=(*report.findings, *findings))
+        if sign and not report.damaged:
+            count = tags.sign(store, sign, app.session_name(store))
+            app.output.note(f"signed {counted(count, 'session')} as {safe(sign)}")
     answer = _verified(report, rendered)
     if app.output.json:
         app.output.value(answer)

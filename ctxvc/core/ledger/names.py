@@ -33,9 +33,15 @@ def problem(name: str) -> str:
 
 
 def scope_problem(name: str) -> str:
-    """Why `name` cannot name a scope; empty if it can. Each part between two `/` is as a name of its own."""
+    """Why `name` cannot name a scope; empty if it can. Each part between two `/` is as a name of its own.
+
+    `NAME@CLONE` is the line of another clone that grew apart from ours; only what comes from there makes one.
+    """
     if len(name) > _LONGEST:
         return f"{_LONGEST} characters are allowed at most"
+    name, at, clone = name.partition("@")
+    if at and (reason := problem(clone)):
+        return reason
     return next(filter(None, map(problem, name.split("/"))), "")
 
 
@@ -46,7 +52,10 @@ def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) 
     `taken` by case only, and for one that is a part of another: git has no branch `a` beside `a/b`.
     """
     is_scope = what == "scope"
-    if reason := (scope_problem if is_scope else problem)(name):
+    reason = (scope_problem if is_scope else problem)(name)
+    if is_scope and "@" in name:
+        reason = "what follows an '@' names the clone that a scope came from"
+    if reason:
         parts = (
             "/".join(map(slug, filter(None, name.split("/")))) if is_scope and "/" in name.strip("/") else slug(name)
         )

@@ -120,6 +120,8 @@ _NEVER = re.compile(
     r"(?i)(include|includeif)\..*|extensions\..*|core\.worktree|remote\..*\.(promisor|partialclonefilter)", re.DOTALL
 )
 _SCHEMES = frozenset({"https", "ssh", "file", "git"})
+#: Where http is allowed too: nothing that is sent there leaves the machine.
+_LOOPBACK = re.compile(r"(localhost|127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|\[::1\])(:[0-9]{1,5})?")
 
 
 def is_harmless(setting: Setting) -> bool:
@@ -147,16 +149,21 @@ def is_acceptable(setting: Setting) -> bool:
 
 def is_address(value: str) -> bool:
     """Whether git reaches the address by https, ssh, a file's path or its own protocol, and by no program that it
-    names."""
+    names. By http only this machine may be reached."""
     if not value or value.startswith("-") or not re.fullmatch(_ANY, value):
         return False
     scheme, colons, rest = value.partition("://")
     if colons and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         host = rest.partition("/")[0].rpartition("@")[2]
-        return scheme in _SCHEMES and not host.startswith("-")
+        return (scheme in _SCHEMES and not host.startswith("-")) or (scheme == "http" and is_loopback(host))
     if re.match(r"[A-Za-z0-9_+.-]*::", value):
         return False
     before, colon, path = value.partition(":")
     if colon and "/" not in before:  # host:path, as in scp
         return not before.rpartition("@")[2].startswith("-") and not path.startswith("-")
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, with or without a port, is this machine."""
+    return _LOOPBACK.fullmatch(host) is not None

@@ -26,6 +26,7 @@ from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refus
 from ctxvc.store import pending_plans
 from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
+from ctxvc.store.format import ref_of
 from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
@@ -465,6 +466,27 @@ class StoredSession:
             self.store.clean_up()
             with self._moving(), self.store.pack_writer(self._lock_handle, config) as pack:
                 yield pack, Counters(block=self._state.block, group=self._state.group)
+
+    def receive(self, lines: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+        """Moves scopes to commits that another clone made: scope → its tip now, empty for a new one, and its new tip.
+
+        Gives those that moved. A scope stays that somebody moved meanwhile, or that has an open step: next time it is
+        a line of its own. Raises: CtxvcError; then none has moved, or all have.
+        """
+        with self.writing():
+            self._flush()
+            moves = {}
+            for scope, (before, after) in lines.items():
+                state = self._state.scopes.get(scope)
+                if (state.tip if state else "") == before and not (state and state.pending):
+                    moves[scope] = after
+            if moves:
+                with self._moving():
+                    self.store.move_refs(
+                        {ref_of(self.name, scope): (lines[scope][0], after) for scope, after in moves.items()},
+                        self._lock_handle,
+                    )
+            return moves
 
     def flush(self) -> None:
         """Complete steps and verbs become commits. An open step stays in the journal.

@@ -18,7 +18,6 @@ import msgspec
 import pygit2
 
 from ctxvc.core import display, scope
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.label import WIDTH
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.secrets import encodings
@@ -30,16 +29,17 @@ from ctxvc.store import files as durable
 from ctxvc.store import format as fmt
 from ctxvc.store.copies import copies
 from ctxvc.store.files import locked
-from ctxvc.store.format import HEADS, message
+from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import exposure, search
+from ctxvc.store.purge.carried import PurgeRecord, erased_beside_bodies, erased_texts, includes, own, write
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
-from ctxvc.store.purge_apply import MAP, REF, Decided
+from ctxvc.store.purge_apply import REF, Decided
 from ctxvc.store.store import Store
 
 #: Shorter texts, in bytes, are not searched for: they would match everywhere.
@@ -52,12 +52,16 @@ TELLING = 16
 
 
 class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The content to erase: blocks by their addresses in a session, texts, and secrets as the rules know them."""
+    """The content to erase: blocks by their addresses in a session, texts, and secrets as the rules know them.
+
+    Or what another clone has erased: `carried` is its record, and its history is among our objects by then.
+    """
 
     session: str = ""
     blocks: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     secrets: bool = False
+    carried: PurgeRecord = PurgeRecord()
 
 
 #: Told what is done now, and how far it is: an amount, and of how many in all, 0 if unknown.
@@ -71,6 +75,7 @@ class _Prepared(msgspec.Struct):
     rows: frozenset[tuple[str, str]]
     kinds: dict[str, int]
     tips: dict[str, str]
+    carried: PurgeRecord
 
 
 def survey(
@@ -166,15 +171,12 @@ def _prepare(store: Store, request: PurgeRequest, progress: Progress) -> _Prepar
                 if len(display.encode(first)) >= TELLING:
                     emptied[display.encode(first)] = whole[row.sha256]
     bodies = [*files(raw, roots), *_waiting(store)]
+    if request.carried.commit:
+        kinds["body"] = _carried(store, request.carried, bodies, emptied, whole)
     if request.secrets:
-        for number, (path, blob) in enumerate(bodies):
-            progress("searching", number, len(bodies))
-            for kind, secret in _secrets(store, path, _bytes(raw, blob)):
-                add(kind, secret)
-        for note in _messages(store, tips.values()):
-            for kind, secret in secrets.secrets(note, "txt", store.redaction.criteria):
-                add(kind, secret)
-    if not emptied and not whole:
+        for kind, secret in _all_secrets(store, raw, bodies, tips, progress):
+            add(kind, secret)
+    if not emptied and not whole and not request.carried.commit:
         raise NotFound("nothing in the store looks like a secret", hint=Phrase("purge-looked-for"))
     search.check_files(store.path, emptied)
     redactor = secrets.Redactor(mac, store.redaction.criteria) if request.secrets else None
@@ -182,7 +184,57 @@ def _prepare(store: Store, request: PurgeRequest, progress: Progress) -> _Prepar
     rows = _rows(raw, bodies)
     scrub = _with_labels(_with_bodies(raw, bodies, rows, scrub, whole, progress), rows)
     hit = (row for row in rows if row.sha256 in scrub.sums or scrub.renames(row))
-    return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips)
+    return _Prepared(scrub, frozenset((row.id, row.sha256) for row in hit), kinds, tips, request.carried)
+
+
+def _all_secrets(
+    store: Store,
+    raw: Raw,
+    bodies: Sequence[tuple[str, bytes | _Data]],
+    tips: Mapping[str, str],
+    progress: Progress,
+) -> Iterator[tuple[str, bytes]]:
+    """The secrets in all bodies and messages, each with its kind."""
+    for number, (path, blob) in enumerate(bodies):
+        progress("searching", number, len(bodies))
+        yield from _secrets(store, path, _bytes(raw, blob))
+    for note in _messages(store, tips.values()):
+        yield from secrets.secrets(note, "txt", store.redaction.criteria)
+
+
+def _carried(
+    store: Store,
+    record: PurgeRecord,
+    bodies: Iterable[tuple[str, bytes | _Data]],
+    marks: dict[bytes, bytes],
+    bodies_erased: dict[str, bytes],
+) -> int:
+    """The number of our bodies that another clone's record erases.
+
+    The texts that it erased are added to `marks`, the sums of whole bodies to `bodies_erased`.
+
+    A replacement that is more than marks in a body is not taken: the body goes as a whole, under a mark of no text.
+    """
+    raw, count = Raw(store.repository), 0
+    elsewhere = erased_beside_bodies(store, record)
+    marks.update((text, sign) for text, sign in elsewhere.items() if len(text) >= SHORTEST)
+    for path, blob in bodies:
+        if isinstance(blob, _Data) or blob.hex() not in record.blobs:
+            continue
+        count += 1
+        old, ext, name = raw.read(blob), path.rpartition(".")[2], record.blobs[blob.hex()]
+        digest = hashlib.sha256(old).hexdigest()
+        new = raw.read(bytes.fromhex(name)) if name in store.repository else b""
+        mark = secrets.MARK.search(new)
+        if mark and new == emptied(old, ext, mark[0]):
+            bodies_erased[digest] = mark[0]
+            if len(old) >= TELLING and ext in secrets.TEXTS:
+                marks[old] = mark[0]
+        elif texts := erased_texts(old, new):
+            marks.update((text, sign) for text, sign in texts if len(text) >= SHORTEST)
+        elif b'"file":' not in old and new != emptied(old, ext, b"[purged]"):  # these follow from other bodies
+            bodies_erased[digest] = b"[REDACTED:%s:00000000]" % KIND.encode()
+    return count
 
 
 def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
@@ -373,7 +425,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
     (folder / "journal").mkdir(mode=0o700, parents=True)
     commits = {old.hex(): new.hex() for old, new in rewriter.commits.items()}
     refs = {ref: commits.get(tip, tip) for ref, tip in prepared.tips.items()}
-    refs[REF] = _noted(store, prepared.scrub, commits)
+    refs[REF] = _noted(store, prepared.scrub, commits, prepared.carried)
     journals = []
     for name in store.sessions():
         path = store.journal_path(name)
@@ -455,26 +507,35 @@ def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
                 yield str(entry.relative_to(store.path))
 
 
-def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str]) -> str:
-    """A commit that records the replacements of blobs and commits, on top of those of earlier purges."""
-    raw = Raw(store.repository)
+def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str], carried: PurgeRecord) -> str:
+    """A commit that records the replacements of blobs and commits, on top of those of earlier purges.
+
+    It is another clone's own record where that has all of it.
+    """
     blobs = {old.hex(): str(pygit2.hash(new)) for old, new in scrub.bodies.items()}
-    before: dict[str, dict[str, str]] = {}
-    parent = ""
-    if REF in store.repository.references:
-        parent = str(store.repository.references[REF].target)
-        before = wire.parsed(store.reader.path(parent, MAP, MAP), dict) or {}
-    purge_map = {
-        "format": 1,
-        "blobs": _then(before.get("blobs", {}), blobs),
-        "commits": _then(before.get("commits", {}), commits),
-    }
-    blob = raw.blob(msgspec.json.format(msgspec.json.encode(purge_map), indent=1) + b"\n")
-    tree = raw.tree(b"100644 %s\0%s" % (MAP.encode(), blob))
-    who = f"ctxvc <ctxvc@ctxvc> {store.now()} +0000"
-    head = [f"tree {tree.hex()}", *([f"parent {parent}"] if parent else []), f"author {who}", f"committer {who}"]
-    text = message(f"purge: {len(blobs)} bodies, {len(commits)} commits", {"Ctxvc-Op": "purge", "Ctxvc-Actor": "user"})
-    return raw.commit(("\n".join(head) + "\n\n" + text).encode()).hex()
+    before = own(store)
+    if not before.commit and blobs.items() <= carried.blobs.items() and commits.items() <= carried.commits.items():
+        return carried.commit
+    record = PurgeRecord(
+        blobs={**carried.blobs, **_then(before.blobs, blobs)},
+        commits={**carried.commits, **_then(before.commits, commits)},
+    )
+    subject = f"purge: {len(blobs)} bodies, {len(commits)} commits"
+    return write(store, record, [before.commit, carried.commit], subject)
+
+
+def adopt(store: Store, carried: PurgeRecord) -> None:
+    """Takes over another clone's record of what this store has nothing of. Raises: Conflict, CtxvcError."""
+    with _alone(store) as lock:
+        before = own(store)
+        after = carried.commit
+        if not includes(store, carried.commit, before.commit):
+            record = PurgeRecord(
+                blobs={**carried.blobs, **before.blobs}, commits={**carried.commits, **before.commits}
+            )  # fmt: skip
+            after = write(store, record, [before.commit, carried.commit], "purges of two clones")
+        data = f"update {REF} {after} {before.commit or '0' * 40}\n".encode()
+        program.run(store.path, "update-ref", "--stdin", data=data, inherit=(lock,))
 
 
 def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:

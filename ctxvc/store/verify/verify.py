@@ -58,16 +58,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return any(finding.level == "damage" for finding in self.findings)
 
 
-def verify(store: Store, progress: Progress | None = None, *, deep: bool = True) -> Report:
+def verify(store: Store, progress: Progress | None = None, *, deep: bool = True, since: str = "") -> Report:
     """The faults of the whole store or, without `deep`, of its newest commits and its journals.
 
-    Safe while others write. No damage makes it raise.
+    With `since`, a commit, what that reaches is taken as checked, and git's own check is left out. Safe while others
+    write. No damage makes it raise.
     """
     before = _standing(store)
-    report = _verify(store, progress, deep=deep)
+    report = _verify(store, progress, deep=deep, since=since)
     if report.damaged and _standing(store) != before:
         # Refs or packs moved during the check: an object that seemed to be missing may be in another place.
-        report = _verify(store, progress, deep=deep)
+        report = _verify(store, progress, deep=deep, since=since)
     return report
 
 
@@ -79,14 +80,14 @@ class _Walk(NamedTuple):
     scopes: dict[bytes, tuple[str, str]]
 
 
-def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
+def _verify(store: Store, progress: Progress | None, *, deep: bool, since: str) -> Report:
     start = time.perf_counter()
     objects = Objects(store.repository)
     history = History(objects)
     tips, findings = _tips(store)
     with ThreadPoolExecutor(max_workers=1) as thread, unhashed() if deep else nullcontext():
-        git_says = thread.submit(git_fsck.complaints, store.path) if deep else None
-        walk = _walk(objects, history, tips, deep=deep)
+        git_says = thread.submit(git_fsck.complaints, store.path) if deep and not since else None
+        walk = _walk(objects, history, tips, _reached(store, since), deep=deep)
         report = list(_commits(history, walk, progress, deep=deep))
         findings += [*_places(store, tips), *_scopes(history, tips, walk), *_journals(store, history, walk, tips)]
         findings += [*_plans(store, tips), *_privacy(store.path), *_leftovers(store)]
@@ -109,8 +110,24 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool) -> Report:
 # --- commits
 
 
-def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, bytes]], *, deep: bool) -> _Walk:
-    """All commits that the tips reach, children before parents; only the tips if not `deep`."""
+def _reached(store: Store, since: str) -> frozenset[bytes]:
+    """The commits that a commit reaches; none for no commit."""
+    names = program.run(store.path, "rev-list", since).split() if since else []
+    return frozenset(bytes.fromhex(name.decode()) for name in names)
+
+
+def _walk(
+    objects: Objects,
+    history: History,
+    tips: Mapping[str, Mapping[str, bytes]],
+    checked: frozenset[bytes] = frozenset(),
+    *,
+    deep: bool,
+) -> _Walk:
+    """All commits that the tips reach, children before parents, but those in `checked`; only the tips if not `deep`.
+
+    A tip is always among them.
+    """
     walk = _Walk({}, {}, {})
     waiting = [(tip, (session, scope)) for session, scopes in tips.items() for scope, tip in scopes.items()]
     while waiting:
@@ -126,8 +143,10 @@ def _walk(objects: Objects, history: History, tips: Mapping[str, Mapping[str, by
             line.append(at)
             if not deep or not commit.parents:
                 break
-            waiting += [(parent, place) for parent in commit.parents[1:]]
+            waiting += [(parent, place) for parent in commit.parents[1:] if parent not in checked]
             at = commit.parents[0]
+            if at in checked:
+                break
         age = walk.ages.get(at, -1)
         for older in reversed(line):
             age += 1

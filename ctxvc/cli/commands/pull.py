@@ -1,0 +1,83 @@
+"""`pull`: other clones' sessions, from a git remote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import click
+
+from ctxvc.cli import pulled_sessions
+from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.app import App, command, json_option, raise_unreadable
+from ctxvc.cli.output import counted, safe
+from ctxvc.cli.progress import Progress
+from ctxvc.cli.pulled_sessions import PulledSession
+from ctxvc.errors import Damaged
+from ctxvc.sharing import pull as sharing
+from ctxvc.sharing import purges
+
+
+@command("pull", "ctxvc pull")
+@click.argument("remote", metavar="[REMOTE]", default="")
+@click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
+@click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
+@click.option("--accept-purge", is_flag=True, help="Erase here, too, what another clone has purged.")
+@json_option
+@click.pass_obj
+def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool) -> None:
+    """
+    Takes in the sessions that other clones have pushed, each checked first. A scope that only they continued goes on;
+    one that both continued is kept twice, as SCOPE and SCOPE@CLONE, and `ctxvc goto` joins them. Nothing is merged and
+    nothing is lost. If it is interrupted, run it again.
+
+    If another clone has purged something that this store has, nothing is taken without --accept-purge, which erases it
+    here too.
+    """
+    if accept_purge:
+        _accept(app, remote)
+    with app.store() as store, Progress("pulling"):
+        report = sharing.pull(store, remote, chosen=sharing.choice(sessions, since), ask=app.may_ask)
+    answer = PulledSessions(
+        remote=report.remote,
+        clones=list(report.clones),
+        items=pulled_sessions.items(report.arrivals),
+        ignored=list(report.ignored),
+    )
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.prose(_lines(answer))
+    for reason in answer.ignored[: pulled_sessions.MOST]:
+        app.output.note(f"not taken: {safe(reason)}")
+    raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])
+
+
+def _accept(app: App, remote: str) -> None:
+    """Erases what another clone has purged; the store is opened anew for what follows."""
+    with app.store() as store, Progress("erasing"):
+        report = purges.accept(store, remote, ask=app.may_ask)
+    if report is None:
+        app.output.note("no purge to accept")
+        return
+    extent = f"{counted(report.bodies, 'blob')}, {counted(report.commits, 'commit')}"
+    app.output.note(f"erased here, too: {extent}; every object and file was searched")
+    for folder in report.remaining:
+        app.output.note(f"{safe(folder)} may still have it: it was a checkout of this store")
+    app.output.note("`ctxvc push --after-purge` replaces what the remote has from here")
+
+
+def _lines(answer: PulledSessions) -> Iterator[str]:
+    if answer.items:
+        yield from pulled_sessions.lines(answer.remote, answer.items)
+    else:
+        yield safe(f"nothing new on {answer.remote}: {counted(len(answer.clones), 'clone')}")
+
+
+class PulledSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.pull/1"):
+    """`pull`"""
+
+    remote: str
+    clones: Annotated[list[str], described("the clones that have sessions there")]
+    items: list[PulledSession]
+    ignored: Annotated[list[str], described("why something was not taken")]

@@ -1,0 +1,63 @@
+"""`unshare`: takes a session back from a remote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import click
+import msgspec
+
+from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.app import App, command, complete_sessions, json_option
+from ctxvc.cli.output import safe
+from ctxvc.cli.progress import Progress
+from ctxvc.sharing import indexes, remotes
+from ctxvc.sharing import push as sharing
+
+
+@command("unshare", "ctxvc unshare codex-7")
+@click.argument("name", metavar="SESSION", shell_complete=complete_sessions)
+@click.argument("remote", metavar="[REMOTE]", default="")
+@click.option("--undo", is_flag=True, help="Share it again, from the next push on.")
+@json_option
+@click.pass_obj
+def unshare(app: App, name: str, remote: str, undo: bool) -> None:
+    """
+    The next index of this store there, pushed at once, does not have the session. Whoever pulled it keeps it, and the
+    host has its objects until it collects garbage. `ctxvc purge` and `ctxvc push --after-purge` erase contents.
+    """
+    with app.store() as store, Progress("pushing"):
+        name = app.resolved(store, name)
+        chosen = remotes.find(store, remote)
+        withheld = frozenset(chosen.withheld) - {name} if undo else frozenset((*chosen.withheld, name))
+        remotes.update(store, msgspec.structs.replace(chosen, withheld=tuple(sorted(withheld))))
+        elsewhere: list[str] = []
+        if not undo:
+            sharing.push(store, chosen.name, ask=app.may_ask)
+            clones = indexes.cached(chosen.address).clones
+            own = remotes.clone_name(store)
+            elsewhere = sorted(clone for clone, index in clones.items() if clone != own and name in index.sessions)
+    answer = Unshared(session=name, remote=chosen.name, withheld=not undo, elsewhere=elsewhere)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.prose(_lines(answer))
+
+
+def _lines(answer: Unshared) -> Iterator[str]:
+    if not answer.withheld:
+        yield safe(f"{answer.session} goes to {answer.remote} again with the next `ctxvc push`")
+        return
+    yield safe(f"{answer.session} is no longer on {answer.remote} as this store's")
+    if answer.elsewhere:
+        yield safe(f"others have it and list it there: {', '.join(answer.elsewhere[:12])}")
+
+
+class Unshared(Answer, frozen=True, kw_only=True, tag="ctxvc.unshare/1"):
+    """`unshare`"""
+
+    session: SessionName
+    remote: str
+    withheld: Annotated[bool, described("whether it is kept from the remote now")]
+    elsewhere: Annotated[list[str], described("clones that pulled it and have it in their own index there")]

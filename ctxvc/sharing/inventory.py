@@ -1,0 +1,142 @@
+"""What this store offers on a remote: its sessions in an index, and the commit that carries both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from ctxvc.core.ledger import caption
+from ctxvc.core.ledger.numbering import speaks
+from ctxvc.errors import CtxvcError
+from ctxvc.sharing import index as indices
+from ctxvc.sharing.index import Head, Index, SessionEntry
+from ctxvc.sharing.remotes import Remote
+from ctxvc.store import links, local_cache, timestamp
+from ctxvc.store.format import message
+from ctxvc.store.git import program
+from ctxvc.store.purge.rewrite import Raw
+from ctxvc.store.purge.rewrite import links as links_of
+from ctxvc.store.store import Store
+
+_CACHE, _FORM = "shared.json", "shared 1"
+_AUTHOR = "ctxvc <ctxvc@ctxvc>"
+
+
+class _Cached(msgspec.Struct, frozen=True):
+    key: str
+    session: SessionEntry
+
+
+def index(store: Store, remote: Remote, clone: str, purged: str) -> Index:
+    """The sessions that this remote is to have."""
+    cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
+    entries: dict[str, _Cached] = {}
+    sessions: dict[str, SessionEntry] = {}
+    for name, tips in sorted(store.all_tips().items()):
+        key = local_cache.session_key(store, name, tips, _FORM)
+        entry = cached.get(name)
+        if entry is None or entry.key != key:
+            if not (session := _entry(store, name, tips)):
+                continue
+            entry = _Cached(key, session)
+        entries[name] = entry
+        if _is_offered(entry.session, remote):
+            sessions[name] = entry.session
+    if entries != cached:
+        local_cache.save(store, _CACHE, entries)
+    return Index(head=Head(clone=clone, purged=purged, links=links.tip(store)), sessions=sessions)
+
+
+def commit(store: Store, index: Index, former: str = "") -> str:
+    """The commit of an index: `former` if that is the same. Its objects are in the store; no ref leads to it."""
+    raw = Raw(store.repository)
+    content = indices.files(index)
+    parts = indices.parts(index)
+    if len(parts) == 1 and indices.LIST_FILE in parts:
+        parents = indices.tips(index.sessions.values())
+    else:  # a commit a shard: a push sends those that changed
+        parents = [_part(raw, path, content[path], part) for path, part in parts.items()]
+    parents += [index.head.links] if index.head.links else []
+    tree = _tree(raw, content)
+    parents = list(dict.fromkeys(parents))
+    if former and former in store.repository and links_of(raw.read(bytes.fromhex(former))) == (
+        tree, [bytes.fromhex(parent) for parent in parents]
+    ):  # fmt: skip
+        return former
+    count = len(index.sessions)
+    subject = f"{index.head.clone}: {count} session{'' if count == 1 else 's'}"
+    return _commit(raw, tree, parents, subject, store.now())
+
+
+def keep(store: Store, ref: str, commit: str) -> None:
+    """Keeps a commit of an index, and what the remote has by it, by a ref of ours."""
+    program.run(store.path, "update-ref", ref, commit)
+
+
+def _part(raw: Raw, path: str, data: bytes, sessions: Iterable[SessionEntry]) -> str:
+    # Of one date always, so that what has not changed stays the same commit.
+    return _commit(raw, _tree(raw, {path: data}), indices.tips(sessions), path, 1)
+
+
+def _commit(raw: Raw, tree: bytes, parents: Iterable[str], subject: str, time: int) -> str:
+    who = f"{_AUTHOR} {time} +0000"
+    head = [f"tree {tree.hex()}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}"]
+    text = message(subject, {"Ctxvc-Op": "index", "Ctxvc-Actor": "user"})
+    return raw.commit(("\n".join(head) + "\n\n" + text).encode()).hex()
+
+
+def _tree(raw: Raw, content: Mapping[str, bytes]) -> bytes:
+    """A folder of files, some in one folder below it."""
+    entries: dict[bytes, tuple[bytes, bytes]] = {}
+    folders: dict[str, dict[str, bytes]] = {}
+    for path, data in content.items():
+        top, slash, name = path.partition("/")
+        if slash:
+            folders.setdefault(top, {})[name] = data
+        else:
+            entries[top.encode()] = b"100644", raw.blob(data)
+    for name, below in folders.items():
+        entries[name.encode()] = b"40000", _tree(raw, below)
+    # git orders a folder as if its name ended in a slash.
+    ordered = sorted(entries.items(), key=lambda item: item[0] + (b"/" if item[1][0] == b"40000" else b""))
+    return raw.tree(b"".join(b"%s %s\0%s" % (mode, name, child) for name, (mode, child) in ordered))
+
+
+def _is_offered(session: SessionEntry, remote: Remote) -> bool:
+    if session.name in remote.withheld or (remote.sessions and session.name not in remote.sessions):
+        return False
+    return not remote.since or session.updated >= remote.since
+
+
+def _entry(store: Store, name: str, tips: Mapping[str, str]) -> SessionEntry | None:
+    """The session as it is committed; None if it cannot be read, or has no `main` yet."""
+    if "main" not in tips:
+        return None
+    scope = store.current_scope(name, tips)
+    blocks: dict[tuple[str, str], int] = {}
+    title = started = ""
+    updated = 0
+    try:
+        for scope_name, tip in tips.items():
+            ledger = store.reader.ledger(tip)
+            rows = list(ledger.rows())
+            blocks.update({(row.id, row.sha256): row.bytes for row in rows})
+            updated = max(updated, store.commit(tip).author.time)
+            if scope_name == "main":
+                source = ledger.meta.source
+                first = next((row.label for row in rows if speaks(row.kind, row.role, row.origin)), "")
+                title = caption.plain(source.title if source and source.title else first)
+                started = source.started if source else ""
+    except CtxvcError:
+        return None
+    return SessionEntry(
+        name=name,
+        scope=scope,
+        tip=tips[scope],
+        scopes=dict(sorted(tips.items())),
+        tokens=sum(blocks.values()) // 4,
+        started=started,
+        updated=timestamp.iso(updated),
+        title=title[:120],
+    )

@@ -1,0 +1,243 @@
+"""Pulling: what other clones pushed comes in; a session's scopes go on, or become lines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import msgspec
+
+from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.sharing import indexes, lines, purges, remotes
+from ctxvc.sharing.index import REFS, SessionEntry
+from ctxvc.store import gc, links
+from ctxvc.store.files import locked
+from ctxvc.store.format import ref_of
+from ctxvc.store.git.transport import Barred
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.purge import carried
+from ctxvc.store.quarantine import Quarantine, quarantine
+from ctxvc.store.session_name import by_recency
+from ctxvc.store.store import Store
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that came in or went on: its scopes that moved. `apart` are new lines of a scope that grew here too."""
+
+    session: str
+    clone: str
+    is_new: bool
+    scopes: tuple[str, ...]
+    apart: tuple[str, ...] = ()
+
+
+class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pull did. `clones` are those on the remote, `ignored` says what was not taken, and why."""
+
+    remote: str
+    address: str
+    clones: tuple[str, ...]
+    arrivals: tuple[Arrival, ...]
+    ignored: tuple[str, ...] = ()
+    damaged: tuple[CtxvcError, ...] = ()
+
+
+#: Which sessions of an index to take.
+Choice = Callable[[SessionEntry], bool]
+
+
+def choice(sessions: Collection[str] = (), since: str = "") -> Choice:
+    """Sessions of these names, by default all, with a commit since a day or time, by default ever."""
+    return lambda session: (not sessions or session.name in sessions) and session.updated >= since
+
+
+_ALL = choice()
+
+
+def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = False) -> Pulled:
+    """Takes in what other clones pushed. Interrupted anywhere, the next one goes on.
+
+    Raises: Refused if a purge is to be accepted first; Unreachable, CtxvcError. What is damaged is not taken.
+    """
+    remote = remotes.find(store, name)
+    with locked(store.path / "ctxvc" / "lock" / f"_pull-{remote.name}"):
+        gc.flush(store)
+        is_first = not store.sessions()
+        theirs = indexes.fetch(remote.address, ask=ask)
+        purges.check_pull(store, remote.address, theirs, ask=ask)
+        course = _Course(store, remote.address, remotes.clone_name(store), carried.own(store).erased, ask)
+        course.ignored += theirs.ignored
+        offers = []
+        for clone, index in sorted(theirs.clones.items()):
+            course.ignored += index.ignored
+            if clone != course.own:
+                offers.append(Offer(clone, index.head.links, [*filter(chosen, index.sessions.values())]))
+        course.bring(offers)
+        if is_first and course.arrivals:
+            settle_current(store)
+        return Pulled(
+            remote=remote.name,
+            address=remote.address,
+            clones=tuple(sorted(theirs.clones)),
+            arrivals=tuple(course.arrivals),
+            ignored=tuple(dict.fromkeys(course.ignored)),
+            damaged=tuple(course.damaged),
+        )
+
+
+#: So many new sessions begin at once: each one's lock is an open file.
+_BATCH = 200
+
+
+class Offer(NamedTuple):
+    """What is to be taken from a clone: sessions, and its links to code commits."""
+
+    clone: str
+    links: str
+    sessions: list[SessionEntry]
+
+    def tips(self) -> set[str]:
+        return {tip for session in self.sessions for tip in session.scopes.values()} | {self.links} - {""}
+
+
+class _Course:
+    """The course of a pull: what came in so far, and what did not."""
+
+    def __init__(self, store: Store, address: str, own: str, erased: frozenset[str], ask: bool) -> None:
+        self.arrivals: list[Arrival] = []
+        self.ignored: list[str] = []
+        self.damaged: list[CtxvcError] = []
+        self.own = own
+        self._store = store
+        self._address = address
+        self._erased = erased
+        self._ask = ask
+
+    def bring(self, offers: Sequence[Offer]) -> None:
+        """Takes in what the clones offer, all with one fetch; nothing that is damaged, or that a purge erased."""
+        current = self._store.all_tips()
+        offers = [offer for offer in (self._news(offer, current) for offer in offers) if offer.tips()]
+        while offers:
+            with quarantine(self._store) as objects:
+                self._fetch(objects, offers)
+                is_clean = self._erased.isdisjoint(objects.names())
+                sound = [self._sound(objects, offer) for offer in offers] if is_clean else []
+                if sound == offers:
+                    objects.accept()
+                    for offer in offers:
+                        self._take(objects, offer)
+                    return
+            # What is damaged or was erased does not come in, not even unused: all else is fetched again.
+            offers = [offer for offer in sound if offer.tips()] if is_clean else self._without_erased(offers)
+
+    def _news(self, offer: Offer, current: Mapping[str, Mapping[str, str]]) -> Offer:
+        """What is new in an offer. A clone that has not accepted a purge yet has nothing for us."""
+        if not self._erased.isdisjoint(offer.tips()):
+            self.ignored.append(f"{offer.clone} has not accepted a purge yet")
+            return offer._replace(sessions=[], links="")
+        sessions = [
+            session
+            for session in offer.sessions
+            if not set(session.scopes.values()) <= set(current.get(session.name, {}).values())
+        ]
+        return offer._replace(sessions=sessions, links="" if offer.links == links.tip(self._store) else offer.links)
+
+    def _fetch(self, objects: Quarantine, offers: Sequence[Offer]) -> None:
+        new_tips = {offer.clone: [tip for tip in offer.tips() if not objects.has(tip)] for offer in offers}
+        wants = sorted({tip for tips in new_tips.values() for tip in tips})
+        if not wants:
+            return
+        try:
+            objects.fetch(self._address, wants, ask=self._ask)
+        except Barred:  # an old server gives whole refs only, or a clone has pushed meanwhile
+            refs = [f"{REFS}{clone}" for clone, tips in new_tips.items() if tips]
+            objects.fetch(self._address, refs, ask=self._ask)
+
+    def _without_erased(self, offers: Sequence[Offer]) -> list[Offer]:
+        """The offers of those clones that have nothing of what a purge erased: each is looked at by itself."""
+        clean = []
+        for offer in offers:
+            with quarantine(self._store) as objects:
+                self._fetch(objects, [offer])
+                if self._erased.isdisjoint(objects.names()):
+                    clean.append(offer)
+                else:
+                    self.ignored.append(f"{offer.clone} has not accepted a purge yet")
+        return clean
+
+    def _sound(self, objects: Quarantine, offer: Offer) -> Offer:
+        """The offer without the sessions that are damaged."""
+        sessions = []
+        for session in offer.sessions:
+            try:
+                for scope, tip in session.scopes.items():
+                    objects.check(session.name, scope, tip)
+            except Damaged as error:
+                self.damaged.append(error)
+            else:
+                sessions.append(session)
+        return offer if len(sessions) == len(offer.sessions) else offer._replace(sessions=sessions)
+
+    def _take(self, objects: Quarantine, offer: Offer) -> None:
+        there = frozenset(self._store.sessions())
+        lower = {name.lower() for name in there}
+        fresh = [session for session in offer.sessions if session.name.lower() not in lower]
+        for number in range(0, len(fresh), _BATCH):
+            self.arrivals += begin(self._store, fresh[number : number + _BATCH], offer.clone, self.own)
+        for session in offer.sessions:
+            if session.name in there:
+                try:
+                    if arrival := go_on(self._store, objects, session, offer.clone, self.own):
+                        self.arrivals.append(arrival)
+                except CtxvcError as error:
+                    self.ignored.append(f"{session.name} of {offer.clone}: {error}")
+            elif session.name.lower() in lower:
+                self.ignored.append(f"{session.name} of {offer.clone}: a session here differs from it in case only")
+        if offer.links and offer.links in self._store.repository:
+            links.merge(self._store, offer.links)
+
+
+def settle_current(store: Store) -> None:
+    """Makes the newest session the store's current one, in a store that had none yet."""
+    newest = by_recency(store)[0]
+    store.set_current_scope(newest, store.current_scope(newest))
+
+
+def begin(store: Store, sessions: Sequence[SessionEntry], clone: str, own: str) -> list[Arrival]:
+    """Begins sessions that came in and are new here, all or none. Raises: Conflict if one is not new any more."""
+    refs: dict[str, tuple[str, str]] = {}
+    arrivals = []
+    with ExitStack() as stack:
+        lock = [stack.enter_context(locked(store.lock_path(session.name))) for session in sessions][-1]
+        for session in sessions:
+            moves = lines.arrivals({}, session.scopes, clone=clone, own=own, follows=lambda tip, older: tip == older)
+            refs.update({ref_of(session.name, move.scope): ("", move.after) for move in moves})
+            scopes = tuple(move.scope for move in moves)
+            arrivals.append(Arrival(session=session.name, clone=clone, is_new=True, scopes=scopes))
+        store.move_refs(refs, lock)
+    for session, arrival in zip(sessions, arrivals, strict=True):
+        if session.scope != "main" and session.scope in arrival.scopes:
+            store.begin_in(session.name, session.scope)
+    return arrivals
+
+
+def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
+    """Moves the scopes of a session that came in; None if there is nothing to move. Raises: CtxvcError."""
+    name = session.name
+    with StoredSession.open(store, name) as stored:
+        stored.flush()
+        ours = store.tips(name)
+        moves = lines.arrivals(
+            ours,
+            session.scopes,
+            clone=clone,
+            own=own,
+            follows=objects.follows,
+            is_free=lambda scope: not stored.waiting_changes(scope),
+        )
+        moved = stored.receive({move.scope: (move.before, move.after) for move in moves}) if moves else {}
+    if not moved:
+        return None
+    apart = tuple(scope for scope in moved if "@" in scope and scope not in ours)
+    return Arrival(session=name, clone=clone, is_new=False, scopes=tuple(moved), apart=apart)

@@ -1,0 +1,94 @@
+"""Purges that travel: the record of what was erased is on the remote beside the indexes (decision 63)."""
+
+from __future__ import annotations
+
+from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
+from ctxvc.sharing import indexes, remotes
+from ctxvc.sharing.indexes import Indexes
+from ctxvc.store import gc
+from ctxvc.store.purge import carried
+from ctxvc.store.purge.carried import PurgeRecord
+from ctxvc.store.purge.exposure import Report
+from ctxvc.store.purge.purge import PurgeRequest, adopt, purge
+from ctxvc.store.quarantine import quarantine
+from ctxvc.store.store import Store
+
+
+def check_push(store: Store, theirs: Indexes, clone: str, *, after_purge: bool) -> str:
+    """The commit of the record that the remote is to have. Raises: Refused if a person must decide first."""
+    ours = carried.own(store)
+    if not carried.includes(store, ours.commit, theirs.purged):
+        raise Refused("another clone purged content that is shared here", hint=Phrase("share-accept"))
+    former = theirs.clones.get(clone)
+    tips = {tip for session in former.sessions.values() for tip in session.scopes.values()} if former else set()
+    if not after_purge and not ours.erased.isdisjoint(tips):
+        raise Refused(
+            "this store was purged, and the remote has its history from before that", hint=Phrase("share-after-purge")
+        )
+    return ours.commit
+
+
+def check_pull(store: Store, address: str, theirs: Indexes, *, ask: bool) -> None:
+    """Takes over the remote's record if nothing of ours is in it. Raises: Refused if a person must accept it first."""
+    record = _news(store, address, theirs, ask=ask)
+    if count := len(carried.present(store, record)):
+        raise Refused(
+            f"another clone has purged content that is here, too: {count} objects", hint=Phrase("share-accept")
+        )
+    if record.commit:
+        adopt(store, record)
+
+
+def accept(store: Store, name: str = "", *, ask: bool = False) -> Report | None:
+    """Erases here what another clone has purged, also from what only this store has; None if there is nothing to erase.
+
+    The store must be opened anew afterwards. Raises: as `purge.purge`; Unreachable, CtxvcError.
+    """
+    remote = remotes.find(store, name)
+    gc.flush(store)
+    theirs = indexes.fetch(remote.address, ask=ask)
+    record = _news(store, remote.address, theirs, ask=ask)
+    if not carried.present(store, record):
+        return None
+    _fetch_rewritten(store, remote.address, theirs, record, ask=ask)
+    report = purge(store, PurgeRequest(carried=record))
+    indexes.forget(remote.address)
+    with Store(store.path) as afresh:
+        if leftover := carried.present(afresh, record):
+            raise CtxvcError(
+                f"{len(leftover)} objects of what was purged are still here: what was erased cannot be told from them",
+                hint=Phrase("share-anew"),
+            )
+    return report
+
+
+def _news(store: Store, address: str, theirs: Indexes, *, ask: bool) -> PurgeRecord:
+    """The remote's record if ours has not all of it; else an empty one. Raises: Damaged."""
+    ours = carried.own(store)
+    if not theirs.purged or carried.includes(store, ours.commit, theirs.purged):
+        return PurgeRecord()
+    if theirs.purged not in store.repository:
+        with quarantine(store) as objects:
+            objects.fetch(address, [theirs.purged], ask=ask)
+            if not objects.has(theirs.purged):
+                raise Conflict("another clone purged at the same moment", hint=Phrase("share-again"))
+            objects.accept()
+    return carried.record_at(store, theirs.purged)
+
+
+def _fetch_rewritten(store: Store, address: str, theirs: Indexes, record: PurgeRecord, *, ask: bool) -> None:
+    """Fetches the new history of our sessions from those who have rewritten it: what was erased follows from it."""
+    ours = frozenset(store.sessions())
+    tips = {
+        tip
+        for index in theirs.clones.values()
+        for session in index.sessions.values()
+        for tip in session.scopes.values()
+        if session.name in ours and index.head.purged == record.commit
+    }
+    wants = sorted(tip for tip in tips if tip not in store.repository and tip not in record.erased)
+    if wants:
+        with quarantine(store) as objects:
+            objects.fetch(address, wants, ask=ask)
+            if record.erased.isdisjoint(objects.names()):
+                objects.accept()

@@ -1,0 +1,122 @@
+"""Pushing: this clone's index of its sessions, and behind it the sessions, on this clone's own ref of a remote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ctxvc.errors import CtxvcError, Phrase, Refused
+from ctxvc.sharing import indexes, inventory, purges, remotes
+from ctxvc.sharing.index import REFS, Index
+from ctxvc.sharing.remotes import Remote
+from ctxvc.store import gc, push_check
+from ctxvc.store.files import locked
+from ctxvc.store.git import transport
+from ctxvc.store.purge_apply import REF as PURGED
+from ctxvc.store.store import Store
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a push did. `sessions` are those on the remote now, `changed` the new or longer ones among them.
+
+    `withdrawn` were there and are in its index no more. `purged` says whether the record of a purge went along.
+    """
+
+    remote: str
+    address: str
+    clone: str
+    sessions: tuple[str, ...]
+    changed: tuple[str, ...]
+    withdrawn: tuple[str, ...]
+    purged: bool = False
+    unreadable: tuple[CtxvcError, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether anything was pushed."""
+        return bool(self.changed or self.withdrawn or self.purged)
+
+
+def push(store: Store, name: str = "", *, after_purge: bool = False, ask: bool = False) -> Pushed:
+    """Pushes the sessions that the remote is to have; interrupted anywhere, it is done by the next one.
+
+    Raises: Refused if nobody agreed to send anything there, a secret would leave, a purge is to be accepted first, or
+    another store has this clone's name; Unreachable, CtxvcError. Then the remote has its former index.
+    """
+    remote = remotes.find(store, name)
+    if not remote.sends:
+        raise Refused(
+            f"nothing is sent to {remote.name}, {transport.printable(remote.address)}, yet",
+            hint=Phrase("share-add-again", address=transport.printable(remote.address)),
+        )
+    with locked(store.path / "ctxvc" / "lock" / f"_push-{remote.name}"):
+        unreadable = gc.flush(store)
+        theirs = indexes.fetch(remote.address, ask=ask)
+        return _push(store, remotes.find(store, remote.name), theirs, unreadable, after_purge=after_purge, ask=ask)
+
+
+def _push(
+    store: Store,
+    remote: Remote,
+    theirs: indexes.Indexes,
+    unreadable: Sequence[CtxvcError],
+    *,
+    after_purge: bool,
+    ask: bool,
+) -> Pushed:
+    clone = remotes.clone_name(store)
+    before = theirs.commits.get(clone, "")
+    if before and before not in (remote.pushed, remote.pushing):
+        raise Refused(
+            f"another store pushes to {remote.name} as {clone}", hint=Phrase("share-name", address=remote.address)
+        )
+    purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
+    index = inventory.index(store, remote, clone, purged)
+    after = inventory.commit(store, index, former=before)
+    moves = {f"{REFS}{clone}": (before, after)} if after != before else {}
+    if purged != theirs.purged:
+        moves[PURGED] = (theirs.purged, purged)
+    if moves:
+        push_check.refuse(store, [after], _had(store, theirs))
+        remote = remotes.update(store, msgspec.structs.replace(remote, pushed=before, pushing=after))
+        transport.push(store.path, remote.address, moves, ask=ask)
+        if PURGED in moves:
+            indexes.forget(remote.address)
+    _remember(store, remote, clone, after)
+    former = theirs.clones.get(clone)
+    return Pushed(
+        remote=remote.name,
+        address=transport.printable(remote.address),
+        clone=clone,
+        sessions=tuple(index.sessions),
+        changed=tuple(_changed(former, index)),
+        withdrawn=tuple(name for name in (former.sessions if former else ()) if name not in index.sessions),
+        purged=PURGED in moves,
+        unreadable=tuple(unreadable),
+    )
+
+
+def _remember(store: Store, remote: Remote, clone: str, commit: str) -> None:
+    remotes.update(store, msgspec.structs.replace(remote, pushed=commit, pushing=""))
+    inventory.keep(store, remotes.tracking(remote.name, clone), commit)
+
+
+def _changed(former: Index | None, now: Index) -> list[str]:
+    before = former.sessions if former else {}
+    return [
+        name
+        for name, session in now.sessions.items()
+        if name not in before or before[name].scopes != session.scopes
+    ]  # fmt: skip
+
+
+def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
+    """The commits of ours that the remote has, by any index there: they were searched, or came from there."""
+    tips = {
+        tip
+        for index in theirs.clones.values()
+        for session in index.sessions.values()
+        for tip in session.scopes.values()
+    }
+    return sorted(tip for tip in {*tips, *theirs.commits.values()} if tip in store.repository)

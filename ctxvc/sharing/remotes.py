@@ -1,0 +1,171 @@
+"""The remotes that a person gave a store, and what was last pushed there.
+
+Kept in the store and sealed: a store from elsewhere can bring no remote that anything of ours is sent to.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+import msgspec
+
+from ctxvc.core.suggestion import meant
+from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, Refused
+from ctxvc.sharing import index
+from ctxvc.store import contained, seals
+from ctxvc.store.git import allowlist, program, transport
+from ctxvc.store.store import Store
+
+FILE = "ctxvc/sharing.json"
+FORMAT = 1
+DEFAULT = "origin"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_LARGEST = 16 << 20
+
+
+class Remote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A remote. `sends` says whether a person agreed to push there, and `sessions` which: all if empty.
+
+    `since` leaves out sessions that are older, `withheld` those that were taken back. `pushed` is the index there as
+    far as we know, `pushing` one whose push has not answered.
+    """
+
+    name: str
+    address: str
+    sends: bool = False
+    sessions: tuple[str, ...] = ()
+    since: str = ""
+    withheld: tuple[str, ...] = ()
+    pushed: str = ""
+    pushing: str = ""
+    seal: str = ""
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = FORMAT
+    clone: str = ""
+    remotes: dict[str, Remote] = {}
+
+
+def clone_name(store: Store) -> str:
+    """What this store is called on its remotes; empty before it has one."""
+    return _state(store).clone
+
+
+def every(store: Store) -> list[Remote]:
+    """All remotes, by name. Raises: CtxvcError if their file cannot be read."""
+    return [remote for _, remote in sorted(_state(store).remotes.items())]
+
+
+def find(store: Store, name: str = "") -> Remote:
+    """The remote of that name, by default the only one. Raises: NotFound; Refused if another machine gave it."""
+    remotes = _state(store).remotes
+    if not name and len(remotes) == 1:
+        (name,) = remotes
+    name = name or DEFAULT
+    if name not in remotes:
+        raise NotFound(f"no remote {name[:40]!r}{meant(name, remotes)}", hint=Phrase("share-add"))
+    remote = remotes[name]
+    if not is_ours(store, remote):
+        raise Refused(
+            f"this machine was never asked about the remote {name}, {transport.printable(remote.address)}",
+            hint=Phrase("share-add-again", address=transport.printable(remote.address)),
+        )
+    return remote
+
+
+def is_ours(store: Store, remote: Remote) -> bool:
+    """Whether a person gave this remote on this machine."""
+    return seals.is_sealed_here(store.path, _payload(_state(store).clone, remote), remote.seal)
+
+
+def check(name: str, address: str, clone: str) -> None:
+    """Raises: BadInput if one of them cannot be used."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{name[:40]!r} cannot name a remote", hint="use up to 40 lower-case letters, digits and '-'")
+    if not allowlist.is_address(address):
+        raise BadInput(f"{transport.printable(address)!r} is no address of a remote", hint=Phrase("share-address"))
+    if re.search(r"//[^/@]*:[^/@]*@", address):
+        raise BadInput("the address has a password in it", hint="leave it to git: `git help credentials`")
+    if clone and (reason := index.clone_problem(clone)):
+        raise BadInput(f"{clone[:60]!r} cannot name this clone: {reason}", hint="try a shorter, simpler one")
+
+
+def add(store: Store, remote: Remote, clone: str = "") -> Remote:
+    """Adds or replaces a remote; `clone` is what this store is to be called there. Raises: BadInput."""
+    check(remote.name, remote.address, clone)
+    state = _state(store)
+    clone = clone or state.clone or secrets.token_hex(4)
+    if clone != state.clone:  # others keep what they have; their seals are of the old name
+        state = msgspec.structs.replace(
+            state,
+            remotes={
+                name: _sealed(store, clone, msgspec.structs.replace(former, pushed="", pushing=""))
+                for name, former in state.remotes.items()
+                if seals.is_sealed_here(store.path, _payload(state.clone, former), former.seal)
+            },
+        )
+    remote = _sealed(store, clone, remote)
+    _write(store, msgspec.structs.replace(state, clone=clone, remotes={**state.remotes, remote.name: remote}))
+    program.run(store.path, "config", f"remote.{remote.name}.url", remote.address)
+    return remote
+
+
+def update(store: Store, remote: Remote) -> Remote:
+    """Keeps what changed of a remote: which sessions it gets, what it has."""
+    state = _state(store)
+    remote = _sealed(store, state.clone, remote)
+    _write(store, msgspec.structs.replace(state, remotes={**state.remotes, remote.name: remote}))
+    return remote
+
+
+def remove(store: Store, name: str) -> Remote:
+    """Forgets a remote; what was pushed there stays there. Raises: NotFound."""
+    state = _state(store)
+    if name not in state.remotes:
+        raise NotFound(f"no remote {name[:40]!r}{meant(name, state.remotes)}", hint=Phrase("share-add"))
+    remaining = {key: remote for key, remote in state.remotes.items() if key != name}
+    _write(store, msgspec.structs.replace(state, remotes=remaining))
+    program.run(store.path, "config", "--remove-section", f"remote.{name}", check=False)
+    program.run(store.path, "update-ref", "-d", tracking(name, state.clone), check=False)
+    return state.remotes[name]
+
+
+def tracking(remote: str, clone: str) -> str:
+    """The ref of ours that leads to what was last pushed."""
+    return f"refs/remotes/{remote}/{clone}"
+
+
+def _sealed(store: Store, clone: str, remote: Remote) -> Remote:
+    try:
+        return msgspec.structs.replace(remote, seal=seals.seal(store.path, _payload(clone, remote)))
+    except OSError as error:
+        raise CtxvcError(f"this machine cannot remember a remote: {error}", hint=Phrase("trust-folder")) from error
+
+
+def _payload(clone: str, remote: Remote) -> bytes:
+    return "\n".join(("remote", clone, remote.name, remote.address, str(remote.sends))).encode()
+
+
+def _state(store: Store) -> _State:
+    try:
+        data = contained.read(store.path, FILE, _LARGEST)
+    except FileNotFoundError:
+        return _State()
+    except OSError as error:
+        raise CtxvcError(f"cannot read {store.path / FILE}: {error.strerror}", hint="check its permissions") from error
+    try:
+        state = msgspec.json.decode(data, type=_State)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CtxvcError(f"{store.path / FILE} cannot be read", hint=Phrase("share-forget")) from error
+    if state.format > FORMAT:
+        raise Refused(f"{store.path / FILE} has format {state.format}; this ctxvc reads {FORMAT}", hint="update ctxvc")
+    return state
+
+
+def _write(store: Store, state: _State) -> None:
+    try:
+        contained.replace(store.path, FILE, msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
+    except OSError as error:
+        raise CtxvcError(f"cannot write {store.path / FILE}: {error.strerror}", hint="check the disk") from error

@@ -1,0 +1,67 @@
+"""Signed tags, made and checked by the person's own git: only their settings know a key and whom they trust."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from ctxvc.core import display
+from ctxvc.errors import NotFound, Phrase, Refused
+from ctxvc.store import trust
+from ctxvc.store.git import program, transport
+
+TAGS = "refs/tags/"
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.pager=cat",
+    "maintenance.auto=false",
+    "gc.auto=0",
+)
+_GOOD = re.compile(rb"Good .*signature .*|gpg: Good signature from .*")
+
+
+def sign(git_dir: Path, name: str, commit: str, message: str) -> None:
+    """Puts a signed tag on a commit. Raises: Refused if that name is taken, or git has no key to sign with."""
+    answer = _run(git_dir, "tag", "--sign", "--cleanup=verbatim", "-F", "-", name, commit, data=message.encode())
+    is_signed = not answer.returncode
+    if is_signed and b"\n-----BEGIN " not in _run(git_dir, "cat-file", "tag", f"{TAGS}{name}").stdout:
+        _run(git_dir, "update-ref", "-d", f"{TAGS}{name}")  # git makes it without one if ssh finds no key
+        is_signed = False
+    if not is_signed:
+        raise Refused(f"the tag {name} was not made: {_reason(answer)}", hint=Phrase("sign-key"))
+
+
+def signer(git_dir: Path, name: str) -> str:
+    """What git says of a tag's signature, on one line. Raises: NotFound; Refused if it is not good, or not trusted."""
+    there = _run(git_dir, "rev-parse", "--quiet", "--verify", f"{TAGS}{name}^{{commit}}")
+    if there.returncode:
+        raise NotFound(f"no tag {display.one_line(name, 80)}", hint=Phrase("sign-tag"))
+    answer = _run(git_dir, "verify-tag", f"{TAGS}{name}")
+    good = _GOOD.search(answer.stderr + answer.stdout)
+    if answer.returncode or not good:
+        raise Refused(f"the signature of {name} is not good: {_reason(answer)}", hint=Phrase("sign-trust"))
+    return display.one_line(good[0].decode("utf-8", "replace"), 200)
+
+
+def commit_of(git_dir: Path, name: str) -> str:
+    """The commit of a tag that is there."""
+    return _run(git_dir, "rev-parse", f"{TAGS}{name}^{{commit}}").stdout.decode().strip()
+
+
+def _run(git_dir: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    trust.check(git_dir)
+    settings = [word for item in _SETTINGS for word in ("-c", item)]
+    return subprocess.run(
+        [program.program(), *settings, f"--git-dir={git_dir}", *arguments],
+        input=data,
+        capture_output=True,
+        env=transport.environment(ask=False) | {"GIT_ALLOW_PROTOCOL": ""},
+        check=False,
+    )
+
+
+def _reason(answer: subprocess.CompletedProcess[bytes]) -> str:
+    lines = [line for line in answer.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    return display.one_line(lines[0] if lines else "git gives no reason", 200)

@@ -1,0 +1,188 @@
+"""`remote`, `push`, `pull`, `clone`, `unshare` and `sessions --remote`, as people use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from tests.cli.conftest import Run
+from tests.sharing.clones import everything, refs
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    path = tmp_path / "sessions.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    return folder
+
+
+def ran(run: Run, *words: str | Path, folder: Path) -> Result:
+    done = run(*words, folder=folder)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def shared(run: Run, project: Path, server: Path) -> None:
+    ran(run, "remote", "add", server, "--as", "laptop", "--yes", folder=project)
+    ran(run, "push", folder=project)
+
+
+def test_sessions_go_to_another_machine_and_a_run_goes_on_there(
+    run: Run, project: Path, server: Path, other: Path, tmp_path: Path
+) -> None:
+    spoken = tmp_path / "spoken.json"
+    spoken.write_text(json.dumps([{"content": "Done."}]))
+    ran(run, "run", "first", "--name", "task", "--yes", "--script", spoken, folder=project)
+    shared(run, project, server)
+
+    cloned = ran(run, "clone", server, "--as", "desktop", folder=other)
+    resumed = ran(run, "run", "and on", "--resume", "task", "--yes", "--script", spoken, folder=other)
+
+    assert "of laptop" in cloned.stdout and "Done." in resumed.stdout
+    refused = run("push", folder=other)
+    assert refused.exit_code == 1 and "remote add" in refused.stderr
+    ran(run, "remote", "add", server, "--yes", folder=other)
+    ran(run, "push", folder=other)
+    assert set(refs(server)) == {"refs/ctxvc/w/laptop", "refs/ctxvc/w/desktop"}
+    assert "task: main of desktop" in ran(run, "pull", folder=project).stdout
+    assert "and on" in ran(run, "log", "--session", "task", folder=project).stdout
+
+
+def test_what_was_pulled_is_searched_explained_asked_and_exported(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    shared(run, project, server)
+    ran(run, "clone", server, folder=other)
+
+    there = ran(run, "grep", "--all", "assert", folder=project).stdout
+    assert there and ran(run, "grep", "--all", "assert", folder=other).stdout == there
+    assert ran(run, "status", "--session", "demo", folder=other).stdout
+    assert ran(run, "export", "--session", "demo", "--format", "claude-code", folder=other).stdout
+    assert ran(run, "verify", folder=other).exit_code == 0
+
+
+def test_everybodys_sessions_are_listed_without_fetching_them(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    shared(run, project, server)
+    ran(run, "init", folder=other)
+    ran(run, "remote", "add", server, "--yes", folder=other)
+
+    items = json.loads(ran(run, "sessions", "--remote", "--json", folder=other).stdout)["items"]
+
+    assert {item["state"] for item in items} == {"not here"} and items[0]["clones"] == ["laptop"]
+    assert not json.loads(ran(run, "sessions", "--json", folder=other).stdout)["items"]
+    ran(run, "pull", "--only", items[0]["name"], folder=other)
+    again = json.loads(ran(run, "sessions", "--remote", "--json", folder=other).stdout)["items"]
+    assert [item["state"] for item in again if item["name"] == items[0]["name"]] == ["here"]
+    server.rename(server.with_name("away"))
+    assert run("sessions", "--remote", folder=other).exit_code == 1
+
+
+def test_a_scope_that_both_continued_is_told_with_the_command_that_joins_them(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    shared(run, project, server)
+    ran(run, "clone", server, "--as", "desktop", folder=other)
+    ran(run, "remote", "add", server, "--yes", folder=other)
+    ran(run, "note", "-m", "of the desktop", "--session", "demo", folder=other)
+    ran(run, "push", folder=other)
+    ran(run, "note", "-m", "of the laptop", "--session", "demo", folder=project)
+    scope = json.loads(ran(run, "scopes", "--session", "demo", "--json", folder=project).stdout)
+    current = next(item["name"] for item in scope["items"] if item["current"])
+
+    pulled = ran(run, "pull", folder=project).stdout
+
+    assert f"`ctxvc goto {current}@desktop --session demo` joins them" in pulled
+    ran(run, "show", f"demo/{current}@desktop", folder=project)
+    ran(run, "goto", f"{current}@desktop", "--session", "demo", "-m", "joined", folder=project)
+    assert ran(run, "verify", folder=project).exit_code == 0
+
+
+def test_a_session_taken_back_is_no_longer_listed(run: Run, project: Path, server: Path) -> None:
+    shared(run, project, server)
+
+    ran(run, "unshare", "demo", folder=project)
+
+    listed = json.loads(ran(run, "sessions", "--remote", "--json", folder=project).stdout)["items"]
+    assert "demo" not in {item["name"] for item in listed}
+    ran(run, "unshare", "demo", "--undo", folder=project)
+    assert "pushed 1 session" in ran(run, "push", folder=project).stdout
+
+
+def test_a_purge_goes_along_only_if_a_person_says_so(run: Run, project: Path, server: Path, other: Path) -> None:
+    shared(run, project, server)
+    ran(run, "clone", server, folder=other)
+    ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
+
+    refused = run("push", folder=project)
+    assert refused.exit_code == 1 and "push --after-purge" in refused.stderr
+    assert "The purge went along" in ran(run, "push", "--after-purge", folder=project).stdout
+    refused = run("pull", folder=other)
+    assert refused.exit_code == 1 and "pull --accept-purge" in refused.stderr
+    ran(run, "pull", "--accept-purge", folder=other)
+    assert b"careful engineer" not in everything(other / ".ctxvc"), "it was in a system prompt alone"
+
+
+def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "x.bundle"
+    subprocess.run(
+        ["git", f"--git-dir={project / '.ctxvc'}", "bundle", "create", "-q", str(bundle), "--all"], check=True
+    )
+
+    cloned = ran(run, "clone", bundle, folder=other)
+
+    assert "demo" in cloned.stdout and ran(run, "verify", folder=other).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["remote", "add"], 2),
+        (["remote", "frobnicate"], 2),
+        (["remote", "remove", "nobody"], 1),
+        (["remote", "add", "ext::sh -c true", "--yes"], 1),
+        (["remote", "add", "/nowhere/x.git", "--yes"], 1),
+        (["push"], 1),
+        (["pull", "nobody"], 1),
+        (["unshare", "nobody"], 1),
+        (["sessions", "--remote"], 1),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_words(run: Run, project: Path, words: list[str], code: int) -> None:
+    done = run(*words, folder=project)
+
+    assert done.exit_code == code and done.stderr and "Traceback" not in done.stderr
+
+
+def test_nothing_is_added_without_consent(run: Run, project: Path, server: Path) -> None:
+    done = run("remote", "add", server, folder=project)
+
+    assert done.exit_code == 1 and "--yes" in done.stderr
+    assert "no remotes" in ran(run, "remote", folder=project).stdout
+
+
+def test_the_projects_own_code_repository_is_refused(run: Run, project: Path, server: Path) -> None:
+    for words in (["init", "-q"], ["remote", "add", "origin", str(server)]):
+        subprocess.run(["git", "-C", str(project), *words], check=True)
+
+    refused = run("remote", "add", server, "--yes", folder=project)
+
+    assert refused.exit_code == 1 and "own code" in refused.stderr and "--i-know" in refused.stderr
+    ran(run, "remote", "add", server, "--yes", "--i-know", folder=project)
+
+
+def test_a_failed_clone_leaves_no_store(run: Run, other: Path) -> None:
+    assert run("clone", "/nowhere/x.git", folder=other).exit_code == 1
+    assert not (other / ".ctxvc").exists()

@@ -1,0 +1,426 @@
+"""Two clones and a remote: what one pushes the other gets, and nothing of anybody is lost on the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ctxvc.errors import BadInput, Refused
+from ctxvc.sharing import index as indices
+from ctxvc.sharing import indexes, inventory, push, remotes
+from ctxvc.store import push_check
+from ctxvc.store.git import transport
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
+from tests.making.conversation import human, reply
+from tests.making.store import complaints
+from tests.sharing.clones import Clone, bare, refs
+
+
+def same(*clones: Clone) -> bool:
+    """Whether all have the same commits at the end of their scopes."""
+    return len({frozenset(clone.all_tips()) for clone in clones}) == 1
+
+
+def sound(clone: Clone) -> bool:
+    with Store(clone.path) as store:
+        return not verify(store).damaged and not (store.sessions() and complaints(clone.path))
+
+
+def test_what_one_clone_pushes_the_other_pulls(anna: Clone, bob: Clone, server: Path) -> None:
+    anna.say("hello")
+    anna.branch("fix", "look into it")
+
+    pushed = anna.push()
+    pulled = bob.pull()
+
+    assert pushed.changed == ("demo",) and list(refs(server)) == ["refs/ctxvc/w/anna"]
+    assert [(arrival.session, arrival.is_new) for arrival in pulled.arrivals] == [("demo", True)]
+    assert same(anna, bob) and sound(bob)
+    with Store(bob.path) as store:
+        assert store.current_scope("demo") == "fix", "it goes on where the other was"
+
+
+def test_a_second_time_there_is_nothing_to_do(anna: Clone, bob: Clone, server: Path) -> None:
+    anna.say("hello")
+    anna.push()
+    before = refs(server)
+
+    assert not anna.push().is_new and refs(server) == before
+    assert bob.pull().arrivals and not bob.pull().arrivals
+
+
+def test_a_scope_that_one_clone_continued_goes_on_in_the_other(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    anna.push()
+    bob.pull()
+    bob.say("two")
+    bob.push()
+
+    (arrival,) = anna.pull().arrivals
+
+    assert arrival.scopes == ("main",) and not arrival.apart
+    assert same(anna, bob) and {"one", "two"} <= anna.texts()
+
+
+def test_a_scope_that_both_continued_is_kept_twice_and_a_goto_joins_them(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    anna.push()
+    bob.pull()
+    anna.say("of anna")
+    bob.say("of bob")
+    for clone in (anna, bob, anna, bob):
+        clone.pull()
+        clone.push()
+
+    assert anna.tips().keys() == {"main", "main@bob"} and bob.tips().keys() == {"main", "main@anna"}
+    assert same(anna, bob) and sound(anna) and sound(bob)
+    assert anna.tips()["main"] == bob.tips()["main@anna"]
+
+    anna.goto("main@bob", "we both looked")
+    anna.push()
+    bob.pull()
+
+    assert bob.tips()["main"] == anna.tips()["main@bob"], "the line that bob calls main has gone on"
+    assert same(anna, bob) and sound(bob)
+
+
+def test_a_third_clone_gets_all_lines_from_anyone(anna: Clone, bob: Clone, tmp_path: Path, server: Path) -> None:
+    carol = Clone(tmp_path / "carol" / ".ctxvc", "carol", str(server))
+    anna.say("one")
+    anna.push()
+    bob.pull()
+    anna.say("of anna")
+    bob.say("of bob")
+    anna.push()
+    bob.push()
+    carol.pull()
+    carol.say("of carol", session="other")
+    carol.push()
+    for clone in (anna, bob):
+        clone.pull()
+
+    assert same(anna, bob, carol)
+    assert {"of anna", "of bob", "of carol"} <= carol.texts() | anna.texts()
+
+
+def test_an_open_step_stays_where_it_is(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    anna.push()
+    bob.pull()
+    anna.say("two")
+    anna.push()
+    with Store(bob.path) as store, StoredSession.open(store, "demo") as stored:
+        stored.append(human("in the middle"), reply("", "call"))
+        tip = store.tips("demo")["main"]
+        bob.pull()
+
+        assert store.tips("demo")["main"] == tip and "main@anna" in store.tips("demo")
+        stored.refresh()
+        stored.finish()
+    assert sound(bob) and "in the middle" in bob.texts()
+
+
+def test_only_the_named_session_is_taken_whole(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    anna.say("two", session="other")
+    anna.push()
+
+    bob.pull("other")
+
+    assert {session for session, _ in bob.all_tips()} == {"other"} and sound(bob)
+
+
+def test_a_session_taken_back_is_not_in_the_next_index(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    anna.say("private", session="other")
+    anna.push()
+    with Store(anna.path) as store:
+        remotes.update(store, msgspec.structs.replace(remotes.find(store), withheld=("other",)))
+
+    assert anna.push().withdrawn == ("other",)
+    bob.pull()
+    assert {session for session, _ in bob.all_tips()} == {"demo"}
+
+
+def test_a_push_with_a_secret_in_it_sends_nothing(anna: Clone, server: Path) -> None:
+    with Store(anna.path, redact=False) as store:
+        store.create_session("demo")
+        with StoredSession.open(store, "demo") as stored:
+            stored.append(human("the key is AKIAIOSFODNN7EXAMPLQ, keep it"), reply("yes"))
+
+    with pytest.raises(Refused, match="secrets"):
+        anna.push()
+
+    assert not refs(server)
+
+
+def test_a_push_that_cannot_be_searched_sends_nothing(
+    anna: Clone, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna.say("hello")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("the search broke")
+
+    monkeypatch.setattr(push_check, "refuse", broken)
+    with pytest.raises(RuntimeError):
+        anna.push()
+
+    assert not refs(server)
+
+
+def test_two_stores_cannot_have_one_name(anna: Clone, tmp_path: Path, server: Path) -> None:
+    anna.say("one")
+    anna.push()
+    twin = Clone(tmp_path / "twin" / ".ctxvc", "anna", str(server))
+    twin.say("other")
+    before = refs(server)
+
+    with pytest.raises(Refused, match="another store pushes"):
+        twin.push()
+
+    assert refs(server) == before
+
+
+def test_a_push_killed_before_it_was_noted_is_repeated(
+    anna: Clone, bob: Clone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna.say("one")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(push, "_remember", killed)
+        with pytest.raises(KeyboardInterrupt):
+            anna.push()
+    anna.say("two")
+    anna.push()
+    bob.pull()
+
+    assert same(anna, bob)
+
+
+@pytest.mark.parametrize("place", ["accept", "check"])
+def test_a_pull_killed_anywhere_is_repeated(
+    anna: Clone, bob: Clone, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    from ctxvc.store import quarantine
+
+    anna.say("one")
+    anna.push()
+    original = getattr(quarantine.Quarantine, place)
+
+    def killed(self: quarantine.Quarantine, *words: str) -> None:
+        original(self, *words)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quarantine.Quarantine, place, killed)
+        with pytest.raises(KeyboardInterrupt):
+            bob.pull()
+    assert not bob.all_tips() and sound(bob)
+
+    bob.pull()
+    assert same(anna, bob) and sound(bob) and not (bob.path / quarantine.FOLDER).exists()
+
+
+def test_a_remote_that_came_with_a_store_is_not_used(
+    anna: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is there, but this person never agreed to it."""
+    anna.say("one")
+    elsewhere = tmp_path / "elsewhere" / ".ctxvc"
+    shutil.copytree(anna.path, elsewhere)
+    home = tmp_path / "another-home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+
+    with Store(elsewhere) as store, pytest.raises(Refused, match="never asked"):
+        push.push(store)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"],
+)
+def test_an_address_that_could_do_harm_is_refused(address: str) -> None:
+    with pytest.raises(BadInput):
+        remotes.check("origin", address, "")
+
+
+def test_a_large_index_is_in_parts_and_a_push_sends_those_that_changed(
+    anna: Clone, bob: Clone, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indices, "MOST_UNSHARDED", 3)
+    for number in range(6):
+        anna.say("hello", session=f"s{number}")
+    anna.push()
+    first = _parents(server)
+    anna.say("more", session="s3")
+    anna.push()
+
+    assert len(first) > 3 and len(first - _parents(server)) == 1
+    bob.pull()
+    assert same(anna, bob)
+
+
+def _parents(server: Path) -> set[str]:
+    command = ["git", f"--git-dir={server}", "rev-list", "--parents", "-1", "refs/ctxvc/w/anna"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[1:])
+
+
+def test_links_of_code_commits_come_along(anna: Clone, bob: Clone) -> None:
+    from ctxvc.store import links
+
+    anna.say("one")
+    with Store(anna.path) as store:
+        link = links.Link(commit="1" * 40, time="2026-01-01T00:00:00Z", session="demo", scope="main", step=1)
+        with open(store.path / "ctxvc" / "lock" / "_links", "w") as lock:
+            links._write(store, lock.fileno(), [link])
+    anna.push()
+    bob.pull()
+    bob.push()
+    anna.pull()
+
+    with Store(bob.path) as store:
+        assert links.find(store, "1" * 40) == [link]
+    with Store(anna.path) as store:
+        tip = links.tip(store)
+    anna.pull()
+    with Store(anna.path) as store:
+        assert links.tip(store) == tip, "nothing new makes no commit"
+
+
+# --- what comes from there may be anybody's
+
+
+def listed(anna: Clone, change: dict[str, object]) -> None:
+    """An index of anna's on the remote with other fields in its session's line."""
+    with Store(anna.path) as store:
+        remote = remotes.find(store)
+        index = inventory.index(store, remote, "anna", "")
+        session = msgspec.structs.replace(index.sessions["demo"], **change)
+        forged = msgspec.structs.replace(index, sessions={"demo": session})
+        commit = inventory.commit(store, forged)
+        transport.push(store.path, remote.address, {"refs/ctxvc/w/anna": ("", commit)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "../../etc"},
+        {"name": "purged"},
+        {"scopes": {"main": "x" * 40}},
+        {"scopes": {"main/../x": "1" * 40}},
+        {"scopes": {}},
+    ],
+)
+def test_a_line_of_an_index_that_is_not_right_is_left_out(
+    anna: Clone, bob: Clone, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna.say("one")
+    monkeypatch.setattr(indices, "tips", lambda _: [])
+    listed(anna, change)
+
+    pulled = bob.pull()
+
+    assert pulled.ignored and not bob.all_tips()
+
+
+def test_a_commit_of_another_session_is_not_taken(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    listed(anna, {"name": "stolen"})
+
+    pulled = bob.pull()
+
+    assert [str(error) for error in pulled.damaged] and not bob.all_tips()
+
+
+def test_a_scope_with_a_body_that_is_not_the_recorded_one_is_not_taken(anna: Clone, bob: Clone, server: Path) -> None:
+    anna.say("one")
+    anna.push()
+    tip = anna.tips()["main"]
+
+    def git(*words: str, data: str = "", **env: str) -> str:
+        command = ["git", f"--git-dir={server}", *words]
+        answer = subprocess.run(
+            command, input=data, text=True, capture_output=True, check=True, env={**os.environ, **env}
+        )
+        return answer.stdout.strip()
+
+    index = str(server / "forged")
+    who = {"GIT_COMMITTER_NAME": "ctxvc", "GIT_COMMITTER_EMAIL": "ctxvc@ctxvc", "GIT_AUTHOR_NAME": "user",
+           "GIT_AUTHOR_EMAIL": "user@ctxvc", "GIT_INDEX_FILE": index}  # fmt: skip
+    git("read-tree", tip, **who)
+    blob = git("hash-object", "-w", "--stdin", data="something else")
+    git("update-index", "--cacheinfo", f"100644,{blob},blocks/00/00/B1.txt", **who)
+    tree = git("write-tree", **who)
+    forged = git("commit-tree", tree, "-p", tip, data="B1\n\nCtxvc-Op: step\nCtxvc-Actor: user\n", **who)
+    git("update-ref", "refs/heads/keep", forged)
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    listed_tip = {"scopes": {"main": forged}, "tip": forged}
+    with Store(anna.path) as store:
+        subprocess.run(["git", f"--git-dir={anna.path}", "fetch", "-q", str(server), "refs/heads/keep"], check=True)
+        remote = remotes.find(store)
+        former = inventory.index(store, remote, "anna", "")
+        session = msgspec.structs.replace(former.sessions["demo"], **listed_tip)
+        commit = inventory.commit(store, msgspec.structs.replace(former, sessions={"demo": session}))
+        before = refs(server)["refs/ctxvc/w/anna"]
+        transport.push(store.path, remote.address, {"refs/ctxvc/w/anna": (before, commit)})
+
+    pulled = bob.pull()
+
+    assert pulled.damaged and not bob.all_tips()
+    with Store(bob.path) as store:
+        assert forged not in store.repository, "nothing of it is in our packs"
+
+
+def test_an_index_that_is_none_is_left_out(anna: Clone, bob: Clone, server: Path) -> None:
+    anna.say("one")
+    anna.push()
+    subprocess.run(
+        ["git", f"--git-dir={server}", "update-ref", "refs/ctxvc/w/mallory", anna.tips()["main"]], check=False
+    )
+
+    pulled = bob.pull()
+
+    assert any("mallory" in reason for reason in pulled.ignored) and same(anna, bob)
+
+
+def test_offline_the_last_indexes_are_there(anna: Clone, server: Path) -> None:
+    anna.say("one")
+    anna.push()
+    indexes.fetch(str(server))
+    server.rename(server.with_name("away"))
+
+    assert list(indexes.cached(str(server)).clones["anna"].sessions) == ["demo"]
+
+
+def test_an_empty_remote_has_nothing(bob: Clone) -> None:
+    assert not bob.pull().arrivals
+
+
+def test_an_own_code_repository_is_told(tmp_path: Path) -> None:
+    from ctxvc.sharing import audience
+
+    project, fork = tmp_path / "project", bare(tmp_path / "fork.git")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C", str(project)]
+    project.mkdir()
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"],
+                  ["push", "-q", str(fork), "HEAD:refs/heads/master"],
+                  ["remote", "add", "origin", "git@example.org:me/code.git"],
+                  ["commit", "-q", "--amend", "--allow-empty", "-m", "again"]):  # fmt: skip
+        subprocess.run([*git, *words], check=True)
+
+    assert audience.place("ssh://git@example.org/me/code") == audience.place("git@example.org:me/code.git")
+    assert list(audience.concerns(str(project), project))
+    assert list(audience.concerns(str(fork), project)), "its commit is still among the project's objects"
+    assert not list(audience.concerns(str(bare(tmp_path / "sessions.git")), project))

@@ -1,0 +1,91 @@
+"""A signed tag says what somebody verified; from it on only what is newer is checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ctxvc.errors import BadName, Damaged, NotFound, Refused
+from ctxvc.sharing import tags
+from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
+from tests.sharing.clones import Clone
+
+pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen makes the key")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A person who signs with an ssh key, and trusts it."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(f"anna@example.org {key.with_suffix('.pub').read_text()}")
+    file = Path(os.environ["HOME"], ".gitconfig")
+    for name, value in {
+        "user.name": "Anna", "user.email": "anna@example.org", "gpg.format": "ssh",
+        "user.signingkey": str(key), "gpg.ssh.allowedSignersFile": str(signers),
+    }.items():  # fmt: skip
+        subprocess.run(["git", "config", "--file", str(file), name, value], check=True)
+    return key
+
+
+def test_what_came_after_a_signed_tag_is_checked_and_no_more(anna: Clone, key: Path) -> None:
+    for number in range(5):
+        anna.say(f"step {number}")
+    with Store(anna.path) as store:
+        assert tags.sign(store, "friday", "demo") == 1
+    anna.say("after")
+
+    with Store(anna.path) as store:
+        commit, signer = tags.signed(store, "friday")
+        report = verify(store, since=commit)
+
+        assert "anna@example.org" in signer and not report.damaged
+        assert report.commits == 1 < verify(store).commits
+
+
+def test_history_that_was_replaced_since_is_damage(anna: Clone, key: Path) -> None:
+    anna.say("one")
+    anna.say("two")
+    with Store(anna.path) as store:
+        tags.sign(store, "friday")
+        older = next(commit for number, commit in enumerate(store.first_parents(store.tips("demo")["main"])) if number)
+    git = ["git", f"--git-dir={anna.path}"]
+    subprocess.run([*git, "update-ref", "refs/heads/demo/main", older], check=True)
+
+    with Store(anna.path) as store, pytest.raises(Damaged, match="demo/main"):
+        tags.signed(store, "friday")
+
+
+def test_a_tag_without_a_good_signature_is_not_trusted(anna: Clone, key: Path, tmp_path: Path) -> None:
+    anna.say("one")
+    git = ["git", f"--git-dir={anna.path}"]
+    subprocess.run([*git, "tag", "-a", "-m", "unsigned", "plain", "refs/heads/demo/main"], check=True)
+    with Store(anna.path) as store:
+        tags.sign(store, "friday")
+        with pytest.raises(Refused, match="not good"):
+            tags.signed(store, "plain")
+        (tmp_path / "signers").write_text("")
+        with pytest.raises(Refused, match="not good"):
+            tags.signed(store, "friday")
+        with pytest.raises(NotFound):
+            tags.signed(store, "monday")
+
+
+def test_a_tag_is_made_once_and_with_a_key(anna: Clone, key: Path) -> None:
+    anna.say("one")
+    with Store(anna.path) as store:
+        tags.sign(store, "friday")
+        with pytest.raises(Refused, match="friday"):
+            tags.sign(store, "friday")
+        with pytest.raises(BadName):
+            tags.sign(store, "--force")
+        key.unlink()
+        with pytest.raises(Refused, match="was not made"):
+            tags.sign(store, "saturday")
+        assert "refs/tags/saturday" not in store.repository.references
