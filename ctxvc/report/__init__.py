@@ -1,0 +1,1 @@
+"""Reports: a session's history, or a replay's results, as one page that needs nothing else."""
