@@ -7,7 +7,7 @@ is given as a call, it is the first call whose prompt has the change in it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -24,9 +24,12 @@ Place = tuple[int, int] | int
 
 
 class Number(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the figures at the top. `value` is None where nothing is known; `text` is `value` for people."""
+    """One of the figures at the top: of a session `calls`, `peak`, `left`, `recovered`, `compactions`, `cost`.
 
-    name: Literal["calls", "peak", "left", "recovered", "compactions", "cost"]
+    `value` is None where nothing is known; `text` is `value` for people.
+    """
+
+    name: str
     value: float | None
     text: str
 
@@ -214,13 +217,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """A policy at a budget over all recordings. Retention is the share of uses that are visible; with its 95 %
-    interval. Cost is a multiple of that of keeping everything, recoveries included; with that over recordings.
+    interval. Cost is a multiple of that of keeping everything, recoveries included, with its interval over recordings;
+    None for the oracle, which has none.
     """
 
     policy: str
     budget: int
     retention: tuple[float, float, float]
-    cost: tuple[float, float, float]
+    cost: tuple[float, float, float] | None
     cost_parts: dict[str, float]
     valid: bool
     runs: int
@@ -228,7 +232,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation at a budget in which two policies differ, by what the one kept visible and the other did not."""
+    """A block, or a recording, that two policies treat otherwise at a budget.
+
+    `text` says what it is; `step` is the call that used it first, -1 for a recording; `example` has strings of it that
+    were used.
+    """
 
     a: str
     b: str
@@ -242,15 +250,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.report/1"):
-    """The page of a replay's results."""
+    """The page of a replay's results. `baseline` is the policy that cost is relative to."""
 
     kind: Literal["replay"] = "replay"
     title: str
     made: str
     version: str
     recordings: int
-    verdict: dict[str, Any]
+    verdict: Verdict
     points: list[Point]
-    baseline: Annotated[str, "the policy that cost is relative to"]
+    baseline: str
     differences: list[Difference]
-    notes: list[str]

@@ -106,7 +106,7 @@ class Lanes:
         for group in groups:
             if group.members:
                 touched.update(dict.fromkeys(blocks_of(ledger.groups, group.id)))
-        touched.update(dict.fromkeys(self._cut_blocks(call, ledger.meta, fresh)))
+        touched.update(dict.fromkeys(self._cut_blocks(ledger.meta, fresh)))
         for name in touched:
             if lane := self.lanes.get(name):
                 self._turn(lane, call, _STATE["gone"] if lane.cut else _state(lane.row, ledger.groups))
@@ -127,7 +127,7 @@ class Lanes:
             return max(0, self._price.body(lane.row) - self._price.mask(lane.row))
         return 0 if lane.state in PRESENT else self._price.body(lane.row)
 
-    def _cut_blocks(self, call: int, meta: Meta, fresh: Sequence[tuple[Row, Change]]) -> list[str]:
+    def _cut_blocks(self, meta: Meta, fresh: Sequence[tuple[Row, Change]]) -> list[str]:
         """The blocks that a cut took out since the last call, or that an undo brought back."""
         last = meta.cuts[-1] if meta.cuts else 0
         low, high = sorted((last, self._cut))

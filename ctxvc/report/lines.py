@@ -11,7 +11,7 @@ from ctxvc.core.prompt.request import up_to
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store import revision
-from ctxvc.store.git.objects import Objects, Unbrowsed, Unreadable
+from ctxvc.store.git.objects import Objects, Tree, Unbrowsed, Unreadable
 from ctxvc.store.operations import BEGINNING
 from ctxvc.store.revision import PROMPT, Entry
 from ctxvc.store.sent_prompt import Sent, parse
@@ -160,7 +160,7 @@ def _call(line: Line, change: Change | None, ledger: Ledger, seen: Iterable[_Uns
 
 
 def _sent(change: Change) -> Sent | None:
-    """The prompt that the reply in a change saw: as its commit says, else all that came before; None without a reply."""
+    """The prompt that a change's reply saw: as its commit says, else all that came before; None without a reply."""
     if change.op != "step":
         return None
     step = change.meta.counters.step
@@ -187,9 +187,7 @@ class _Reader:
     def change(self, entry: Entry, parent: str) -> Change:
         """What differs from the parent's ledger. Raises: Damaged."""
         try:
-            old, new = (
-                self._objects.tree(self._objects.commit(bytes.fromhex(id)).tree) for id in (parent, entry.commit)
-            )
+            old, new = map(self._tree, (parent, entry.commit))
             meta = self._contents.meta(new[fmt.META.encode()][1])
             rows: list[Row] = []
             groups: tuple[Group, ...] = ()
@@ -207,6 +205,9 @@ class _Reader:
             raise Damaged(f"commit {entry.commit[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
         rows.sort(key=lambda row: row.number)
         return Change(entry, meta, tuple(rows), groups)
+
+    def _tree(self, commit: str) -> Tree:
+        return self._objects.tree(self._objects.commit(bytes.fromhex(commit)).tree)
 
     def _rows(self, old: bytes | None, new: bytes | None) -> Iterable[Row]:
         if new is None:

@@ -211,4 +211,4 @@ def _form(slot: Slot) -> Form:
         return "group" if slot.group else "stub"
     if slot.show == "mask":
         return "cut"
-    return slot.row.kind if slot.row.kind in ("note", "dashboard") else "whole"  # type: ignore[return-value]
+    return slot.row.kind if slot.row.kind in ("note", "dashboard") else "whole"

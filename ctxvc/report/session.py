@@ -414,8 +414,8 @@ def _notes(page: _Page, spent: Sequence[Spent]) -> list[str]:
         notes.append(f"{priced}, for the usage that the provider reported." if reported else f"{priced}.")
     if reported < len(spent):
         notes.append(
-            f"The provider's usage is not recorded for {len(spent) - reported:,} of {len(spent):,} calls: it is reckoned "
-            "from our counts, as with a prefix cache of five minutes."
+            f"The provider's usage is not recorded for {len(spent) - reported:,} of {len(spent):,} calls: there it is "
+            "reckoned from our counts, with a prefix cache of five minutes."
         )
     missing = next((scope.snapshot.ledger.meta.source for scope in page.scopes), None)
     if missing and missing.missing:
