@@ -1,1 +1,1 @@
-"""Reports: a session's history, or a replay's results, as one page that needs nothing else."""
+"""A session, or what a replay measured, as one page that needs nothing else."""

@@ -191,7 +191,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     cut: list[CutBody]
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.report/1"):
+class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
     """The page of a session."""
 
     kind: Literal["session"] = "session"
@@ -249,7 +249,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.report/1"):
+class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
     """The page of a replay's results. `baseline` is the policy that cost is relative to."""
 
     kind: Literal["replay"] = "replay"

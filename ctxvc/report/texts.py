@@ -14,6 +14,10 @@ MOST = 2_000_000
 _ROOM = 0.97
 
 
+#: Between two texts, so that none reads on into the next.
+_BETWEEN = b"\n"
+
+
 class TextPool:
     """Texts by their number. What is added twice has one number."""
 
@@ -57,10 +61,15 @@ class TextPool:
                 places.append(None)
             else:
                 places.append((at, text_size))
-                at += text_size
+                at += text_size + len(_BETWEEN)
         return places, [base64.b64encode(piece).decode("ascii") for piece in packed]
 
 
+def unpacked(chunks: Sequence[str]) -> bytes:
+    """All texts in a row, of the pieces that `packed` gave."""
+    return b"".join(zlib.decompress(base64.b64decode(piece)) for piece in chunks)
+
+
 def _compressed(texts: Sequence[bytes]) -> list[bytes]:
-    data = memoryview(b"".join(texts))
+    data = memoryview(b"".join(text + _BETWEEN for text in texts))
     return [zlib.compress(data[at : at + PIECE], 9) for at in range(0, len(data), PIECE)]
