@@ -113,8 +113,7 @@ class Lanes:
 
     def _turn(self, lane: Lane, call: int, state: int) -> None:
         if not lane.spans:
-            unsent = lane.row.kind == "thinking" and lane.row.ext != "json" and not lane.row.extra.get("signature")
-            lane.counts = lane.row.state == "blocked" or (state in PRESENT and not unsent)
+            lane.counts = lane.row.state == "blocked" or state in PRESENT
         self.missing -= self._absent(lane)
         lane.turn(call, state)
         self.missing += self._absent(lane)

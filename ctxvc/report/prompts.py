@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of
 from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces, plain_text
-from ctxvc.core.prompt.request import is_unsigned
 from ctxvc.core.prompt.sanitise import Piece as Sent
-from ctxvc.core.prompt.sanitise import alone
+from ctxvc.core.prompt.sanitise import alone, together
 from ctxvc.core.view.view import Price, cost_of
 from ctxvc.inspection.occupancy import part_of
 from ctxvc.replay.measures.cost import shared_prefix
@@ -38,8 +37,18 @@ class Prompt:
     tokens: dict[str, int]
     shared: int
     before: int
-    slots: tuple[Slot, ...] = ()
-    dropped: list[int] = field(default_factory=list)  # places of slots that show nothing
+    slots: tuple[Slot, ...]
+    dropped: list[int]  # places of slots that show nothing
+    alone: list[int]  # the pieces of the others, each as it would be without its neighbours
+
+
+class Place(NamedTuple):
+    """Where the pieces of a scope come from: its number, its bodies, their price, the places of its blocks."""
+
+    scope: int
+    bodies: Bodies
+    price: Price
+    blocks: Mapping[str, int]
 
 
 class Pieces:
@@ -52,79 +61,104 @@ class Pieces:
         self.texts: dict[int, int] = {}  # a piece → its text's number in the pool
         self._clean = clean
         self._pool = pool
+        self._sent: list[Sent] = []
+        self._rare: set[int] = set()  # scopes with pieces whose neighbours may matter
         self._places: dict[tuple[object, ...], int] = {}
         self._by_slot: dict[tuple[int, int], tuple[Slot, int]] = {}
 
-    def prompt(
-        self,
-        scope: int,
-        ledger: Ledger,
-        bodies: Bodies,
-        price: Price,
-        place: Mapping[str, int],
-        before: Prompt | None,
-    ) -> Prompt:
+    def prompt(self, ledger: Ledger, place: Place, before: Prompt | None) -> Prompt:
         """The prompt of a ledger, given the one of the same scope before it."""
         slots = outline(ledger)
         old = before.slots if before else ()
         same = _shared(old, slots)
         dropped = before.dropped[: bisect_left(before.dropped, same)] if before else []
         kept = same - len(dropped)
-        own = before.pieces[:kept] if before else []
+        own = before.alone[:kept] if before else []
         for at in range(same, len(slots)):
-            piece = self._piece(scope, slots[at], ledger, bodies, price, place)
+            piece = self._piece(slots[at], ledger, place)
             if piece < 0:
                 dropped.append(at)
             else:
                 own.append(piece)
-        shared = _shared(before.pieces, own) if before else 0
+        same = _shared(before.alone, own) if before else 0
         tokens = dict(before.tokens) if before else {}
-        for sign, changed in ((-1, before.pieces[shared:] if before else ()), (1, own[shared:])):
+        for sign, changed in ((-1, before.alone[same:] if before else ()), (1, own[same:])):
             for piece in changed:
                 part = self.parts[piece]
                 tokens[part] = tokens.get(part, 0) + sign * self.tokens[piece]
-        return Prompt(own, tokens, shared, len(before.pieces) if before else 0, slots, dropped)
+        whole = self._together(own, place)
+        shared = _shared(before.pieces, whole) if before else 0
+        return Prompt(whole, tokens, shared, len(before.pieces) if before else 0, slots, dropped, own)
 
-    def _piece(
-        self, scope: int, slot: Slot, ledger: Ledger, bodies: Bodies, price: Price, place: Mapping[str, int]
-    ) -> int:
+    def _together(self, own: list[int], place: Place) -> list[int]:
+        """The pieces with those in place that are otherwise, or there at all, because of their neighbours."""
+        is_rare = place.scope in self._rare or (own and self.all[own[0]].role != "user")
+        if not is_rare:
+            return own
+        apart = [self._sent[piece] for piece in own]
+        numbers = {id(sent): piece for sent, piece in zip(apart, own, strict=True)}
+        return [numbers[id(sent)] if id(sent) in numbers else self._adjusted(sent, place) for sent in together(apart)]
+
+    def _adjusted(self, sent: Sent, place: Place) -> int:
+        key = (place.scope, sent.block, sent.role, sent.kind, sent.body)
+        if key not in self._places:
+            text = self._clean(shown(sent.body, sent.ext, sent.extra))
+            piece = Piece(
+                form="whole",
+                role=sent.role,
+                kind=sent.kind,
+                tokens=0,
+                block=place.blocks.get(sent.block, -1),
+                text=text,
+            )
+            self._places[key] = self._add(piece, sent, "")
+        return self._places[key]
+
+    def _add(self, piece: Piece, sent: Sent, part: str) -> int:
+        self.all.append(piece)
+        self.tokens.append(piece.tokens)
+        self.parts.append(part)
+        self._sent.append(sent)
+        return len(self.all) - 1
+
+    def _piece(self, slot: Slot, ledger: Ledger, place: Place) -> int:
         """The place of a slot's piece; -1 if nothing is sent of it."""
-        known = self._by_slot.get((scope, id(slot)))
+        known = self._by_slot.get((place.scope, id(slot)))
         if known is not None and known[0] is slot:
             return known[1]
         row = slot.row
-        key = (scope, row.id, row.sha256, slot.show, slot.role, slot.kind, slot.text, slot.group, row.tag)
+        key = (place.scope, row.id, row.sha256, slot.show, slot.role, slot.kind, slot.text, slot.group, row.tag)
         if key not in self._places:
-            self._places[key] = self._made(slot, ledger, bodies, price, place)
-        self._by_slot[scope, id(slot)] = slot, self._places[key]
+            self._places[key] = self._made(slot, ledger, place)
+        self._by_slot[place.scope, id(slot)] = slot, self._places[key]
         return self._places[key]
 
-    def _made(self, slot: Slot, ledger: Ledger, bodies: Bodies, price: Price, place: Mapping[str, int]) -> int:
+    def _made(self, slot: Slot, ledger: Ledger, place: Place) -> int:
         render = ledger.meta.render
-        (whole,) = pieces([slot], bodies, render)
-        fit = None if is_unsigned(whole) else alone(whole, render)
+        (whole,) = pieces([slot], place.bodies, render)
+        fit = alone(whole, render)
         if fit is None:
             return -1
         row, group = slot.row, ledger.groups.get(slot.group)
-        text, number = self._text(fit, row, bodies)
-        self.all.append(
-            Piece(
-                form=_form(slot),
-                role=fit.role,
-                kind=fit.kind,
-                tokens=cost_of(slot, price),
-                block=-1 if group else place.get(row.id, -1),
-                text=text,
-                after=f"\n{fit.tag}" if fit.tag else "",
-                group=slot.group,
-                blocks=[place[name] for name in blocks_of(ledger.groups, group.id) if name in place] if group else [],
-            )
+        members = blocks_of(ledger.groups, group.id) if group else ()
+        text, number = self._text(fit, row, place.bodies)
+        piece = Piece(
+            form=_form(slot),
+            role=fit.role,
+            kind=fit.kind,
+            tokens=cost_of(slot, place.price),
+            block=-1 if group else place.blocks.get(row.id, -1),
+            text=text,
+            after=f"\n{fit.tag}" if fit.tag else "",
+            group=slot.group,
+            blocks=[place.blocks[name] for name in members if name in place.blocks],
         )
-        self.tokens.append(self.all[-1].tokens)
-        self.parts.append("stubs" if slot.show == "text" else part_of(row))
+        at = self._add(piece, fit, "stubs" if slot.show == "text" else part_of(row))
         if number >= 0:
-            self.texts[len(self.all) - 1] = number
-        return len(self.all) - 1
+            self.texts[at] = number
+        if fit.kind == "other" or fit.role == "system":
+            self._rare.add(place.scope)
+        return at
 
     def _text(self, sent: Sent, row: Row, bodies: Bodies) -> tuple[str | None, int]:
         """What is sent where it is not the body; or its number in the pool, where it is long, else -1."""

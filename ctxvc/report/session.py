@@ -20,7 +20,7 @@ from ctxvc.report.expense import Sized, Spent, expenses
 from ctxvc.report.lanes import PRESENT, Lane, Lanes
 from ctxvc.report.lines import Call, Line, calls, lines
 from ctxvc.report.marks import marks, prefix_break
-from ctxvc.report.prompts import Pieces, Prompt, shown, splices
+from ctxvc.report.prompts import Pieces, Place, Prompt, shown, splices
 from ctxvc.report.texts import TextPool
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store import revision
@@ -107,9 +107,8 @@ class _Page:
         number = len(self.order)
         self._news(scope, call, number)
         earlier = scope.sent[-1].prompt if scope.sent else None
-        prompt = self.pieces.prompt(
-            scope.line.number, call.ledger, scope.snapshot.bodies, scope.prices, scope.place, earlier
-        )
+        place = Place(scope.line.number, scope.snapshot.bodies, scope.prices, scope.place)
+        prompt = self.pieces.prompt(call.ledger, place, earlier)
         total = scope.overhead + sum(prompt.tokens.values())
         aside = sum(prompt.tokens.get(part, 0) for part in ("stubs", "dashboards"))
         aside += sum(

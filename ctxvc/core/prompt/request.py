@@ -180,7 +180,7 @@ def _render(
     if earlier and (earlier.slot is slot or earlier.slot == slot):
         return earlier
     (piece,) = pieces([slot], bodies, render)
-    fit = None if is_unsigned(piece) else alone(piece, render)
+    fit = None if _unsigned(piece) else alone(piece, render)
     return _RenderedSlot(slot, _Rendered(fit, list(_blocks(fit))) if fit else None)
 
 
@@ -260,7 +260,7 @@ def canonical(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")  # which only lone surrogates need
 
 
-def is_unsigned(piece: Piece) -> bool:
+def _unsigned(piece: Piece) -> bool:
     """Whether it is thinking that no provider takes back: recorded without its signature."""
     return piece.kind == "thinking" and piece.ext != "json" and not piece.extra.get("signature")
 
