@@ -84,7 +84,8 @@ STORE = (
     *("recovered_files", "code_history"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "operations", "address"),
+    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "sent_prompt"),
+    *("operations", "address"),
     *("recorded_prompts", "links", "push_check", "verify", "ingest", "checkout", "gc", "copies", "purge"),
 )
 
