@@ -61,3 +61,8 @@ export function onView(listener) {
 export function startView() {
   window.addEventListener("hashchange", follow);
 }
+
+// Forgets who listens, before another page is drawn.
+export function clearView() {
+  listeners.length = 0;
+}
