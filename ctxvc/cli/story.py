@@ -55,8 +55,8 @@ FIELDS = (
 )
 
 
-def header(output: Output, snapshot: Snapshot, newest: Moment | None, sizes: Sequence[int]) -> Iterator[str]:
-    """What the scope is: its session, model, size, growth by the `sizes` of its calls and, of an import, where it comes
+def header(output: Output, snapshot: Snapshot, newest: Moment | None, calls: Sequence[int]) -> Iterator[str]:
+    """What the scope is: its session, model, size, growth by the sizes of its `calls` and, of an import, where it comes
     from.
     """
     meta = snapshot.ledger.meta
@@ -66,7 +66,7 @@ def header(output: Output, snapshot: Snapshot, newest: Moment | None, sizes: Seq
     name = f"{snapshot.session}/{snapshot.scope}"
     parts = (name, display.one_line(meta.model, 80), *sizes)
     yield output.style(cut(" · ".join(filter(None, parts)), output.width), bold=True)
-    if grew := charts.growth(sizes):
+    if grew := charts.growth(calls):
         yield _fit(output, grew)
     if meta.source:
         source = meta.source
