@@ -147,11 +147,11 @@ class Server:
         token: str,
         answer: Callable[[Request], Response],
         report: Callable[[Exception], None],
-        given: Callable[[Request], str] = bearer,
+        credential: Callable[[Request], str] = bearer,
         largest: int = LARGEST,
         connections: int = CONNECTIONS,
     ) -> None:
-        self._server = _Listener(address, _Terms(token, answer, report, given, largest), connections)
+        self._server = _Listener(address, _Terms(token, answer, report, credential, largest), connections)
 
     @property
     def port(self) -> int:
@@ -179,7 +179,7 @@ class _Terms(NamedTuple):
     token: str
     answer: Callable[[Request], Response]
     report: Callable[[Exception], None]
-    given: Callable[[Request], str]
+    credential: Callable[[Request], str]
     largest: int
 
 
@@ -353,7 +353,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return text(403, "pages of another origin are not answered")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return text(403, "pages of another origin are not answered")
-        if not hmac.compare_digest(terms.given(request).encode(), terms.token.encode()):
+        if not hmac.compare_digest(terms.credential(request).encode(), terms.token.encode()):
             return text(401, "the token is missing or wrong", ("WWW-Authenticate", "Bearer"))
         if "transfer-encoding" in headers:
             return text(411, "send a body with its Content-Length")
