@@ -35,6 +35,8 @@ from ctxvc.errors import BadInput, Refused
 #: The most bytes of a body, unless the caller says otherwise, and of a request's head.
 LARGEST = 16 * 1024 * 1024
 _HEAD = 32 * 1024
+#: The most bytes that are still read from a client that was refused, so that it gets to read why.
+_REST = 1024 * 1024
 #: Connections at once. Once half of them are taken, none is kept open after its answer.
 CONNECTIONS = 32
 #: Seconds for a head (with the wait for it), for a body, for a whole answer, and for what a refused client still sends.
@@ -396,6 +398,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Reads on for a moment: a connection that is closed on unread bytes takes its answer with it."""
         with suppress(OSError, _Overlong):
             self.connection.shutdown(socket.SHUT_WR)
-            self._incoming.allow(_REST_SECONDS, self.server.terms.largest)
+            self._incoming.allow(_REST_SECONDS, _REST)
             while self.rfile.read1(65536):
                 pass
