@@ -25,6 +25,7 @@ PACKAGE = Path(ctxvc.__file__).parent
 #: `report` and `sharing` are to come: their place is settled before their first module.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "loopback": frozenset({"errors"}),
     "core": frozenset({"errors"}),
     "policies": frozenset({"core", "errors"}),
     "importers": frozenset({"core", "errors"}),
@@ -39,11 +40,11 @@ LAYERS: dict[str, frozenset[str]] = {
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
-    "mcp": frozenset({"agent", "session", "inspection", "tokens", "store", "core", "errors"}),
+    "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
         {"mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "tokens", "store", "core", "errors", "ctxvc"}
+        | {"importers", "tokens", "store", "core", "errors", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
@@ -133,9 +134,9 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "langchain_core": frozenset({"integrations"}),
     "langgraph": frozenset({"integrations"}),
     "claude_agent_sdk": frozenset({"integrations"}),
-    "socket": frozenset({"agent"}),  # pairs of sockets, to hand descriptors on
+    "socket": frozenset({"agent", "loopback"}),  # pairs of sockets, to hand descriptors on; a server
     "urllib": frozenset(),
-    "http": frozenset(),
+    "http": frozenset({"loopback"}),
 }
 
 #: Where a module may name Claude Code without being of it, and why. Names of models and `CLAUDE.md` count nowhere.

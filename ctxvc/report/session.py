@@ -177,6 +177,12 @@ def session(
     )
 
 
+def calls_of(store: Store, commit: str, meter: Meter) -> tuple[data.Calls, list[data.Mark]]:
+    """The calls up to a commit, and what happened between them. Raises: Damaged."""
+    page = _Page(store, [commit], meter, lambda text: text)
+    return _calls(page, _spent(page)), page.marks
+
+
 # --- a scope
 
 
