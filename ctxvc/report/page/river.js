@@ -217,10 +217,13 @@ function marks(chart, session, ratio) {
   ctx.font = `${11 * ratio}px "DejaVu Sans", Inter, system-ui, sans-serif`;
   ctx.textAlign = "center";
   const reached = new Map();
+  let right = 0;
   for (const mark of session.marks) {
-    const x = Math.round(chart.valToPos(mark.call + 1.5, "x", true));
-    if (x - (reached.get(mark.kind) ?? -99) < 6 * ratio) continue; // no two of a kind on top of each other
-    reached.set(mark.kind, x);
+    const place = Math.round(chart.valToPos(Math.min(mark.call, session.n - 1) + 1.5, "x", true));
+    if (place - (reached.get(mark.kind) ?? -99) < 6 * ratio) continue; // no two of a kind on top of each other
+    const x = place < right ? right : place; // those of other kinds stand beside each other
+    reached.set(mark.kind, place);
+    right = x + 11 * ratio;
     ctx.fillStyle = colour(`mark-${mark.kind}`);
     ctx.fillText((MARKS[mark.kind] || ["•"])[0], x, bbox.top - 6 * ratio);
   }

@@ -69,10 +69,12 @@ export class Session {
   }
 
   // Each time that a block left the prompt: `{block, call, state, life, reads}`, `reads` the calls since in which it was back.
+  // A dashboard gives way to the next one, which is no departure.
   departures() {
     if (this._departures) return this._departures;
     this._departures = [];
     for (let block = 0; block < this.blocks.n; block++) {
+      if (this.blocks.kind[block] === "dashboard") continue;
       const intervals = this.blocks.intervals[block];
       let wasLive = false;
       for (let at = 0; at < intervals.length; at += 3) {
