@@ -1,6 +1,13 @@
 // The line at the top of every page.
 import { h } from "./dom.js";
-import { switchTheme } from "./theme.js";
+import { clearTheme, switchTheme } from "./theme.js";
+import { clearView } from "./view.js";
+
+// Forgets who listened on the page before.
+export function newPage() {
+  clearView();
+  clearTheme();
+}
 
 // `actions` stand before the switch of light and dark.
 export function header(title, facts, ...actions) {

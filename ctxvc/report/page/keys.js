@@ -26,7 +26,7 @@ export function helpDialog() {
 
 export function startKeys(session, screens, help) {
   const step = (call) => go({ call: Math.min(Math.max(call, 1), session.n) }, { quiet: true });
-  document.addEventListener("keydown", (event) => {
+  document.onkeydown = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
     const inField = event.target.matches?.("input:not([type=range]), select, textarea");
     if (event.key === "Escape") return escape(event);
@@ -50,7 +50,7 @@ export function startKeys(session, screens, help) {
     if (!action || scrolls) return;
     event.preventDefault();
     action();
-  });
+  };
 
   function escape(event) {
     if (view().block !== null) go({ block: null });

@@ -30,6 +30,7 @@ export function kindChip(kind) {
 
 export const FORMS = {
   whole: "", cut: "cut", stub: "stub", group: "group’s stub", dashboard: "dashboard", note: "note",
+  system: "system prompt", tools: "definitions of the tools",
 };
 
 // The kind of what a piece puts into the prompt.

@@ -54,10 +54,20 @@ export function promptScreen({ session, bodies }) {
     list.setAttribute("start", number * PAGE + 1);
     if (!pieces.length) return replace(list, h("li", null, empty("An empty prompt", "Nothing was recorded before this call.")));
     const part = pieces.slice(number * PAGE, (number + 1) * PAGE);
-    return replace(list, part.map((piece) => pieceElement(session, bodies, piece, fresh.has(piece))));
+    return replace(list,
+      number ? null : before(session, call).map((piece) => pieceElement(session, bodies, piece, false)),
+      part.map((piece) => pieceElement(session, bodies, piece, fresh.has(piece))));
   }
 
   return { element, update };
+}
+
+// What stands before the first block of every prompt of a scope, where it was recorded.
+function before(session, call) {
+  const scope = session.scopes[session.calls.scope[call]] || {};
+  return ["system", "tools"]
+    .filter((form) => Array.isArray(scope[form]))
+    .map((form) => ({ form, role: "system", kind: "system", tokens: null, block: -1, text: scope[form] }));
 }
 
 function stepButton(sign, label, by) {
@@ -136,7 +146,7 @@ function pieceElement(session, bodies, piece, fresh) {
       FORMS[piece.form] && pieceKind(session, piece) !== piece.form ? h("span", { class: "tag" }, FORMS[piece.form]) : null,
       fresh ? h("span", { class: "tag good" }, "entered") : null,
       h("span", { class: "line-label muted" }, firstLine(plain(pieceName(session, piece)), 140)),
-      h("span", { class: "number muted" }, `~${short(piece.tokens)}`),
+      piece.tokens === null ? null : h("span", { class: "number muted" }, `~${short(piece.tokens)}`),
     ),
     textBox(pieceText(session, bodies, piece), missingBody(session, bodies, block)),
   );

@@ -1,15 +1,15 @@
 // The page of a replay's results: what each policy keeps at each budget, what that costs, and where two of them differ.
 import { empty, h, replace, svg } from "./dom.js";
 import { frontierChart, lineChart, policyStyles } from "./replay_charts.js";
-import { footer, header } from "./header.js";
+import { footer, header, newPage } from "./header.js";
 import { verdict } from "./overview.js";
 import { percent, short } from "./text.js";
 import { table, tableBelow } from "./table.js";
 import { onTheme } from "./theme.js";
-import { clearView, go, onView, view } from "./view.js";
+import { go, onView, view } from "./view.js";
 
 export function replayPage(page, raw) {
-  clearView();
+  newPage();
   const styles = policyStyles(raw.points);
   const pictures = [
     ["Retention against cost", "One point a policy and budget: up and left is better. Bars are 95 % intervals; the line is the oracle at each budget.", (box) => frontierChart(raw, styles, box.clientWidth)],

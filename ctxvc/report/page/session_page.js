@@ -3,7 +3,7 @@ import { blockDrawer } from "./block.js";
 import { Bodies } from "./bodies.js";
 import { costScreen } from "./cost.js";
 import { empty, h, replace } from "./dom.js";
-import { footer, header } from "./header.js";
+import { footer, header, newPage } from "./header.js";
 import { helpDialog, startKeys } from "./keys.js";
 import { lanesScreen } from "./lanes.js";
 import { leftScreen } from "./left.js";
@@ -14,7 +14,7 @@ import { scopesScreen } from "./scopes.js";
 import { searchScreen } from "./search.js";
 import { Session } from "./session.js";
 import { short } from "./text.js";
-import { clearView, go, link, onView, view } from "./view.js";
+import { go, link, onView, view } from "./view.js";
 
 const SCREENS = {
   overview: ["Overview", overviewScreen],
@@ -28,7 +28,7 @@ const SCREENS = {
 
 // Draws the page; `actions` stand in its header, `verbs` in a block's life.
 export function sessionPage(page, raw, { actions = [], verbs = null } = {}) {
-  clearView();
+  newPage();
   const session = new Session(raw);
   const context = { session, bodies: new Bodies(raw.bodies), verbs };
   const help = helpDialog();

@@ -20,6 +20,10 @@ const PATTERN_OF = {
   image: "dots", document: "lines", dashboard: "cross", stub: "falling", other: "lines",
 };
 
+export function clearTheme() {
+  listeners.length = 0;
+}
+
 export function onTheme(listener) {
   listeners.push(listener);
 }

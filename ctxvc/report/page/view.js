@@ -62,7 +62,6 @@ export function startView() {
   window.addEventListener("hashchange", follow);
 }
 
-// Forgets who listens, before another page is drawn.
 export function clearView() {
   listeners.length = 0;
 }
