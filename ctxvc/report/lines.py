@@ -12,8 +12,11 @@ from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store import revision
 from ctxvc.store.git.objects import Objects, Tree, Unbrowsed, Unreadable
+from ctxvc.store.log.commits import apply_change
+from ctxvc.store.log.journal import Change as WaitingChange
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.operations import BEGINNING
-from ctxvc.store.revision import PROMPT, Entry
+from ctxvc.store.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.sent_prompt import Sent, parse
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
@@ -55,9 +58,13 @@ class Line:
     began: int
     changes: list[Change] = field(default_factory=list)
 
+    #: What is acknowledged and in no commit yet, and where the scope stands with it; None if nothing waits.
+    now: Snapshot | None = None
+
     @property
     def tip(self) -> str:
-        return self.changes[-1].entry.commit
+        """Its newest commit."""
+        return next(change.entry.commit for change in reversed(self.changes) if change.entry.commit)
 
 
 class Call(NamedTuple):
@@ -105,6 +112,42 @@ def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
             order.append(line)
         by_commit[entry.commit] = line
     return collected, order
+
+
+def add_waiting(line: Line, stored: StoredSession) -> bool:
+    """Adds what is acknowledged of a line's scope and in no commit yet; gives whether that has a call of the model.
+
+    The messages of the open step are one change, as they will be one commit; verbs made meanwhile come behind it.
+    """
+    waiting = stored.waiting_changes(line.name)
+    if not waiting:
+        return False
+    line.now = revision.now(stored, line.name)
+    ledger = stored.committed(line.name)
+    step: list[tuple[WaitingChange, Meta]] = []
+    verbs: list[Change] = []
+    for one in waiting:
+        ledger = apply_change(ledger, one)
+        if one.op == "step":
+            step.append((one, ledger.meta))
+        else:
+            verbs.append(Change(_waiting_entry(one), ledger.meta, one.rows, one.groups))
+    changes = verbs
+    if step:
+        rows = {row.id: row for one, _ in step for row in one.rows}
+        groups = {group.id: group for one, _ in step for group in one.groups}
+        newest, meta = step[-1]
+        changes = [Change(_waiting_entry(newest), meta, tuple(rows.values()), tuple(groups.values())), *verbs]
+    line.changes += changes
+    return any(_sent(change) for change in changes)
+
+
+def _waiting_entry(change: WaitingChange) -> Entry:
+    trailers = {**change.trailers, "Ctxvc-Op": change.op, "Ctxvc-Actor": change.actor}
+    return Entry(
+        commit="", parents=(), subject=change.subject, body="", trailers=trailers, actor=change.actor,
+        time=change.written,
+    )  # fmt: skip
 
 
 def calls(line: Line) -> Iterator[Call]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,12 +19,13 @@ from ctxvc.inspection.occupancy import OVERHEAD
 from ctxvc.report import data
 from ctxvc.report.expense import Sized, Spent, expenses
 from ctxvc.report.lanes import PRESENT, Lane, Lanes
-from ctxvc.report.lines import Call, Line, calls, lines
+from ctxvc.report.lines import Call, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
 from ctxvc.report.prompts import Pieces, Place, Prompt, shown, splices
 from ctxvc.report.texts import TextPool
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store import revision
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.revision import PROMPT, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
@@ -73,8 +75,12 @@ class _Scope:
 class _Page:
     """A page in the making."""
 
-    def __init__(self, store: Store, tips: Iterable[str], meter: Meter, clean: Clean) -> None:
+    def __init__(
+        self, store: Store, tips: Iterable[str], meter: Meter, clean: Clean, live: StoredSession | None = None
+    ) -> None:
         own, order = lines(store, tips)
+        if live:
+            order += (line for line in own if line.tip == live.tip(line.name) and add_waiting(line, live))
         self.clean = clean
         self.pool = TextPool()
         self.order: list[tuple[_Scope, _Sent]] = []
@@ -134,14 +140,32 @@ class _Page:
         return prompt.pieces
 
 
+class Commands(NamedTuple):
+    """What a person types: what made the page, what takes back a verb on a block (empty for none), what shows one."""
+
+    made: str
+    undo: Callable[[str, str], str]
+    show: Callable[[str], str]
+
+
 def session(
-    store: Store, name: str, tips: Sequence[str], meter: Meter, *, made: str, version: str, command: str, clean: Clean
+    store: Store,
+    name: str,
+    tips: Sequence[str],
+    meter: Meter,
+    *,
+    made: str,
+    version: str,
+    commands: Commands,
+    clean: Clean,
+    live: StoredSession | None = None,
 ) -> data.Session:
     """The page of the scopes of a session that `tips` reach, the first of which is the one in front. Raises: Damaged.
 
-    `made` is the time, `version` that of ctxvc, `command` what made it; `clean` takes the secrets out of a text.
+    `made` is the time, `version` that of ctxvc; `clean` takes the secrets out of a text. With `live`, what is in no
+    commit yet is on the page too.
     """
-    page = _Page(store, tips, meter, clean)
+    page = _Page(store, tips, meter, clean, live)
     front = next(scope for scope in page.scopes if scope.line.tip == tips[0])
     ledger = front.snapshot.ledger
     spent = _spent(page)
@@ -160,19 +184,19 @@ def session(
         window=window,
         made=made,
         version=version,
-        command=command,
+        command=commands.made,
         verdict=verdict(_figures(page, lanes, calls_made, budget.effective), _notes(page, spent)),
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
         blocks=_blocks(page, [_place(places[number]) for number in bodies]),
-        lives=list(_lives(page, name)),
+        lives=list(_lives(page, commands)),
         prompts=data.Prompts(pieces=page.pieces.finished(places), deltas=page.deltas),
         scopes=[
             _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
             for scope, frame in zip(page.scopes, frames, strict=True)
         ],
-        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, name, bodies, places))),
+        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, commands, bodies, places))),
         cost_reason=_cost_reason(page, spent),
     )
 
@@ -187,7 +211,7 @@ def calls_of(store: Store, commit: str, meter: Meter) -> tuple[data.Calls, list[
 
 
 def _scope(store: Store, line: Line, meter: Meter, blocks: int) -> _Scope:
-    snapshot = revision.at(store, line.tip)
+    snapshot = line.now or revision.at(store, line.tip)
     snapshot = msgspec.structs.replace(snapshot, bodies=_current(snapshot))
     prices = Prices(meter, snapshot.bodies, snapshot.ledger.meta.model)
     rows = tuple(snapshot.ledger.rows())
@@ -294,7 +318,7 @@ def _blocks(page: _Page, bodies: list[data.Place]) -> data.Blocks:
     )
 
 
-def _lives(page: _Page, session: str) -> Iterator[data.Life]:
+def _lives(page: _Page, commands: Commands) -> Iterator[data.Life]:
     for scope in page.scopes:
         newest = {turned.lane.row.id: turned for turned in scope.lanes.turned if turned.verb != "recover"}
         for turned in scope.lanes.turned:
@@ -309,27 +333,18 @@ def _lives(page: _Page, session: str) -> Iterator[data.Life]:
                 policy=actor.partition(":")[2],
                 reason=page.clean(display.one_line(change.reason(row.id), _REASON)),
                 commit=change.entry.commit,
-                undo=_UNDO.get(turned.verb, "").format(session=session, block=row.id) if stands else "",
+                undo=commands.undo(turned.verb, row.id) if stands else "",
             )
 
 
-#: A verb → the command that takes it back.
-_UNDO = {
-    **dict.fromkeys(("archive", "mask", "prune", "delete", "offload"), "ctxvc --session {session} restore {block}"),
-    "restore": "ctxvc --session {session} archive {block}",
-    "pin": "ctxvc --session {session} unpin {block}",
-    "unpin": "ctxvc --session {session} pin {block}",
-}
-
-
 def _cut(
-    page: _Page, session: str, bodies: Sequence[int], places: Sequence[tuple[int, int] | None]
+    page: _Page, commands: Commands, bodies: Sequence[int], places: Sequence[tuple[int, int] | None]
 ) -> Iterator[data.CutBody]:
     blocks = ((scope, row) for scope in page.scopes for row in scope.rows)
     for block, ((scope, row), number) in enumerate(zip(blocks, bodies, strict=True)):
         if places[number] is None:
             name = row.id if scope is page.scopes[0] else f"{scope.line.name}:{row.id}"
-            yield data.CutBody(block=block, bytes=row.bytes, command=f"ctxvc --session {session} show {name}")
+            yield data.CutBody(block=block, bytes=row.bytes, command=commands.show(name))
 
 
 def _place(place: tuple[int, int] | None) -> data.Place:

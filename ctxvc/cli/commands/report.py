@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import msgspec
 
-import ctxvc
 from ctxvc.cli.answers import Answer, Item, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.errors import BadInput, Refused
@@ -17,7 +17,6 @@ from ctxvc.errors import BadInput, Refused
 if TYPE_CHECKING:
     from ctxvc.core.secrets.redact import Criteria
     from ctxvc.report import data
-    from ctxvc.store.log.stored_session import StoredSession
 
 #: Secrets that an error names.
 _NAMED = 5
@@ -56,7 +55,7 @@ def report(
         if share:
             _check_shared(page, RULES)
     else:
-        page = _session_page(app, subject, share)
+        page = _session_page(app, subject, share=share)
     _deliver(app, page, target, opens=opens)
 
 
@@ -85,40 +84,24 @@ def _temporary() -> Path:
     return Path(tempfile.mkdtemp(prefix="ctxvc-report-")) / "report.html"
 
 
-def _session_page(app: App, subject: str, share: bool) -> data.Session:
-    from ctxvc.report.session import session
-    from ctxvc.report.share import clean_of
-    from ctxvc.store import session_name, timestamp
+def _session_page(app: App, subject: str, *, share: bool) -> data.Session:
+    from ctxvc.cli.session_page import page_of
+    from ctxvc.store import session_name
     from ctxvc.store.log.stored_session import StoredSession
 
     with app.reading() as stored:
-        store, tips = stored.store, _tips(stored)
+        store, tips, of = stored.store, [], stored
         if subject and (name := session_name.match(store, subject)):
-            stored = StoredSession.open(store, name)  # noqa: PLW2901
-            stored.leave()
-            app.report_damage(stored)
-            tips = _tips(stored)
+            of = StoredSession.open(store, name)
+            of.leave()  # a reader writes nothing
+            app.report_damage(of)
         elif subject:
             tips = [app.revision(stored, subject).commit]
-        page = session(
-            store,
-            stored.name,
-            tips,
-            app.meter(store, stored.ledger()),
-            made=timestamp.now("seconds"),
-            version=ctxvc.__version__,
-            command=f"ctxvc report {subject}".rstrip(),
-            clean=clean_of(store, stored.name),
-        )
+        command = f"ctxvc report {shlex.quote(subject)}" if subject else "ctxvc report"
+        page = page_of(of, app.meter(store, of.ledger()), tips=tips, command=command)
         if share:
             _check_shared(page, store.redaction.criteria)
         return page
-
-
-def _tips(stored: StoredSession) -> list[str]:
-    """The newest commits of all scopes, the current one's first."""
-    scopes = dict.fromkeys((stored.scope, *stored.scopes()))
-    return [stored.tip(scope) for scope in scopes]
 
 
 def _results_page(results: Path, recordings: Path | None) -> data.Replay:
