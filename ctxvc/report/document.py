@@ -37,8 +37,8 @@ class _Bundle(NamedTuple):
 def document(data: bytes, *, title: str, live: bool = False) -> bytes:
     """The page with `data`, a JSON document; a live page has none and asks the server that it came from.
 
-    No text of the data can end its element: `<` is written as JSON's escape of it. The page may run only the scripts that it is
-    made of, and may load nothing; a live page may speak with its own server.
+    No text of the data can end its element: `<` is written as JSON's escape of it. The page may run only the scripts
+    that it is made of, and may load nothing; a live page may speak with its own server.
     """
     bundle = _bundle()
     scripts = (*bundle.libraries, bundle.script)

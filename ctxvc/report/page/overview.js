@@ -5,7 +5,7 @@ import { MARKS } from "./river.js";
 import { chosenCalls } from "./session.js";
 import { short, whole } from "./text.js";
 import { table, tableBelow } from "./table.js";
-import { KINDS } from "./theme.js";
+import { PARTS } from "./theme.js";
 import { view } from "./view.js";
 
 // The verdict: one sentence and six numbers.
@@ -21,14 +21,14 @@ export function verdict(raw) {
 }
 
 export function overviewScreen({ session }) {
-  const events = table("What happened, in order", eventColumns(), []);
+  const events = table("What happened, in order", eventColumns(session), []);
   const none = empty("Nothing happened in these calls", "No compaction, no recovery, no change of scope: the prompt only grew.");
   const numbers = tableBelow("The river as a table", () => callTable(session));
   const element = h("div", { class: "screen" }, h("section", { class: "panel" }, h("h2", null, "What happened"), events, none), numbers);
 
   function update() {
     const [from, to] = chosenCalls(session, view());
-    const marks = session.marks.filter((mark) => from <= mark.call && mark.call <= to);
+    const marks = session.marks.filter((mark) => from <= mark.call && (mark.call <= to || to === session.n - 1));
     events.fill(marks);
     events.hidden = !marks.length;
     none.hidden = marks.length > 0;
@@ -37,10 +37,10 @@ export function overviewScreen({ session }) {
   return { element, update };
 }
 
-function eventColumns() {
+function eventColumns(session) {
   const [shape, name] = [(mark) => (MARKS[mark.kind] || ["•"])[0], (mark) => (MARKS[mark.kind] || ["", mark.kind])[1]];
   return [
-    { name: "call", cell: (mark) => callLink(mark.call), sort: (mark) => mark.call },
+    { name: "call", cell: (mark) => callLink(session, mark.call), sort: (mark) => mark.call },
     {
       name: "what",
       cell: (mark) => [h("i", { class: `mark mark-${mark.kind}`, "aria-hidden": "true" }, shape(mark)), " ", name(mark)],
@@ -54,13 +54,13 @@ function eventColumns() {
 
 function callTable(session) {
   const { tokens, total, unmanaged, step } = session.calls;
-  const kinds = KINDS.filter((kind) => tokens[kind]);
+  const parts = Object.keys(PARTS).filter((part) => tokens[part]);
   const rows = Array.from({ length: session.n }, (_, call) => call);
   return table("Tokens in the prompt, by call and kind", [
-    { name: "call", cell: (call) => callLink(call), sort: (call) => call },
+    { name: "call", cell: (call) => callLink(session, call), sort: (call) => call },
     { name: "step", cell: (call) => step?.[call] ?? "–", number: true },
     { name: "all", cell: (call) => whole(total[call]), sort: (call) => total[call], number: true },
-    ...kinds.map((kind) => ({ name: kind, cell: (call) => short(tokens[kind][call]), sort: (call) => tokens[kind][call], number: true })),
+    ...parts.map((part) => ({ name: part, cell: (call) => short(tokens[part][call]), sort: (call) => tokens[part][call], number: true })),
     { name: "had nothing left", cell: (call) => whole(unmanaged?.[call]), number: true },
   ], rows);
 }

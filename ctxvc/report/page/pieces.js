@@ -14,8 +14,10 @@ export function blockLink(session, block) {
   return h("a", { href: link({ block: address }), class: "mono", "data-block": address }, session.blocks.id[block]);
 }
 
-export function callLink(call, screen = "prompt") {
-  return h("a", { href: link({ screen, call: call + 1, block: null }), class: "mono" }, `call ${call + 1}`);
+// A link to the prompt of a call; what came after the last one has no prompt yet.
+export function callLink(session, call) {
+  if (call >= session.n) return h("span", { class: "muted" }, "after the last");
+  return h("a", { href: link({ screen: "prompt", call: call + 1, block: null }), class: "mono" }, `call ${call + 1}`);
 }
 
 export function commitText(commit) {
@@ -27,14 +29,14 @@ export function kindChip(kind) {
 }
 
 export const FORMS = {
-  whole: "", cut: "cut", stub: "stub", group: "group’s stub", dashboard: "dashboard", note: "note", system: "system", tools: "tools",
+  whole: "", cut: "cut", stub: "stub", group: "group’s stub", dashboard: "dashboard", note: "note",
+  system: "system prompt", tools: "definitions of the tools",
 };
 
 // The kind of what a piece puts into the prompt.
 export function pieceKind(session, piece) {
   if (piece.form === "stub" || piece.form === "group") return "stub";
-  if (piece.form === "dashboard" || piece.form === "system") return piece.form;
-  return piece.block >= 0 ? session.blocks.kind[piece.block] : "other";
+  return piece.block >= 0 && piece.kind === "user" ? session.kind(piece.block) : piece.kind;
 }
 
 // What a piece is called where its text is not shown.
@@ -110,11 +112,11 @@ export function missingBody(session, bodies, block) {
 
 // A block on one line, for lists.
 export function blockLine(session, block, extra) {
-  const { kind, tokens, label } = session.blocks;
+  const { tokens, label } = session.blocks;
   return h(
     "li",
     { class: "line" },
-    kindChip(kind[block]),
+    kindChip(session.kind(block)),
     blockLink(session, block),
     h("span", { class: "line-label" }, firstLine(plain(label[block] || ""), 160)),
     h("span", { class: "number muted" }, short(tokens[block])),

@@ -1,9 +1,9 @@
 // The prompt of one call exactly as it was sent, and what entered and left against the call before.
 import { announce, empty, h, replace } from "./dom.js";
 import { FORMS, blockLink, commitText, kindChip, missingBody, pieceKind, pieceName, pieceText, textBox } from "./pieces.js";
-import { chosenCall, pieceKey } from "./session.js";
+import { chosenCall } from "./session.js";
 import { firstLine, moment, plain, plural, short, whole } from "./text.js";
-import { KINDS, kindColour } from "./theme.js";
+import { PARTS, kindColour } from "./theme.js";
 import { go, view } from "./view.js";
 
 const PAGE = 150;
@@ -46,18 +46,28 @@ export function promptScreen({ session, bodies }) {
 
   function drawPieces(call, entered) {
     const pieces = session.prompt(call);
-    const fresh = new Set(entered.map(pieceKey));
-    const first = pieces.findIndex((piece) => fresh.has(pieceKey(piece)));
+    const fresh = new Set(entered);
+    const first = pieces.findIndex((piece) => fresh.has(piece));
     const pages = Math.max(1, Math.ceil(pieces.length / PAGE));
     const number = Math.min(page ?? Math.floor(Math.max(first, 0) / PAGE), pages - 1);
     replace(pager, pages > 1 ? pageButtons(number, pages, pieces.length, (next) => ((page = next), drawPieces(call, entered))) : null);
     list.setAttribute("start", number * PAGE + 1);
     if (!pieces.length) return replace(list, h("li", null, empty("An empty prompt", "Nothing was recorded before this call.")));
     const part = pieces.slice(number * PAGE, (number + 1) * PAGE);
-    return replace(list, part.map((piece) => pieceElement(session, bodies, piece, fresh.has(pieceKey(piece)))));
+    return replace(list,
+      number ? null : before(session, call).map((piece) => pieceElement(session, bodies, piece, false)),
+      part.map((piece) => pieceElement(session, bodies, piece, fresh.has(piece))));
   }
 
   return { element, update };
+}
+
+// What stands before the first block of every prompt of a scope, where it was recorded.
+function before(session, call) {
+  const scope = session.scopes[session.calls.scope[call]] || {};
+  return ["system", "tools"]
+    .filter((form) => Array.isArray(scope[form]))
+    .map((form) => ({ form, role: "system", kind: "system", tokens: null, block: -1, text: scope[form] }));
 }
 
 function stepButton(sign, label, by) {
@@ -82,16 +92,16 @@ function callFacts(session, call) {
 
 function kindBar(session, call) {
   const whole = Math.max(session.raw.budget || 0, session.calls.total[call], 1);
-  return KINDS.filter((kind) => session.calls.tokens[kind]?.[call]).map((kind) => {
+  return Object.keys(PARTS).filter((name) => session.calls.tokens[name]?.[call]).map((name) => {
     const part = h("span");
-    part.style.width = `${(100 * session.calls.tokens[kind][call]) / whole}%`;
-    part.style.background = kindColour(kind);
+    part.style.width = `${(100 * session.calls.tokens[name][call]) / whole}%`;
+    part.style.background = kindColour(PARTS[name]);
     return part;
   });
 }
 
 function changeList(session, title, pieces, style) {
-  const tokens = pieces.reduce((sum, piece) => sum + (piece.block >= 0 && piece.form === "whole" ? session.blocks.tokens[piece.block] : 0), 0);
+  const tokens = pieces.reduce((sum, piece) => sum + piece.tokens, 0);
   const size = tokens ? `, ~${short(tokens)} tokens` : "";
   const shown = pieces.slice(0, 12);
   return h(
@@ -136,7 +146,7 @@ function pieceElement(session, bodies, piece, fresh) {
       FORMS[piece.form] && pieceKind(session, piece) !== piece.form ? h("span", { class: "tag" }, FORMS[piece.form]) : null,
       fresh ? h("span", { class: "tag good" }, "entered") : null,
       h("span", { class: "line-label muted" }, firstLine(plain(pieceName(session, piece)), 140)),
-      block >= 0 && piece.form === "whole" ? h("span", { class: "number muted" }, `~${short(session.blocks.tokens[block])}`) : null,
+      piece.tokens === null ? null : h("span", { class: "number muted" }, `~${short(piece.tokens)}`),
     ),
     textBox(pieceText(session, bodies, piece), missingBody(session, bodies, block)),
   );

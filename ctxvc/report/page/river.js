@@ -1,8 +1,8 @@
 // The river: what the prompts were made of, call by call, with what happened to them. It chooses the calls that all below shows.
 import { framed, h, replace } from "./dom.js";
 import { chosenCall, chosenCalls } from "./session.js";
-import { kindName, short, whole } from "./text.js";
-import { KINDS, colour, kindFill, onTheme, swatch } from "./theme.js";
+import { short, whole } from "./text.js";
+import { PARTS, colour, kindFill, onTheme, swatch } from "./theme.js";
 import { go, onView, view } from "./view.js";
 
 // Each mark has a shape of its own.
@@ -20,7 +20,7 @@ const HIGH = 236;
 const LOW = 120;
 
 export function river(session) {
-  const kinds = KINDS.filter((kind) => session.calls.tokens[kind]?.some(Boolean));
+  const parts = Object.keys(PARTS).filter((part) => session.calls.tokens[part]?.some(Boolean));
   const plot = h("div", { class: "river-plot" });
   const legend = h("div", { class: "legend" });
   const readout = h("p", { class: "readout" });
@@ -45,7 +45,7 @@ export function river(session) {
 
   const draw = () => {
     chart?.destroy();
-    chart = new uPlot(options(session, kinds, plot.clientWidth || 800, () => element), series(session, kinds), plot);
+    chart = new uPlot(options(session, parts, plot.clientWidth || 800, () => element), series(session, parts), plot);
     let pressed = 0;
     chart.over.addEventListener("mousedown", (event) => (pressed = event.clientX));
     chart.over.addEventListener("click", (event) => {
@@ -56,7 +56,7 @@ export function river(session) {
   const update = () => {
     const call = hovered ?? chosenCall(session, view());
     const [first, last] = chosenCalls(session, view());
-    replace(legend, legendItems(session, kinds, call));
+    replace(legend, legendItems(session, parts, call));
     replace(readout, sentence(session, call));
     from.value = first + 1;
     to.value = last + 1;
@@ -95,13 +95,13 @@ function height() {
 
 // Columns for the chart: the calls, the layers from the whole down to the lowest, and the line of a session that nothing had left.
 // Each call lasts until the next, so the last column stands twice.
-function series(session, kinds) {
+function series(session, parts) {
   const { n, tokens, unmanaged } = session.calls;
   const columns = [];
   let below = new Float64Array(n + 1);
-  for (const kind of kinds) {
+  for (const part of parts) {
     const layer = new Float64Array(n + 1);
-    for (let call = 0; call < n; call++) layer[call] = below[call] + (tokens[kind][call] || 0);
+    for (let call = 0; call < n; call++) layer[call] = below[call] + (tokens[part][call] || 0);
     layer[n] = layer[n - 1];
     columns.unshift(layer);
     below = layer;
@@ -110,7 +110,7 @@ function series(session, kinds) {
   return [Array.from({ length: n + 1 }, (_, call) => call + 1), ...columns, line];
 }
 
-function options(session, kinds, width, element) {
+function options(session, parts, width, element) {
   const stepped = uPlot.paths.stepped({ align: 1 });
   const axis = { stroke: () => colour("muted"), font: "11px Inter, system-ui, sans-serif", ticks: { show: false }, gap: 4 };
   const grid = { stroke: () => colour("line"), width: 1 };
@@ -126,7 +126,7 @@ function options(session, kinds, width, element) {
     ],
     series: [
       {},
-      ...kinds.toReversed().map((kind) => ({ paths: stepped, fill: () => kindFill(kind), width: 0, points: { show: false } })),
+      ...parts.toReversed().map((part) => ({ paths: stepped, fill: () => kindFill(PARTS[part]), width: 0, points: { show: false } })),
       { paths: stepped, stroke: () => colour("text"), width: 1.5, dash: [2, 3], points: { show: false } },
     ],
     cursor: { drag: { x: true, y: false, setScale: false, dist: 4 }, points: { show: false }, y: false },
@@ -217,22 +217,25 @@ function marks(chart, session, ratio) {
   ctx.font = `${11 * ratio}px "DejaVu Sans", Inter, system-ui, sans-serif`;
   ctx.textAlign = "center";
   const reached = new Map();
+  let right = 0;
   for (const mark of session.marks) {
-    const x = Math.round(chart.valToPos(mark.call + 1.5, "x", true));
-    if (x - (reached.get(mark.kind) ?? -99) < 6 * ratio) continue; // no two of a kind on top of each other
-    reached.set(mark.kind, x);
+    const place = Math.round(chart.valToPos(Math.min(mark.call, session.n - 1) + 1.5, "x", true));
+    if (place - (reached.get(mark.kind) ?? -99) < 6 * ratio) continue; // no two of a kind on top of each other
+    const x = place < right ? right : place; // those of other kinds stand beside each other
+    reached.set(mark.kind, place);
+    right = x + 11 * ratio;
     ctx.fillStyle = colour(`mark-${mark.kind}`);
     ctx.fillText((MARKS[mark.kind] || ["•"])[0], x, bbox.top - 6 * ratio);
   }
 }
 
-function legendItems(session, kinds, call) {
+function legendItems(session, parts, call) {
   const item = (picture, name, value) =>
     h("span", { class: "legend-item" }, picture, h("span", null, name), h("b", null, value));
   const present = new Set(session.marks.map((mark) => mark.kind));
   const unmanaged = session.calls.unmanaged?.[call];
   return [
-    ...kinds.map((kind) => item(swatch(kind), kindName(kind), short(session.calls.tokens[kind][call]))),
+    ...parts.map((part) => item(swatch(PARTS[part]), part, short(session.calls.tokens[part][call]))),
     unmanaged === undefined || unmanaged === null
       ? null
       : item(h("i", { class: "dashes", "aria-hidden": "true" }), "had nothing left", short(unmanaged)),

@@ -2,6 +2,8 @@
 
 const LIVE = new Set(["visible", "pinned", "masked"]);
 const CHECKPOINT = 64;
+// Verbs that bring a block into the prompt or leave it there: none of them is why one left.
+const BACK = new Set(["restore", "recover", "pin", "unpin"]);
 
 export class Session {
   constructor(raw) {
@@ -67,10 +69,12 @@ export class Session {
   }
 
   // Each time that a block left the prompt: `{block, call, state, life, reads}`, `reads` the calls since in which it was back.
+  // A dashboard gives way to the next one, which is no departure.
   departures() {
     if (this._departures) return this._departures;
     this._departures = [];
     for (let block = 0; block < this.blocks.n; block++) {
+      if (this.blocks.kind[block] === "dashboard") continue;
       const intervals = this.blocks.intervals[block];
       let wasLive = false;
       for (let at = 0; at < intervals.length; at += 3) {
@@ -84,7 +88,7 @@ export class Session {
   }
 
   _departure(block, call, state) {
-    const near = this.lives(block).filter((life) => life.call === call);
+    const near = this.lives(block).filter((life) => life.call === call && !BACK.has(life.verb));
     const reads = (this.blocks.reads[block] || []).filter((read) => read >= call);
     return { block, call, state, life: near[near.length - 1] || null, reads };
   }
@@ -111,20 +115,26 @@ export class Session {
   }
 
   _splices(call) {
-    return this.raw.prompts?.deltas[call] || [];
+    const { pieces, deltas } = this.raw.prompts;
+    return (deltas[call] || []).map(([at, count, added]) => [at, count, added.map((piece) => pieces[piece])]);
   }
 
   // What a prompt has that the one before had not, and the other way round. A piece that only moved is neither.
   change(call) {
-    const entered = new Map();
-    const left = new Map();
+    const entered = new Set();
+    const left = new Set();
     const before = call ? this.prompt(call - 1).slice() : [];
     for (const [at, count, added] of this._splices(call)) {
       for (const piece of before.splice(at, count, ...added)) cancel(entered, left, piece);
       for (const piece of added) cancel(left, entered, piece);
     }
     this._latest = { call, pieces: before };
-    return { entered: [...entered.values()], left: [...left.values()] };
+    return { entered: [...entered], left: [...left] };
+  }
+
+  // The kind of a block, with what the client wrote apart from what a person did.
+  kind(block) {
+    return this.blocks.kind[block] === "user" && this.blocks.origin[block] === "client" ? "client" : this.blocks.kind[block];
   }
 
   scopeName(call) {
@@ -137,15 +147,8 @@ function apply(pieces, splices) {
 }
 
 function cancel(from, into, piece) {
-  const key = pieceKey(piece);
-  if (from.has(key)) from.delete(key);
-  else into.set(key, piece);
-}
-
-// What tells pieces of prompts apart.
-export function pieceKey(piece) {
-  const text = typeof piece.text === "string" ? piece.text : JSON.stringify(piece.text ?? null);
-  return `${piece.form} ${piece.block} ${piece.role} ${piece.before || ""} ${text} ${piece.after || ""}`;
+  if (from.has(piece)) from.delete(piece);
+  else into.add(piece);
 }
 
 export function isLive(state) {

@@ -78,7 +78,7 @@ export function firstLine(text, length) {
 }
 
 const KIND_NAMES = {
-  user: "user",
+  user: "you",
   assistant: "answer",
   thinking: "thinking",
   tool_use: "call",

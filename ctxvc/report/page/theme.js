@@ -7,15 +7,22 @@ const listeners = [];
 let styles = null;
 let patterns = new Map();
 
-// Kinds in the order in which they are stacked: what changes least at the bottom.
-export const KINDS = [
-  "system", "user", "assistant", "thinking", "note", "tool_use", "tool_result", "image", "document", "dashboard", "stub", "other",
-];
+// The parts of a prompt in the order in which they are stacked, what changes least at the bottom, with the kind that each shows.
+export const PARTS = {
+  "system prompt and tools": "system", you: "user", client: "client", answers: "assistant", thinking: "thinking", notes: "note",
+  calls: "tool_use", results: "tool_result", images: "image", documents: "document", dashboards: "dashboard", stubs: "stub",
+  other: "other",
+};
+const KINDS = new Set(Object.values(PARTS));
 
 const PATTERN_OF = {
-  system: "none", user: "none", assistant: "dots", thinking: "rising", note: "cross", tool_use: "bars", tool_result: "none",
+  system: "none", user: "none", client: "rising", assistant: "dots", thinking: "rising", note: "cross", tool_use: "bars", tool_result: "none",
   image: "dots", document: "lines", dashboard: "cross", stub: "falling", other: "lines",
 };
+
+export function clearTheme() {
+  listeners.length = 0;
+}
 
 export function onTheme(listener) {
   listeners.push(listener);
@@ -66,7 +73,7 @@ export function colour(name) {
 }
 
 export function kindColour(kind) {
-  return colour(`k-${KINDS.includes(kind) ? kind : "other"}`);
+  return colour(`k-${KINDS.has(kind) ? kind : "other"}`);
 }
 
 const DRAWN = {

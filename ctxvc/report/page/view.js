@@ -61,3 +61,7 @@ export function onView(listener) {
 export function startView() {
   window.addEventListener("hashchange", follow);
 }
+
+export function clearView() {
+  listeners.length = 0;
+}

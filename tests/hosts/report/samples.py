@@ -1,4 +1,4 @@
-"""Sessions as the page reads them, made up in any size: the shape of `ctxvc report --json` without a store behind it."""
+"""Sessions as the page reads them, made up in any size, without a store behind them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,40 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from ctxvc.report import data
+from ctxvc.report.document import document
+
 _STATES = ["visible", "pinned", "masked", "stub", "gone", "deleted"]
-_KINDS = ["user", "assistant", "thinking", "tool_use", "tool_result", "note", "stub"]
+_PARTS = {
+    "user": "you",
+    "assistant": "answers",
+    "thinking": "thinking",
+    "tool_use": "calls",
+    "tool_result": "results",
+    "stub": "stubs",
+}
 _CHUNK = 65536
+_OF: Mapping[str, type] = {"session": data.Session, "replay": data.Replay}
 
 
 def session(
     *, calls: int = 60, budget: int = 30_000, seed: int = 7, texts: Sequence[str] = (), label: str = "go test ./…"
 ) -> Mapping[str, Any]:
     """A session of `calls` model calls that is cut back to its budget by turns; `texts` are the first bodies."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     made = _Blocks(texts, label, rng)
     deltas: list[list[Any]] = []
     totals: list[int] = []
     unmanaged: list[int] = []
-    by_kind: dict[str, list[int]] = {kind: [] for kind in _KINDS}
+    pieces: list[Mapping[str, Any]] = []
+
+    def piece(**fields: Any) -> int:
+        pieces.append(fields)
+        return len(pieces) - 1
+
+    by_part: dict[str, list[int]] = {part: [] for part in _PARTS.values()}
     marks: list[Mapping[str, Any]] = []
     lives: list[Mapping[str, Any]] = []
     prompt: list[int] = []
@@ -35,7 +54,7 @@ def session(
             for at, block in enumerate(prompt):
                 if made.kinds[block] == "tool_result" and made.state[block] == 0:
                     made.change(block, call, 3)
-                    splices.append([at, 1, [_stub(made, block)]])
+                    splices.append((at, 1, [piece(**_stub(made, block))]))
                     lives.append(_life(block, made.ids[block], call, "archive"))
                 if sum(made.size(b) for b in prompt) < budget // 2:
                     break
@@ -46,47 +65,110 @@ def session(
                 block = prompt[away[0]]
                 made.change(block, call, 0)
                 made.reads[block].append(call)
-                splices.append([away[0], 1, [{"block": block, "form": "whole", "role": "user"}]])
+                splices.append((away[0], 1, [piece(**made.piece(block))]))
                 lives.append(_life(block, made.ids[block], call, "restore"))
                 marks.append(_mark(call, "recover", f"recover {made.ids[block]}"))
-        splices.append([len(prompt), 0, [{"block": b, "form": "whole", "role": made.role(b)} for b in new]])
+        splices.append((len(prompt), 0, [piece(**made.piece(b)) for b in new]))
         prompt += new
         deltas.append(splices)
-        for kind in _KINDS:
-            by_kind[kind].append(sum(made.size(b) for b in prompt if made.shown(b) == kind))
+        sizes = dict.fromkeys(_PARTS.values(), 0)
+        for block in prompt:
+            sizes[_PARTS[made.shown(block)]] += made.size(block)
+        for part, size in sizes.items():
+            by_part[part].append(size)
         totals.append(sum(made.size(b) for b in prompt))
         unmanaged.append(everything)
     made.end(calls)
     return {
-        "schema": "ctxvc.report-1",
+        "schema": "ctxvc.page/1",
         "kind": "session",
         "title": "Fix the failing tests",
         "session": "made-up/main",
         "model": "claude-opus-4-5",
         "budget": budget,
         "window": 200_000,
+        "command": "ctxvc report",
+        "cost_reason": "",
         "made": "2026-11-23T10:00:00Z",
         "version": "0.1.0",
         "verdict": _verdict(calls, totals, lives, marks),
         "states": _STATES,
-        "calls": _calls(calls, totals, unmanaged, by_kind),
+        "calls": _calls(calls, totals, unmanaged, by_part),
         "marks": marks,
         "blocks": made.columns(),
         "lives": lives,
-        "prompts": {"pieces": [], "deltas": deltas},
+        "prompts": {"pieces": pieces, "deltas": deltas},
         "scopes": [
-            {"name": "main", "parent": -1, "from_call": 0, "calls": list(range(calls)), "spark": totals, "notes": []},
-            {
-                "name": "fix-auth",
-                "parent": 0,
-                "from_call": calls // 3,
-                "calls": list(range(calls // 3, calls // 2)),
-                "spark": totals[calls // 3 : calls // 2],
-                "notes": [{"call": calls // 2, "text": "the token was read from the wrong header", "to": 0}],
-            },
+            _scope("main", -1, range(calls), totals, []),
+            _scope("fix-auth", 0, range(calls // 3, calls // 2), totals, [_note(calls // 2)]),
         ],
         "bodies": made.bodies(),
     }
+
+
+def many_runs(*, rows: int = 500, calls: int = 20_000) -> Mapping[str, Any]:
+    """A session of few blocks that come and go all the time: the most that the lanes can have to draw."""
+    rng = random.Random(3)
+    small = session(calls=2)
+    columns = {name: [values[0]] * rows for name, values in small["blocks"].items() if isinstance(values, list)}
+    intervals = []
+    for _ in range(rows):
+        runs: list[int] = []
+        while (at := runs[-2] if runs else 0) < calls:
+            runs += [at, min(at + rng.randint(3, 40), calls), rng.choice([0, 1, 3, 4])]
+        intervals.append(runs)
+    reads = [sorted(rng.sample(range(calls), 40)) for _ in range(rows)]
+    columns |= {"id": [f"B{row + 1}" for row in range(rows)], "intervals": intervals, "reads": reads}
+    totals = [rng.randint(1000, 30_000) for _ in range(calls)]
+    return {
+        **small,
+        "marks": [],
+        "lives": [],
+        "calls": _calls(calls, totals, totals, {"results": totals}),
+        "blocks": {"n": rows, **columns},
+        "prompts": {"pieces": [], "deltas": [[]] * calls},
+        "scopes": [_scope("main", -1, range(calls), totals, [])],
+    }
+
+
+def replay() -> Mapping[str, Any]:
+    """Results of three policies at three budgets, and an oracle."""
+    points = [
+        {
+            "policy": policy,
+            "budget": budget,
+            "retention": [kept, kept - 0.02, min(kept + 0.02, 1)],
+            "cost": None if policy == "oracle" else [cost, cost * 0.8, cost * 1.2],
+            "cost_parts": {} if policy == "oracle" else {"prompts": cost * 0.9, "recovery": cost * 0.1},
+            "valid": policy != "window",
+            "runs": 3,
+            "oracle": policy == "oracle",
+        }
+        for at, policy in enumerate(["clear", "default", "window", "oracle"])
+        for budget, share in ((16_000, 0.2), (32_000, 0.4), (80_000, 0.7))
+        for kept, cost in [(0.85 + 0.03 * at + share / 20, share * (1 + at / 5))]
+    ]
+    row = {"a": "default", "b": "clear", "budget": 16_000, "recording": "one", "step": 84, "text": "Edit hooks.go"}
+    return {
+        "schema": "ctxvc.page/1",
+        "kind": "replay",
+        "title": "results.jsonl",
+        "made": "2026-11-23T10:00:00Z",
+        "version": "0.1.0",
+        "recordings": 3,
+        "verdict": {**session(calls=2)["verdict"], "sentence": "default at 32k keeps most for least."},
+        "points": points,
+        "baseline": "keep",
+        "differences": [
+            {**row, "what_a": "none", "what_b": "72 used again", "example": "hasEntireHooks, testing.T"},
+            {**row, "budget": 32_000, "what_a": "one used again", "what_b": "none", "example": "<b>bold</b>"},
+        ],
+    }
+
+
+def page(made: Mapping[str, Any]) -> bytes:
+    """The page of a session that was made up; what is not of the page's own types is refused."""
+    return document(msgspec.json.encode(msgspec.convert(made, _OF[made["kind"]])), title="A session")
 
 
 class _Blocks:
@@ -126,8 +208,10 @@ class _Blocks:
         self._intervals.append([])
         return block
 
-    def role(self, block: int) -> str:
-        return "user" if self.kinds[block] in ("user", "tool_result") else "assistant"
+    def piece(self, block: int) -> Mapping[str, Any]:
+        kind = self.kinds[block]
+        role = "user" if kind in ("user", "tool_result") else "assistant"
+        return {"form": "whole", "role": role, "kind": kind, "tokens": self.tokens[block], "block": block}
 
     def shown(self, block: int) -> str:
         return "stub" if self.state[block] == 3 else self.kinds[block]
@@ -141,7 +225,7 @@ class _Blocks:
 
     def end(self, calls: int) -> None:
         for block in range(len(self.ids)):
-            self.change(block, calls, self.state[block])
+            self.change(block, calls + 1, self.state[block])
 
     def columns(self) -> Mapping[str, Any]:
         n = len(self.ids)
@@ -169,7 +253,26 @@ class _Blocks:
 
 
 def _stub(made: _Blocks, block: int) -> Mapping[str, Any]:
-    return {"block": block, "form": "stub", "role": "user", "text": f"[{made.ids[block]}@3fa9c1 archived: 1.9k tokens]"}
+    text = f"[{made.ids[block]}@3fa9c1 archived: 1.9k tokens]"
+    return {"form": "stub", "role": "user", "kind": "tool_result", "tokens": 30, "block": block, "text": text}
+
+
+def _scope(name: str, parent: int, calls: Sequence[int], totals: Sequence[int], notes: list[Any]) -> Mapping[str, Any]:
+    return {
+        "name": name,
+        "parent": parent,
+        "from_call": calls[0],
+        "calls": list(calls),
+        "spark": [totals[call] for call in calls],
+        "notes": notes,
+        "agent": False,
+        "system": -1,
+        "tools": -1,
+    }
+
+
+def _note(call: int) -> Mapping[str, Any]:
+    return {"call": call, "text": "the token was read from the wrong header", "to": 0}
 
 
 def _life(block: int, id: str, call: int, verb: str) -> Mapping[str, Any]:
@@ -208,7 +311,7 @@ def _verdict(calls: int, totals: Sequence[int], lives: Sequence[Any], marks: Seq
     }
 
 
-def _calls(n: int, totals: list[int], unmanaged: list[int], by_kind: Mapping[str, list[int]]) -> Mapping[str, Any]:
+def _calls(n: int, totals: list[int], unmanaged: list[int], by_part: Mapping[str, list[int]]) -> Mapping[str, Any]:
     read = [0, *totals[:-1]]
     write = [max(0, a - b) for a, b in zip(totals, read, strict=True)]
     return {
@@ -219,9 +322,10 @@ def _calls(n: int, totals: list[int], unmanaged: list[int], by_kind: Mapping[str
         "commit": [f"{i:040x}" for i in range(n)],
         "time": [1_760_000_000 + 30 * i for i in range(n)],
         "exact": [True] * n,
-        "tokens": dict(by_kind),
+        "tokens": {part: sizes for part, sizes in by_part.items() if any(sizes)},
         "total": totals,
         "unmanaged": unmanaged,
+        "reported": [None] * n,
         "cache": {"read": read, "write": write, "fresh": [120] * n, "output": [300] * n},
         "cost": [round(t * 1e-6 + 0.01, 6) for t in totals],
         "cost_without": [round(t * 1e-6 + 0.01, 6) for t in unmanaged],
