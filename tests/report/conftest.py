@@ -57,7 +57,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         project / FOLDER, "managed", model="claude-sonnet-4-5", budget=16_000, policy=parse("default")
     ) as session:
         for _ in range(_TIMES):
-            retell.play(session, turns, _Silent())  # type: ignore[arg-type]
+            retell.play(session, turns, _Silent())
         person = Session(session.stored, actor="user")
         departed = next(row.id for row in session.ledger().rows() if row.state == "archived")
         person.restore(departed)
