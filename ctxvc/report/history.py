@@ -13,7 +13,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.report import data
 from ctxvc.report.lanes import PRESENT, Lanes
-from ctxvc.report.lines import Call, Line, add_waiting, calls, lines
+from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
 from ctxvc.report.prompts import Pieces, Place, Prompt, splices
 from ctxvc.report.texts import TextPool
@@ -31,11 +31,12 @@ Clean = Callable[[str], str]
 class SentCall:
     """What was sent with a call: tokens as we count, of which `shared` begin the prompt before too."""
 
-    call: Call
-    prompt: Prompt
+    change: Change
+    tokens: dict[str, int]
     total: int
     unmanaged: int
     shared: int
+    broke: bool
     reduced: bool
 
 
@@ -53,6 +54,7 @@ class ScopeHistory:
     lanes: Lanes
     numbers: list[int] = field(default_factory=list)
     sent: list[SentCall] = field(default_factory=list)
+    newest: Prompt | None = None
 
     @property
     def model(self) -> str:
@@ -99,7 +101,8 @@ class History:
         """Adds a call; gives its prompt, for the next."""
         number = len(self.order)
         self._news(scope, call, number)
-        earlier = scope.sent[-1].prompt if scope.sent else None
+        earlier = scope.newest
+        assert call.change is not None
         place = Place(scope.line.number, scope.snapshot.bodies, scope.prices, scope.place)
         prompt = self.pieces.prompt(call.ledger, place, earlier)
         total = scope.overhead + sum(prompt.tokens.values())
@@ -111,18 +114,21 @@ class History:
         )
         reduced = scope.lanes.missing > 0
         sent = SentCall(
-            call=call,
-            prompt=prompt,
+            change=call.change,
+            tokens=prompt.tokens,
             total=total,
             unmanaged=total - aside + scope.lanes.missing if reduced else total,
             shared=total - sum(self.pieces.tokens[piece] for piece in prompt.pieces[prompt.shared :]),
+            broke=earlier is not None and prompt.shared < prompt.before,
             reduced=reduced,
         )
-        if earlier and prompt.shared < prompt.before:
+        if sent.broke:
             self.marks.append(prefix_break(call.changes, number, total - sent.shared, self.clean))
-        self.deltas.append(splices(before, prompt.pieces))
+        follows = earlier is not None and before is earlier.pieces
+        self.deltas.append(splices(before, prompt.pieces, prompt.shared if follows else 0))
         scope.numbers.append(number)
         scope.sent.append(sent)
+        scope.newest = prompt  # the ones before it are not kept: they would take the most memory
         self.order.append((scope, sent))
         return prompt.pieces
 

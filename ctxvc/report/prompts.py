@@ -80,14 +80,15 @@ class Pieces:
                 dropped.append(at)
             else:
                 own.append(piece)
-        unchanged = _shared(before.alone, own) if before else 0
+        unchanged = _shared(before.alone, own, count) if before else 0
         tokens = dict(before.tokens) if before else {}
         for sign, changed in ((-1, before.alone[unchanged:] if before else ()), (1, own[unchanged:])):
             for piece in changed:
                 part = self.parts[piece]
                 tokens[part] = tokens.get(part, 0) + sign * self.tokens[piece]
         adjusted = self._together(own, place)
-        shared = _shared(before.pieces, adjusted) if before else 0
+        is_plain = before is not None and before.pieces is before.alone and adjusted is own
+        shared = unchanged if is_plain else _shared(before.pieces, adjusted) if before else 0
         return Prompt(adjusted, tokens, shared, len(before.pieces) if before else 0, slots, dropped, own)
 
     def _together(self, own: list[int], place: Place) -> list[int]:
@@ -183,9 +184,12 @@ def text_of(body: bytes, ext: str, extra: Mapping[str, Any]) -> str:
     return plain_text(body, extra) if ext == "json" else display.decode(body)
 
 
-def splices(old: Sequence[int], new: Sequence[int]) -> list[Splice]:
-    """What makes one list of pieces of another, in order: each in the coordinates that the ones before it leave."""
-    start = _shared(old, new)
+def splices(old: Sequence[int], new: Sequence[int], common: int = 0) -> list[Splice]:
+    """What makes one list of pieces of another, in order: each in the coordinates that the ones before it leave.
+
+    At least `common` pieces are the same at their beginning.
+    """
+    start = _shared(old, new, common)
     end = _shared_end(old, new, start)
     return _between(old[start : len(old) - end], new[start : len(new) - end], start)
 
@@ -225,11 +229,11 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return run[::-1]
 
 
-def _shared(before: Sequence[Hashable], after: Sequence[Hashable]) -> int:
-    """How many items two lists have in common from their beginning."""
-    if before is after:
+def _shared(before: Sequence[Hashable], after: Sequence[Hashable], common: int = 0) -> int:
+    """How many items two lists have in common from their beginning: at least `common`."""
+    if common == len(before) or before is after:
         return len(before)
-    return shared_prefix(before, after)
+    return common + shared_prefix(before[common:], after[common:])
 
 
 def _shared_end(old: Sequence[int], new: Sequence[int], start: int) -> int:

@@ -223,8 +223,7 @@ def _expenses(page: History) -> list[Expense]:
 
 
 def _sized(scope: ScopeHistory, sent: SentCall) -> Sized:
-    change = sent.call.change
-    assert change is not None
+    change = sent.change
     reported = models.usage_of(change.entry.usage)
     step = change.meta.counters.step
     return Sized(
@@ -234,16 +233,16 @@ def _sized(scope: ScopeHistory, sent: SentCall) -> Sized:
         shared=sent.shared,
         unmanaged=sent.unmanaged,
         reply=sum(scope.prices.body(row) for row in change.rows if row.role == "assistant" and row.step == step),
-        broke=sent.prompt.shared < sent.prompt.before,
+        broke=sent.broke,
         reduced=sent.reduced,
         usage=reported if reported.prompt else None,
     )
 
 
 def _calls(page: History, costs: Sequence[Expense]) -> data.Calls:
-    calls_made = [(scope, sent, sent.call.change) for scope, sent in page.order]
-    parts = sorted({part for _, sent, _ in calls_made for part, tokens in sent.prompt.tokens.items() if tokens})
-    tokens = {part: [sent.prompt.tokens.get(part, 0) for _, sent, _ in calls_made] for part in parts}
+    calls_made = [(scope, sent, sent.change) for scope, sent in page.order]
+    parts = sorted({part for _, sent, _ in calls_made for part, tokens in sent.tokens.items() if tokens})
+    tokens = {part: [sent.tokens.get(part, 0) for _, sent, _ in calls_made] for part in parts}
     overhead = [scope.overhead for scope, _, _ in calls_made]
     if any(overhead):
         own = tokens.get(OVERHEAD, [0] * len(calls_made))
@@ -251,12 +250,12 @@ def _calls(page: History, costs: Sequence[Expense]) -> data.Calls:
         tokens[OVERHEAD] = [sum(both) for both in zip(own, overhead, strict=True)]
     return data.Calls(
         n=len(calls_made),
-        step=[change.meta.counters.step for _, _, change in calls_made if change],
-        turn=[change.meta.counters.turn for _, _, change in calls_made if change],
+        step=[change.meta.counters.step for _, _, change in calls_made],
+        turn=[change.meta.counters.turn for _, _, change in calls_made],
         scope=[scope.line.number for scope, _, _ in calls_made],
-        commit=[change.entry.commit for _, _, change in calls_made if change],
-        time=[change.entry.time or None for _, _, change in calls_made if change],
-        exact=[change.meta.source is None or PROMPT in change.entry.trailers for _, _, change in calls_made if change],
+        commit=[change.entry.commit for _, _, change in calls_made],
+        time=[change.entry.time or None for _, _, change in calls_made],
+        exact=[change.meta.source is None or PROMPT in change.entry.trailers for _, _, change in calls_made],
         tokens=tokens,
         total=[sent.total for _, sent, _ in calls_made],
         unmanaged=[sent.unmanaged for _, sent, _ in calls_made],
