@@ -24,8 +24,10 @@ def sparkline(values: Sequence[int], width: int = WIDTH) -> str:
     cells = min(width, len(values))
     bounds = [place * len(values) // cells for place in range(cells + 1)] if cells else [0]
     peaks = [max(values[start:end]) for start, end in pairwise(bounds)]
-    most = max(peaks, default=0)
-    return "".join(_HEIGHTS[min(len(_HEIGHTS) - 1, peak * len(_HEIGHTS) // most)] if most else " " for peak in peaks)
+    maximum = max(peaks, default=0)
+    return "".join(
+        _HEIGHTS[min(len(_HEIGHTS) - 1, peak * len(_HEIGHTS) // maximum)] if maximum else " " for peak in peaks
+    )
 
 
 def growth(values: Sequence[int]) -> str:
@@ -44,11 +46,11 @@ def kinds(window: Occupancy) -> str:
     if total <= 0:
         return ""
     letters = {name: _LETTERS.get(name, _UNRECORDED) for name in parts}
-    bar, shown, so_far = "", [], 0
+    bar, legend, so_far = "", [], 0
     for name, tokens in parts.items():
         so_far += tokens
         cells = so_far * WIDTH // total - len(bar)
         bar += letters[name] * cells
         if cells:
-            shown.append(f"{letters[name]} {name}")
-    return f"[{bar}] {', '.join(shown)}"
+            legend.append(f"{letters[name]} {name}")
+    return f"[{bar}] {', '.join(legend)}"

@@ -51,12 +51,12 @@ def show_growth(output: Output, store: Store, snapshot: Snapshot, meter: Meter) 
 def _table(items: Sequence[GrowthItem], lines: int) -> Table:
     """A line for each of so many spans of calls, with the largest prompt in it."""
     lines = min(lines, len(items))
-    most = max(1, *(item.unmanaged for item in items))
+    maximum = max(1, *(item.unmanaged for item in items))
     columns = (
         Column("step"), Column("~tokens", right=True), Column("nothing left", right=True, rank=2),
         Column("", least=WIDTH), Column("before it", least=12),
     )  # fmt: skip
-    return Table(columns, [_line(span, most) for span in _spans(items, lines)])
+    return Table(columns, [_line(span, maximum) for span in _spans(items, lines)])
 
 
 def _spans(items: Sequence[GrowthItem], lines: int) -> Iterator[Sequence[GrowthItem]]:
@@ -64,13 +64,13 @@ def _spans(items: Sequence[GrowthItem], lines: int) -> Iterator[Sequence[GrowthI
         yield items[line * len(items) // lines : (line + 1) * len(items) // lines]
 
 
-def _line(span: Sequence[GrowthItem], most: int) -> list[Cell]:
+def _line(span: Sequence[GrowthItem], maximum: int) -> list[Cell]:
     peak = max(span, key=lambda item: item.tokens)
-    full, rest = peak.tokens * WIDTH // most, peak.unmanaged * WIDTH // most
+    full, unmanaged = peak.tokens * WIDTH // maximum, peak.unmanaged * WIDTH // maximum
     events = [event for item in span for event in item.events]
     label = events[0] if len(events) == 1 else counted(len(events), "change") if events else ""
     steps = str(span[0].step) if len(span) == 1 else f"{span[0].step}–{span[-1].step}"
-    bar = "█" * full + "░" * (rest - full)
+    bar = "█" * full + "░" * (unmanaged - full)
     return [steps, Tokens(peak.tokens), Tokens(peak.unmanaged), bar, one_line(label, _EVENT)]
 
 

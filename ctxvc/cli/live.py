@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from ctxvc.cli import phrases
-from ctxvc.cli.commands.sessions import SessionItem, listed
-from ctxvc.cli.live_changes import Apply, Changes, Wanted, state_of
+from ctxvc.cli.commands.sessions import SessionItem, session_items
+from ctxvc.cli.live_changes import Apply, ChangeRequest, Changes, state_of
 from ctxvc.cli.session_page import page_of
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.loopback import Request, Response, new_token, text
@@ -58,9 +58,9 @@ class Access:
         pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";"))
         if own := next((value for name, _, value in pairs if name == f"ctxvc-{self.port}"), ""):
             return own
-        given = _fields(request.query).get("t", "")
+        token = _fields(request.query).get("t", "")
         with self._lock:
-            if request.path == "/" and self._first and hmac.compare_digest(given.encode(), self._first.encode()):
+            if request.path == "/" and self._first and hmac.compare_digest(token.encode(), self._first.encode()):
                 self._first = ""
                 return self.token
         return ""
@@ -109,17 +109,17 @@ class Live:
                 if self._changes is None:
                     return text(403, "this page only shows: `ctxvc ui --edit` starts one that can change something")
                 if request.path == "/api/plan":
-                    wanted = _decoded(request, Wanted)
-                    with self._opened(wanted.session) as stored:
-                        return _json(self._changes.plan(stored, wanted))
-                asked = _decoded(request, Apply)
-                with self._opened(asked.session) as stored:
-                    return _json(self._changes.apply(stored, asked))
+                    change = _decoded(request, ChangeRequest)
+                    with self._opened(change.session) as stored:
+                        return _json(self._changes.plan(stored, change))
+                approval = _decoded(request, Apply)
+                with self._opened(approval.session) as stored:
+                    return _json(self._changes.apply(stored, approval))
         return text(404, "there is no such page")
 
     def _sessions(self) -> Any:
         with self._store() as store:
-            items, unreadable = listed(store)
+            items, unreadable = session_items(store)
         now = time.time()
         return {
             "project": self._project,

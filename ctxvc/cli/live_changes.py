@@ -30,7 +30,7 @@ _UNDO = "undo"
 _Name = Annotated[str, msgspec.Meta(max_length=_NAME)]
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ChangeRequest(msgspec.Struct, frozen=True):
     """A change that a person wants: a verb on blocks of a session, or `undo`, which takes none."""
 
     session: _Name
@@ -49,69 +49,72 @@ class Changes:
     """The plans that were shown and not applied yet."""
 
     def __init__(self) -> None:
-        self._plans: dict[str, tuple[Wanted, str]] = {}
+        self._plans: dict[str, tuple[ChangeRequest, str]] = {}
         self._lock = threading.Lock()
 
-    def plan(self, stored: StoredSession, wanted: Wanted) -> Any:
+    def plan(self, stored: StoredSession, change: ChangeRequest) -> Any:
         """What a change would do, and the token by which it is applied; a problem where it would do nothing.
 
         Raises: BadInput.
         """
         state = state_of(stored.store, stored.name)
-        if wanted.verb == _UNDO:
+        if change.verb == _UNDO:
             lines, saves, problem = _undoing(stored)
         else:
-            lines, saves, problem = _acting(Session(stored, actor="user"), wanted)  # not closed: that would flush
-        token = "" if problem else self._kept(wanted, state)
+            lines, saves, problem = _acting(Session(stored, actor="user"), change)  # not closed: that would flush
+        token = "" if problem else self._remember(change, state)
         return {"plan": lines, "saves": saves, "token": token, "problem": problem or None}
 
-    def apply(self, stored: StoredSession, asked: Apply) -> Any:
+    def apply(self, stored: StoredSession, approval: Apply) -> Any:
         """Makes a plan true that was shown. Raises: BadInput, Conflict if the session has changed since, CtxvcError."""
         with self._lock:
-            wanted, state = self._plans.pop(asked.plan, (None, ""))
-        if wanted is None or wanted.session != asked.session:
+            change, state = self._plans.pop(approval.plan, (None, ""))
+        if change is None or change.session != approval.session:
             raise BadInput("there is no such plan, or it was applied already", hint="plan it again")
         if state_of(stored.store, stored.name) != state:
             raise Conflict("the session has changed since the plan was shown", hint="plan it again")
         with Session(stored, actor="user") as session:
-            if wanted.verb == _UNDO:
+            if change.verb == _UNDO:
                 rehearsal, _ = session.undo()
             else:
-                rehearsal = session.verb(_verb(wanted.verb), wanted.blocks)
+                rehearsal = session.verb(_verb(change.verb), change.blocks)
             tokens, word = abs(rehearsal.freed), "freed" if rehearsal.freed >= 0 else "added"
             stored.flush()
             return {"done": bool(rehearsal), "commit": stored.tip(), "message": f"{tokens:,} tokens {word}"}
 
-    def _kept(self, wanted: Wanted, state: str) -> str:
+    def _remember(self, change: ChangeRequest, state: str) -> str:
         token = new_token()
         with self._lock:
-            self._plans[token] = wanted, state
+            self._plans[token] = change, state
             while len(self._plans) > _PLANS:
                 del self._plans[next(iter(self._plans))]
         return token
 
 
-def _acting(session: Session, wanted: Wanted) -> tuple[list[str], int, str]:
+def _acting(session: Session, change: ChangeRequest) -> tuple[list[str], int, str]:
     """What a verb on blocks would do: in lines, in tokens that it frees, and why not."""
-    targets, problems = selection.expand(list(wanted.blocks), session.ledger())
-    verb = _verb(wanted.verb)
+    targets, problems = selection.expand(list(change.blocks), session.ledger())
+    verb = _verb(change.verb)
     actions = (Action(verb=verb, targets=targets),) if targets else ()
     view = session.view()
-    tried = rehearse(view, Plan(actions=actions, actor="user"), roll_up=True)
-    skipped = [answers.LeftOut(target=one.target, why=one.why, text=one.text) for one in (*problems, *tried.problems)]
+    rehearsal = rehearse(view, Plan(actions=actions, actor="user"), roll_up=True)
+    skipped = [
+        answers.LeftOut(target=one.target, why=one.why, text=one.text) for one in (*problems, *rehearsal.problems)
+    ]
     reasons = list(left_out(verb, skipped))
-    if not tried:
+    if not rehearsal:
         return [], 0, "; ".join(reasons) or "nothing would change"
-    return [*_lines(session, tried), *reasons], tried.freed, ""
+    return [*_lines(session, rehearsal), *reasons], rehearsal.freed, ""
 
 
-def _lines(session: Session, tried: Rehearsal) -> Iterator[str]:
-    labels = labels_of(revision.now(session.stored), [row.id for row in tried.rows[:_LINES]])
-    for row in tried.rows[:_LINES]:
+def _lines(session: Session, rehearsal: Rehearsal) -> Iterator[str]:
+    labels = labels_of(revision.now(session.stored), [row.id for row in rehearsal.rows[:_LINES]])
+    for row in rehearsal.rows[:_LINES]:
         yield f"{row.id} becomes {row.state}{f' in {row.group}' if row.group else ''}: {labels.get(row.id, row.label)}"
-    if len(tried.rows) > _LINES:
-        yield f"and {len(tried.rows) - _LINES:,} more blocks"
-    yield (f"the prompt has {human_tokens(tried.tokens_after)} tokens then, {human_tokens(tried.tokens_before)} now")
+    if len(rehearsal.rows) > _LINES:
+        yield f"and {len(rehearsal.rows) - _LINES:,} more blocks"
+    before, after = map(human_tokens, (rehearsal.tokens_before, rehearsal.tokens_after))
+    yield f"the prompt has {after} tokens then, {before} now"
 
 
 def _undoing(stored: StoredSession) -> tuple[list[str], int, str]:

@@ -44,7 +44,7 @@ def page_of(
         stored.name,
         tips or tips_of(stored),
         meter,
-        made=timestamp.now("seconds"),
+        created=timestamp.now("seconds"),
         version=ctxvc.__version__,
         commands=Commands(command, undo, show),
         clean=clean_of(stored.store, stored.name),

@@ -45,7 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of each call by what the provider's cache did with them; estimated where the provider did not say."""
 
-    read: list[int]
+    hits: list[int] = msgspec.field(name="read")
     write: list[int]
     fresh: list[int]
     output: list[int]
@@ -200,7 +200,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     model: str
     budget: int
     window: int
-    made: str
+    created: str = msgspec.field(name="made")
     version: str
     command: str
     verdict: Verdict
@@ -254,7 +254,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
 
     kind: Literal["replay"] = "replay"
     title: str
-    made: str
+    created: str = msgspec.field(name="made")
     version: str
     recordings: int
     verdict: Verdict

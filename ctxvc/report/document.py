@@ -69,11 +69,11 @@ def _hash(source: str) -> str:
 @cache
 def _bundle() -> _Bundle:
     return _Bundle(
-        template=_read("page.html"),
-        style="\n".join(map(_read, _STYLES)),
-        libraries=tuple(map(_read, _LIBRARIES)),
+        template=_text("page.html"),
+        style="\n".join(map(_text, _STYLES)),
+        libraries=tuple(map(_text, _LIBRARIES)),
         script=script(),
-        licences="\n".join(map(_read, _LICENCES)),
+        licences="\n".join(map(_text, _LICENCES)),
     )
 
 
@@ -94,18 +94,18 @@ def _place(name: str, order: list[str], above: tuple[str, ...]) -> None:
         return
     if name in above:
         raise errors.Refused(f"modules of the page import each other: {' → '.join((*above, name))}")
-    for _, imported in _IMPORT.findall(_read(f"{name}.js")):
+    for _, imported in _IMPORT.findall(_text(f"{name}.js")):
         _place(imported, order, (*above, name))
     order.append(name)
 
 
 def _scoped(name: str) -> str:
     """A module as a constant, `$name`: what it exports, made by a function that keeps its other names to itself."""
-    source = _read(f"{name}.js")
+    source = _text(f"{name}.js")
     exports = ", ".join(exported for _, exported in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1", _IMPORT.sub(r"const \1 = $\2;", source))
     return f"const ${name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
 
 
-def _read(name: str) -> str:
+def _text(name: str) -> str:
     return (_PARTS / name).read_text(encoding="utf-8")

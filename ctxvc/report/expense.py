@@ -19,7 +19,7 @@ _LIVES = 300
 class Sized(NamedTuple):
     """A call as it is priced. `shared` are the tokens that its prompt begins with as the one before it did, of the
     `total`; `unmanaged` those that it would have, had nothing left; `broke` says that something
-    before its end went, `left` that something has left by now.
+    before its end went, `reduced` that something has left by now.
     """
 
     model: str
@@ -29,11 +29,11 @@ class Sized(NamedTuple):
     unmanaged: int
     reply: int
     broke: bool
-    left: bool
+    reduced: bool
     usage: Usage | None
 
 
-class Spent(NamedTuple):
+class Expense(NamedTuple):
     """The usage of a call, whether the provider reported it, its dollars, and its dollars had nothing left."""
 
     usage: Usage
@@ -42,10 +42,11 @@ class Spent(NamedTuple):
     without: float | None
 
 
-def expenses(calls: Iterable[Sized]) -> Iterator[Spent]:
+def expenses(calls: Iterable[Sized]) -> Iterator[Expense]:
     """The expenses of the calls of one scope, in their order."""
     before: Sized | None = None
-    same, cached = True, 0  # whether nothing has left so far; the tokens that would be in the cache, had nothing left
+    unreduced = True  # nothing has left so far
+    cached = 0  # the tokens that would be in the cache, had nothing left
     for call in calls:
         old = (
             before is not None
@@ -55,20 +56,20 @@ def expenses(calls: Iterable[Sized]) -> Iterator[Spent]:
         )
         usage = call.usage or _reckoned(call, forgotten=old or before is None)
         cost = models.dollars(call.model, usage)
-        same = same and not call.left
+        unreduced = unreduced and not call.reduced
         # What the recording lacks, such as the host's system prompt, would have been sent as well.
         prompt = usage.prompt + max(0, call.unmanaged - call.total)
-        if same:
+        if unreduced:
             without = cost
         else:
             forgot = (old and call.usage is None) or (call.usage is not None and not usage.read and not call.broke)
-            read = 0 if forgot else min(cached, prompt)
-            without = models.dollars(call.model, Usage(0, prompt - read, read, usage.reply))
+            from_cache = 0 if forgot else min(cached, prompt)
+            without = models.dollars(call.model, Usage(0, prompt - from_cache, from_cache, usage.reply))
         cached = prompt
-        yield Spent(usage, call.usage is not None, cost, without)
+        yield Expense(usage, call.usage is not None, cost, without)
         before = call
 
 
 def _reckoned(call: Sized, *, forgotten: bool) -> Usage:
-    read = 0 if forgotten else call.shared
-    return Usage(0, call.total - read, read, call.reply)
+    from_cache = 0 if forgotten else call.shared
+    return Usage(0, call.total - from_cache, from_cache, call.reply)

@@ -37,7 +37,7 @@ class Lane:
         return self.spans[-1][1]
 
     @property
-    def left(self) -> bool:
+    def departed(self) -> bool:
         """Whether it was in the prompt and was taken out; what a cut took out does not count."""
         return self.counts and not self.cut and any(state not in PRESENT for _, state in self.spans)
 

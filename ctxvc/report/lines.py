@@ -49,13 +49,13 @@ class Change(NamedTuple):
 @dataclass(slots=True)
 class Line:
     """A scope's own commits, oldest first. The first change has all that it began with; `parent` is the line that it
-    left, when `began` calls had been made.
+    left, when `start` calls had been made.
     """
 
     number: int
     name: str
     parent: Line | None
-    began: int
+    start: int
     changes: list[Change] = field(default_factory=list)
 
     #: What is acknowledged and in no commit yet, and where the scope stands with it; None if nothing waits.
@@ -87,7 +87,7 @@ class _Unseen(NamedTuple):
 
     change: Change
     rows: tuple[Row, ...]
-    whole: bool = True
+    complete: bool = True
 
 
 def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
@@ -102,7 +102,7 @@ def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
         parent = entry.parents[0] if entry.parents else ""
         line = by_commit.get(parent)
         if line is None or line.tip != parent or entry.trailers.get("Ctxvc-Op") in BEGINNING:
-            change = reader.whole(entry)
+            change = reader.everything(entry)
             line = Line(len(collected), change.meta.scope, line, len(order), [change])
             collected.append(line)
         else:
@@ -119,14 +119,14 @@ def add_waiting(line: Line, stored: StoredSession) -> bool:
 
     The messages of the open step are one change, as they will be one commit; verbs made meanwhile come behind it.
     """
-    waiting = stored.waiting_changes(line.name)
-    if not waiting:
+    pending = stored.waiting_changes(line.name)
+    if not pending:
         return False
     line.now = revision.now(stored, line.name)
     ledger = stored.committed(line.name)
     step: list[tuple[WaitingChange, Meta]] = []
     verbs: list[Change] = []
-    for one in waiting:
+    for one in pending:
         ledger = apply_change(ledger, one)
         if one.op == "step":
             step.append((one, ledger.meta))
@@ -154,14 +154,14 @@ def calls(line: Line) -> Iterator[Call]:
     """The calls of a line in order, and at last the one that would come next."""
     ledger = Ledger(meta=line.changes[0].meta)
     unseen: list[_Unseen] = []
-    taken = 0  # changes that were put there
+    position = 0  # of the first change that was not looked at yet
     for place, change in enumerate(line.changes):
         sent = _sent(change)
         if sent is None:
             continue
-        end = max(taken, place + 1 + max(sent.later, 0))
-        unseen += [_Unseen(one, one.rows) for one in line.changes[taken:end]]
-        taken = end
+        end = max(position, place + 1 + max(sent.later, 0))
+        unseen += [_Unseen(one, one.rows) for one in line.changes[position:end]]
+        position = end
         between = {id(one) for one in line.changes[max(0, place + sent.later) : place]} if sent.later < 0 else set()
         last = int(sent.last[1:]) if sent.last else 0
         seen, unseen = _divided(unseen, last, between)
@@ -169,22 +169,24 @@ def calls(line: Line) -> Iterator[Call]:
         ledger = call.ledger
         newest = ledger.last()
         yield call._replace(ledger=up_to(ledger, sent.last)) if newest and newest.number > last else call
-    yield _call(line, None, ledger, [*unseen, *(_Unseen(one, one.rows) for one in line.changes[taken:])])
+    yield _call(line, None, ledger, [*unseen, *(_Unseen(one, one.rows) for one in line.changes[position:])])
 
 
 def _divided(unseen: Iterable[_Unseen], last: int, between: Container[int]) -> tuple[list[_Unseen], list[_Unseen]]:
     """What a call saw whose newest block is `last`, and the rest; the changes `between` it and its reply it did not."""
     seen: list[_Unseen] = []
-    rest: list[_Unseen] = []
+    unseen_still: list[_Unseen] = []
     for one in unseen:
         if id(one.change) in between:
-            rest.append(one)
+            unseen_still.append(one)
             continue
         early = tuple(row for row in one.rows if row.number <= last)
         seen.append(one._replace(rows=early))
         if len(early) < len(one.rows):
-            rest.append(_Unseen(one.change, tuple(row for row in one.rows if row.number > last), whole=False))
-    return seen, rest
+            unseen_still.append(
+                _Unseen(one.change, tuple(row for row in one.rows if row.number > last), complete=False)
+            )
+    return seen, unseen_still
 
 
 def _call(line: Line, change: Change | None, ledger: Ledger, seen: Iterable[_Unseen]) -> Call:
@@ -194,7 +196,7 @@ def _call(line: Line, change: Change | None, ledger: Ledger, seen: Iterable[_Uns
     meta = ledger.meta
     for one in seen:
         fresh += [(row, one.change) for row in one.rows]
-        if one.whole:
+        if one.complete:
             changes.append(one.change)
             groups += one.change.groups
             meta = one.change.meta
@@ -222,7 +224,7 @@ class _Reader:
         self._objects = Objects(store.repository)
         self._contents = Contents(self._objects)
 
-    def whole(self, entry: Entry) -> Change:
+    def everything(self, entry: Entry) -> Change:
         """All that a commit's ledger has."""
         ledger = self._store.reader.ledger(entry.commit)
         return Change(entry, ledger.meta, tuple(ledger.rows()), tuple(ledger.groups.values()))

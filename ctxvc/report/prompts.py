@@ -70,25 +70,26 @@ class Pieces:
         """The prompt of a ledger, given the one of the same scope before it."""
         slots = outline(ledger)
         old = before.slots if before else ()
-        same = _shared(old, slots)
-        dropped = before.dropped[: bisect_left(before.dropped, same)] if before else []
-        kept = same - len(dropped)
-        own = before.alone[:kept] if before else []
-        for at in range(same, len(slots)):
+        common = _shared(old, slots)
+        dropped = before.dropped[: bisect_left(before.dropped, common)] if before else []
+        count = common - len(dropped)
+        own = before.alone[:count] if before else []
+        for at in range(common, len(slots)):
             piece = self._piece(slots[at], ledger, place)
             if piece < 0:
                 dropped.append(at)
             else:
                 own.append(piece)
-        same = _shared(before.alone, own) if before else 0
+        unchanged = _shared(before.alone, own, count) if before else 0
         tokens = dict(before.tokens) if before else {}
-        for sign, changed in ((-1, before.alone[same:] if before else ()), (1, own[same:])):
+        for sign, changed in ((-1, before.alone[unchanged:] if before else ()), (1, own[unchanged:])):
             for piece in changed:
                 part = self.parts[piece]
                 tokens[part] = tokens.get(part, 0) + sign * self.tokens[piece]
-        whole = self._together(own, place)
-        shared = _shared(before.pieces, whole) if before else 0
-        return Prompt(whole, tokens, shared, len(before.pieces) if before else 0, slots, dropped, own)
+        adjusted = self._together(own, place)
+        is_plain = before is not None and before.pieces is before.alone and adjusted is own
+        shared = unchanged if is_plain else _shared(before.pieces, adjusted) if before else 0
+        return Prompt(adjusted, tokens, shared, len(before.pieces) if before else 0, slots, dropped, own)
 
     def _together(self, own: list[int], place: Place) -> list[int]:
         """The pieces with those in place that are otherwise, or there at all, because of their neighbours."""
@@ -102,7 +103,7 @@ class Pieces:
     def _adjusted(self, sent: Sent, place: Place) -> int:
         key = (place.scope, sent.block, sent.role, sent.kind, sent.body)
         if key not in self._places:
-            text = self._clean(shown(sent.body, sent.ext, sent.extra))
+            text = self._clean(text_of(sent.body, sent.ext, sent.extra))
             piece = Piece(
                 form="whole",
                 role=sent.role,
@@ -123,20 +124,20 @@ class Pieces:
 
     def _piece(self, slot: Slot, ledger: Ledger, place: Place) -> int:
         """The place of a slot's piece; -1 if nothing is sent of it."""
-        known = self._by_slot.get((place.scope, id(slot)))
-        if known is not None and known[0] is slot:
-            return known[1]
+        cached = self._by_slot.get((place.scope, id(slot)))
+        if cached is not None and cached[0] is slot:
+            return cached[1]
         row = slot.row
         key = (place.scope, row.id, row.sha256, slot.show, slot.role, slot.kind, slot.text, slot.group, row.tag)
         if key not in self._places:
-            self._places[key] = self._made(slot, ledger, place)
+            self._places[key] = self._new_piece(slot, ledger, place)
         self._by_slot[place.scope, id(slot)] = slot, self._places[key]
         return self._places[key]
 
-    def _made(self, slot: Slot, ledger: Ledger, place: Place) -> int:
+    def _new_piece(self, slot: Slot, ledger: Ledger, place: Place) -> int:
         render = ledger.meta.render
-        (whole,) = pieces([slot], place.bodies, render)
-        fit = alone(whole, render)
+        (rendered,) = pieces([slot], place.bodies, render)
+        fit = alone(rendered, render)
         if fit is None:
             return -1
         row, group = slot.row, ledger.groups.get(slot.group)
@@ -162,8 +163,8 @@ class Pieces:
 
     def _text(self, sent: Sent, row: Row, bodies: Bodies) -> tuple[str | None, int]:
         """What is sent where it is not the body; or its number in the pool, where it is long, else -1."""
-        text = shown(sent.body, sent.ext, sent.extra)
-        if row.present and text == shown(bodies.body(row), row.ext, row.extra):
+        text = text_of(sent.body, sent.ext, sent.extra)
+        if row.present and text == text_of(bodies.body(row), row.ext, row.extra):
             return None, -1
         text = self._clean(text)
         return (text, -1) if len(text) < _LONG else (None, self._pool.add(display.encode(text)))
@@ -176,16 +177,19 @@ class Pieces:
         ]
 
 
-def shown(body: bytes, ext: str, extra: Mapping[str, Any]) -> str:
+def text_of(body: bytes, ext: str, extra: Mapping[str, Any]) -> str:
     """A body as a person reads it: text, or what else it is."""
     if ext not in ("txt", "json", "bin"):
         return f"[{ext}, {display.human_bytes(len(body))}]"
     return plain_text(body, extra) if ext == "json" else display.decode(body)
 
 
-def splices(old: Sequence[int], new: Sequence[int]) -> list[Splice]:
-    """What makes one list of pieces of another, in order: each in the coordinates that the ones before it leave."""
-    start = _shared(old, new)
+def splices(old: Sequence[int], new: Sequence[int], common: int = 0) -> list[Splice]:
+    """What makes one list of pieces of another, in order: each in the coordinates that the ones before it leave.
+
+    At least `common` pieces are the same at their beginning.
+    """
+    start = _shared(old, new, common)
     end = _shared_end(old, new, start)
     return _between(old[start : len(old) - end], new[start : len(new) - end], start)
 
@@ -225,17 +229,17 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return run[::-1]
 
 
-def _shared(before: Sequence[Hashable], after: Sequence[Hashable]) -> int:
-    """How many items two lists have in common from their beginning."""
-    if before is after:
+def _shared(before: Sequence[Hashable], after: Sequence[Hashable], common: int = 0) -> int:
+    """How many items two lists have in common from their beginning: at least `common`."""
+    if common == len(before) or before is after:
         return len(before)
-    return shared_prefix(before, after)
+    return common + shared_prefix(before[common:], after[common:])
 
 
 def _shared_end(old: Sequence[int], new: Sequence[int], start: int) -> int:
     """How many items two lists have in common at their end, besides `start` at their beginning."""
-    most, count = min(len(old), len(new)) - start, 0
-    while count < most and old[-1 - count] == new[-1 - count]:
+    limit, count = min(len(old), len(new)) - start, 0
+    while count < limit and old[-1 - count] == new[-1 - count]:
         count += 1
     return count
 

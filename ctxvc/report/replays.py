@@ -21,13 +21,15 @@ _OTHERS, _DIFFERENCES = 4, 8
 _Z = 1.959964
 
 
-def replay(results: Sequence[Result], sources: Sequence[Source], *, title: str, made: str, version: str) -> data.Replay:
+def replay(
+    results: Sequence[Result], sources: Sequence[Source], *, title: str, created: str, version: str
+) -> data.Replay:
     """The page of these results. `sources` are the recordings at hand, for examples; it may lack any."""
     sums = totals(results)
     judged = sorted((total for total in sums if total.retention.all.total), key=rank)
     return data.Replay(
         title=title,
-        made=made,
+        created=created,
         version=version,
         recordings=len({(result.sha256, result.conversation) for result in results}),
         verdict=data.Verdict(sentence=_sentence(judged), numbers=_numbers(results, judged), notes=list(_notes(sums))),
@@ -69,16 +71,16 @@ def _oracles(sums: Sequence[Totals]) -> Iterator[data.Point]:
 def _cost(results: Sequence[Result], mean: float) -> tuple[float, float, float]:
     """The cost of all recordings together, and its 95 % interval over recordings, by leaving out one at a time."""
     count, keep = len(results), math.fsum(result.cost.keep for result in results)
-    spent = math.fsum(result.cost.total + result.cost.demand for result in results)
-    rest = [
-        (spent - result.cost.total - result.cost.demand) / (keep - result.cost.keep)
+    total = math.fsum(result.cost.total + result.cost.demand for result in results)
+    without_one = [
+        (total - result.cost.total - result.cost.demand) / (keep - result.cost.keep)
         for result in results
         if keep > result.cost.keep
     ]
-    if len(rest) < max(2, count):
+    if len(without_one) < max(2, count):
         return mean, mean, mean
-    middle = math.fsum(rest) / count
-    half = _Z * math.sqrt((count - 1) / count * math.fsum((one - middle) ** 2 for one in rest))
+    middle = math.fsum(without_one) / count
+    half = _Z * math.sqrt((count - 1) / count * math.fsum((one - middle) ** 2 for one in without_one))
     return mean, max(0.0, mean - half), mean + half
 
 
@@ -87,23 +89,23 @@ def _differences(
 ) -> Iterator[data.Difference]:
     """Where the best policy and each of the next differ most, at non-trivial uses."""
     policies = list(dict.fromkeys(total.policy for total in judged))
-    for other in policies[1 : 1 + _OTHERS]:
+    for rival in policies[1 : 1 + _OTHERS]:
         at_hand = {(source.name, source.sha256) for source in sources}
         readable = [result for result in results if (result.file, result.sha256) in at_hand and result.uses]
-        blocks = examples(readable, policies[0], other, sources, _DIFFERENCES)
+        blocks = examples(readable, policies[0], rival, sources, _DIFFERENCES)
         if not blocks:
-            yield from _by_recording(results, policies[0], other)
+            yield from _by_recording(results, policies[0], rival)
         for one in blocks:
             block = one.difference
             yield data.Difference(
                 a=policies[0],
-                b=other,
+                b=rival,
                 budget=one.budget,
                 recording=block.conversation,
                 step=block.calls[0] if block.calls else -1,
                 text=block.label,
-                what_a=_kept(block.only_a, "used again, in sight with this policy alone"),
-                what_b=_kept(block.only_b, "used again, in sight with this policy alone"),
+                what_a=_uses_text(block.only_a, "used again, in sight with this policy alone"),
+                what_b=_uses_text(block.only_b, "used again, in sight with this policy alone"),
                 example=", ".join(block.anchors),
             )
 
@@ -111,7 +113,7 @@ def _differences(
 def _by_recording(results: Sequence[Result], a: str, b: str) -> Iterator[data.Difference]:
     """The recordings in which two policies differ most, without the blocks: the recordings are not at hand."""
     by_run = {(run.sha256, run.conversation, run.budget, run.policy): run for run in results if run.uses}
-    counted: list[tuple[int, data.Difference]] = []
+    by_size: list[tuple[int, data.Difference]] = []
     for (sha256, conversation, budget, policy), first in by_run.items():
         second = by_run.get((sha256, conversation, budget, b))
         if policy != a or second is None:
@@ -127,17 +129,17 @@ def _by_recording(results: Sequence[Result], a: str, b: str) -> Iterator[data.Di
             recording=conversation,
             step=-1,
             text=first.file,
-            what_a=_kept(moved.only_a, "in sight with this policy alone"),
-            what_b=_kept(moved.only_b, "in sight with this policy alone"),
+            what_a=_uses_text(moved.only_a, "in sight with this policy alone"),
+            what_b=_uses_text(moved.only_b, "in sight with this policy alone"),
             example="",
         )
-        counted.append((moved.only_a + moved.only_b, difference))
-    counted.sort(key=lambda pair: -pair[0])
-    yield from (difference for size, difference in islice(counted, _DIFFERENCES) if size)
+        by_size.append((moved.only_a + moved.only_b, difference))
+    by_size.sort(key=lambda pair: -pair[0])
+    yield from (difference for size, difference in islice(by_size, _DIFFERENCES) if size)
 
 
-def _kept(uses: int, what: str) -> str:
-    return f"{uses:,} {what}" if uses else "none"
+def _uses_text(uses: int, which: str) -> str:
+    return f"{uses:,} {which}" if uses else "none"
 
 
 def _sentence(judged: Sequence[Totals]) -> str:

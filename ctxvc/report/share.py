@@ -47,20 +47,20 @@ class Leak(NamedTuple):
 
 def leaks(page: data.Session | data.Replay, criteria: Criteria) -> Iterator[Leak]:
     """What looks like a secret in a page, each place once, blocks first."""
-    rest: data.Session | data.Replay = page
+    remainder: data.Session | data.Replay = page
     if isinstance(page, data.Session):
         texts = unpacked(page.bodies.chunks)
         owners: dict[tuple[int, int], str] = {}
         for name, place in zip(page.blocks.id, page.blocks.body, strict=True):
             if isinstance(place, tuple):
                 owners.setdefault(place, name)
-        others = [scope.system for scope in page.scopes] + [scope.tools for scope in page.scopes]
-        others += [piece.text for piece in page.prompts.pieces if isinstance(piece.text, tuple)]
-        for place in others:
+        shared = [scope.system for scope in page.scopes] + [scope.tools for scope in page.scopes]
+        shared += [piece.text for piece in page.prompts.pieces if isinstance(piece.text, tuple)]
+        for place in shared:
             if isinstance(place, tuple):
                 owners.setdefault(place, "")
         for (start, size), name in owners.items():
             text = texts[start : start + size]
             yield from (Leak(kind, name) for kind, _ in redact.secrets(text, _ext(text), criteria))
-        rest = msgspec.structs.replace(page, bodies=data.Texts(chunks=[], cut=page.bodies.cut))
-    yield from (Leak(kind, "") for kind, _ in redact.secrets(msgspec.json.encode(rest), "json", criteria))
+        remainder = msgspec.structs.replace(page, bodies=data.Texts(chunks=[], cut=page.bodies.cut))
+    yield from (Leak(kind, "") for kind, _ in redact.secrets(msgspec.json.encode(remainder), "json", criteria))

@@ -33,21 +33,21 @@ class TextPool:
             self._texts.append(text)
         return number
 
-    def packed(self, most: int = MOST) -> tuple[list[tuple[int, int] | None], list[str]]:
+    def packed(self, limit: int = MOST) -> tuple[list[tuple[int, int] | None], list[str]]:
         """Where each text begins and how long it is, None for those left out; and the compressed pieces in Base64.
 
-        The pieces have at most `most` bytes; the largest texts are left out.
+        The pieces have at most `limit` bytes; the largest texts are left out.
         """
         sizes = [len(text) for text in self._texts]
         packed = _compressed(self._texts)
-        room = most * _ROOM
+        room = limit * _ROOM
         left_out: set[int] = set()
         by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
-        while (size := sum(map(len, packed))) > most:
+        while (size := sum(map(len, packed))) > limit:
             raw = sum(sizes[number] for number in range(len(sizes)) if number not in left_out)
-            wanted = raw * room / size
+            target = raw * room / size
             for number in by_size:
-                if raw <= wanted:
+                if raw <= target:
                     break
                 if number not in left_out:
                     left_out.add(number)

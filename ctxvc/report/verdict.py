@@ -9,7 +9,7 @@ from ctxvc.report.data import Number, Verdict
 
 
 class Figures(NamedTuple):
-    """What there is to say of a session. `left` and `recovered` are blocks, `tokens_left` those of the blocks that
+    """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
     left; `cost` and `without` are dollars, None where no price is known; `reported` counts the calls that the provider
     counted.
     """
@@ -17,7 +17,7 @@ class Figures(NamedTuple):
     calls: int
     peak: int
     budget: int
-    left: int
+    departed: int
     tokens_left: int
     recovered: int
     compactions: int
@@ -37,7 +37,7 @@ def _numbers(figures: Figures) -> list[Number]:
     return [
         Number(name="calls", value=figures.calls, text=f"{figures.calls:,}"),
         Number(name="peak", value=figures.peak, text=display.human_tokens(figures.peak)),
-        Number(name="left", value=figures.left, text=f"{figures.left:,}"),
+        Number(name="left", value=figures.departed, text=f"{figures.departed:,}"),
         Number(name="recovered", value=figures.recovered, text=f"{figures.recovered:,}"),
         Number(name="compactions", value=figures.compactions, text=f"{figures.compactions:,}"),
         Number(name="cost", value=figures.cost, text=money),
@@ -49,20 +49,22 @@ def _sentence(figures: Figures) -> str:
         return "The model has not been called yet."
     budget = display.human_tokens(figures.budget)
     share = figures.peak * 100 // max(1, figures.budget)
-    said = [f"The largest of {_counted(figures.calls, 'prompt')} had {display.human_tokens(figures.peak)} tokens"]
-    said[0] += f", {share} % of the {budget} that it may have."
-    if not figures.left:
-        return f"{said[0]} Nothing left it."
-    left = f"{_counted(figures.left, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"
+    sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {display.human_tokens(figures.peak)} tokens"]
+    sentences[0] += f", {share} % of the {budget} that it may have."
+    if not figures.departed:
+        return f"{sentences[0]} Nothing left it."
+    departure = f"{_plural(figures.departed, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"
     if figures.compactions:
-        left += f", in {_counted(figures.compactions, 'compaction')}" if figures.recorded else ""
-    said.append(
-        f"{left}; {figures.recovered or 'none'} came back." if figures.recovered else f"{left}; none came back."
+        departure += f", in {_plural(figures.compactions, 'compaction')}" if figures.recorded else ""
+    sentences.append(
+        f"{departure}; {figures.recovered or 'none'} came back."
+        if figures.recovered
+        else f"{departure}; none came back."
     )
     if figures.cost is not None and figures.without is not None and figures.without > figures.cost:
-        said.append(f"Without that, it would have cost {figures.without / figures.cost:.1f} times as much.")
-    return " ".join(said)
+        sentences.append(f"Without that, it would have cost {figures.without / figures.cost:.1f} times as much.")
+    return " ".join(sentences)
 
 
-def _counted(number: int, noun: str) -> str:
+def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -65,11 +65,11 @@ def _deliver(app: App, page: data.Session | data.Replay, target: Path | None, *,
     if target or opens or not app.json:
         from ctxvc.report.document import document
 
-        whole = document(encoded, title=page.title)
-        size = len(whole)
+        content = document(encoded, title=page.title)
+        size = len(content)
         if opens and target is None:
             target = _temporary()
-        write(app, target, whole)
+        write(app, target, content)
         if opens and target:
             import webbrowser
 
@@ -125,7 +125,7 @@ def _results_page(results: Path, recordings: Path | None) -> data.Replay:
         own,
         [work.of_file(path) for path in paths],
         title=results.name,
-        made=timestamp.now("seconds"),
+        created=timestamp.now("seconds"),
         version=own[0].version,
     )
 

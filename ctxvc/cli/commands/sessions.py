@@ -41,7 +41,7 @@ def sessions(app: App) -> None:
     blocks.
     """
     with app.store() as store:
-        items, unreadable = listed(store)
+        items, unreadable = session_items(store)
         current = _current(store)
     if app.output.json:
         app.output.value(Sessions(current=current, items=items))
@@ -52,7 +52,7 @@ def sessions(app: App) -> None:
     raise_unreadable(unreadable)
 
 
-def listed(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
+def session_items(store: Store) -> tuple[list[SessionItem], list[Damaged]]:
     """The sessions that can be read, newest first, and an error for each of the others."""
     items, unreadable = [], []
     cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
