@@ -60,6 +60,7 @@ export function river(session) {
     replace(readout, sentence(session, call));
   };
   const update = () => {
+    element.classList.toggle("low", height() === LOW);
     const [first, last] = chosenCalls(session, view());
     tell();
     from.value = first + 1;

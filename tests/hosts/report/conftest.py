@@ -64,12 +64,16 @@ def visit(browser: Any) -> Iterator[Visit]:
     assert heard == []
 
 
-def _ctxvc(folder: Path, *arguments: str) -> str:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CTXVC_")}
-    env |= {"PYTHONPATH": str(ROOT), "HOME": str(folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "ctxvc", *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+def environment(folder: Path) -> Mapping[str, str]:
+    """The environment of a command for a project whose person has no configuration."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CTXVC_")}
+    return {**own, "PYTHONPATH": str(ROOT), "HOME": str(folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
+
+
+def ctxvc(folder: Path, *arguments: str) -> str:
+    """What a command prints, which must succeed."""
+    command = [sys.executable, "-m", "ctxvc", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -78,15 +82,15 @@ def _ctxvc(folder: Path, *arguments: str) -> str:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with the demo's recording, cut to a budget."""
     folder = tmp_path_factory.mktemp("demo")
-    _ctxvc(folder, "init")
-    _ctxvc(folder, "import", "--as", "demo", str(DEMO))
-    _ctxvc(folder, "compact", "--to", "8k")
+    ctxvc(folder, "init")
+    ctxvc(folder, "import", "--name", "demo", str(DEMO))
+    ctxvc(folder, "compact", "--to", "8k")
     return folder
 
 
 @pytest.fixture(scope="session")
 def demo_page(demo: Path) -> Path:
-    _ctxvc(demo, "report", "-o", "page.html")
+    ctxvc(demo, "report", "-o", "page.html")
     return demo / "page.html"
 
 
