@@ -41,7 +41,7 @@ def editable(project: Path) -> Iterator[str]:
     yield from _serve(project, "--edit")
 
 
-def test_the_sessions_are_listed_and_one_is_opened(visit: Visit, address: str) -> None:
+def test_the_sessions_are_listed_and_one_is_opened(address: str, visit: Visit) -> None:
     page = visit(address)
     page.locator("tbody a").first.click()
     page.locator(".verdict").wait_for()
@@ -56,7 +56,7 @@ def test_the_sessions_are_listed_and_one_is_opened(visit: Visit, address: str) -
     page.locator("tbody a").first.wait_for()
 
 
-def test_a_change_of_the_session_is_drawn(visit: Visit, address: str, project: Path) -> None:
+def test_a_change_of_the_session_is_drawn(address: str, visit: Visit, project: Path) -> None:
     page = visit(address)
     page.locator("tbody a").first.click()
     page.get_by_text("Nothing left it").wait_for()
@@ -64,7 +64,7 @@ def test_a_change_of_the_session_is_drawn(visit: Visit, address: str, project: P
     page.get_by_text("1 block (").wait_for(timeout=10_000)
 
 
-def test_a_verb_shows_its_plan_and_is_done_and_undone(visit: Visit, editable: str) -> None:
+def test_a_verb_shows_its_plan_and_is_done_and_undone(editable: str, visit: Visit) -> None:
     page = visit(editable)
     page.locator("tbody a").first.click()
     page.locator(".verdict").wait_for()
@@ -82,7 +82,7 @@ def test_a_verb_shows_its_plan_and_is_done_and_undone(visit: Visit, editable: st
     page.get_by_text("Nothing left it").wait_for(timeout=10_000)
 
 
-def test_nothing_is_shown_without_the_token(visit: Visit, address: str, browser: object) -> None:
+def test_nothing_is_shown_without_the_token(address: str, browser: object) -> None:
     bare = address.partition("?")[0]
     page = browser.new_context().new_page()  # type: ignore[attr-defined]
     assert page.goto(bare).status in (401, 403)
