@@ -7,6 +7,10 @@ import { colour, kindColour, kindFill, pattern } from "./theme.js";
 const FONT = "12px Inter, system-ui, sans-serif";
 const MONO = "11px ui-monospace, Menlo, Consolas, monospace";
 
+// Pixels a call, below which runs are drawn by pixels.
+const DENSE = 0.75;
+const scratch = document.createElement("canvas");
+
 // Draws the rows at `place` ({width, height, top, gutter, row}) over the calls of `[from, to)`.
 export function paintLanes(canvas, session, rows, place, [from, to], chosen, call) {
   const { width, height, top, gutter, row } = place;
@@ -18,14 +22,18 @@ export function paintLanes(canvas, session, rows, place, [from, to], chosen, cal
   const x = (at) => gutter + (at - from) * scale;
   const first = Math.floor(top / row);
   const last = Math.min(rows.length, Math.ceil((top + height) / row));
-  for (let at = first; at < last; at++) {
-    const y = at * row - top;
-    if (at === chosen) {
-      context.fillStyle = palette.chosen;
-      context.fillRect(0, y, width, row);
-    }
-    drawRuns(context, rows[at], { x, y, row, from, to, scale }, palette);
+  if (chosen >= first && chosen < last) {
+    context.fillStyle = palette.chosen;
+    context.fillRect(0, chosen * row - top, width, row);
   }
+  const dense = [];
+  for (let at = first; at < last; at++) {
+    const calls = { x, y: at * row - top, row, from, to, scale };
+    if (scale < DENSE) dense.push([rows[at], calls]);
+    else drawRuns(context, rows[at], calls, palette);
+  }
+  if (dense.length) drawDense(context, dense, Math.max(1, Math.round((to - from) * scale)), palette);
+  for (let at = first; at < last; at++) drawReads(context, rows[at].reads, { x, y: at * row - top, row, from, to, scale }, palette);
   if (call >= from && call < to) {
     context.fillStyle = palette.cursor;
     context.fillRect(x(call), 0, Math.max(scale, 2), height);
@@ -35,9 +43,28 @@ export function paintLanes(canvas, session, rows, place, [from, to], chosen, cal
 
 function paletteOf() {
   return {
+    dot: dotOf(colour("surface"), colour("text")),
     ground: colour("surface"), chosen: colour("accent-soft"), cursor: colour("cursor"), text: colour("text"), muted: colour("muted"),
     gone: colour("strong-line"), line: colour("line"), stub: pattern("falling", colour("sunken"), colour("muted")),
   };
+}
+
+let dot = null;
+
+// The mark of a block that was read back; drawn once for each theme.
+function dotOf(ground, ink) {
+  if (dot?.ink === ink) return dot;
+  dot = document.createElement("canvas");
+  dot.ink = ink;
+  dot.width = dot.height = 10;
+  const context = dot.getContext("2d");
+  context.arc(5, 5, 3.5, 0, 7);
+  context.fillStyle = ground;
+  context.fill();
+  context.strokeStyle = ink;
+  context.lineWidth = 2;
+  context.stroke();
+  return dot;
 }
 
 function drawRuns(context, lane, { x, y, row, from, to, scale }, palette) {
@@ -63,15 +90,42 @@ function drawRuns(context, lane, { x, y, row, from, to, scale }, palette) {
       context.lineWidth = 1;
       context.strokeRect(left + 0.5, low + 2.5, right - left - 1, high - 5);
     }
-    // What is narrower than a pixel is skipped up to the next one.
-    at = scale < 1 ? firstRun(runs, Math.max(runs[at + 1], from + Math.floor((right - x(from)) / scale)), at + 3) : at + 3;
+    at += 3;
   }
-  drawReads(context, lane.reads, { x, y, row, from, to, scale }, palette);
+}
+
+// Rows of which a pixel has several calls: each pixel is what its first call is, and a picture of a pixel's height is stretched.
+function drawDense(context, dense, width, palette) {
+  const pixels = new Uint32Array(width * dense.length);
+  dense.forEach(([lane, { from, scale }], at) => fillRow(pixels.subarray(at * width, (at + 1) * width), lane, from, scale, palette));
+  scratch.width = width;
+  scratch.height = dense.length;
+  scratch.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width, dense.length), 0, 0);
+  context.imageSmoothingEnabled = false;
+  dense.forEach(([, { x, y, row, from }], at) => context.drawImage(scratch, 0, at, width, 1, x(from), y + 3, width, row - 6));
+}
+
+function fillRow(pixels, { runs, kind }, from, scale, palette) {
+  const solid = packed(kindColour(kind));
+  const inks = [0, packed(palette.line), packed(palette.gone), solid, solid];
+  let at = firstRun(runs, from);
+  for (let pixel = 0; pixel < pixels.length; pixel++) {
+    const call = from + pixel / scale;
+    while (at < runs.length && runs[at + 1] <= call) at += 3;
+    if (at >= runs.length) return;
+    if (runs[at] <= call + 1 / scale) pixels[pixel] = inks[runs[at + 2]];
+  }
+}
+
+// A colour `#rrggbb` as the pixels of a picture have it.
+function packed(hex) {
+  const value = parseInt(hex.slice(1), 16);
+  return ((255 << 24) | ((value & 255) << 16) | (value & 0xff00) | (value >> 16)) >>> 0;
 }
 
 // The first run that ends after `call`: they are in order, and do not meet.
-function firstRun(runs, call, least = 0) {
-  let low = least / 3;
+function firstRun(runs, call) {
+  let low = 0;
   let high = runs.length / 3;
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -88,13 +142,7 @@ function drawReads(context, reads, { x, y, row, from, to, scale }, palette) {
     const at = x(read) + scale / 2;
     if (at - drawnTo < 3) continue;
     drawnTo = at;
-    context.beginPath();
-    context.arc(at, y + row / 2, 3.5, 0, 7);
-    context.fillStyle = palette.ground;
-    context.fill();
-    context.strokeStyle = palette.text;
-    context.lineWidth = 2;
-    context.stroke();
+    context.drawImage(palette.dot, at - 5, y + row / 2 - 5);
   }
 }
 

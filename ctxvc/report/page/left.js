@@ -7,6 +7,7 @@ import { table } from "./table.js";
 import { go, view } from "./view.js";
 
 const FILTERS = {
+  __proto__: null,
   "": ["all", () => true],
   never: ["never read back", (row) => !row.reads.length],
   read: ["read back", (row) => row.reads.length > 0],

@@ -89,7 +89,7 @@ function lost() {
 }
 
 function verbButtons(id, session, block, now) {
-  const verbs = { visible: ["archive", "pin"], masked: ["restore", "archive"], pinned: ["unpin"], stub: ["restore"], gone: ["restore"] }[now] || [];
+  const verbs = { __proto__: null, visible: ["archive", "pin"], masked: ["restore", "archive"], pinned: ["unpin"], stub: ["restore"], gone: ["restore"] }[now] || [];
   if (!verbs.length) return null;
   return h("div", { class: "actions verbs" }, verbs.map((verb) =>
     h("button", { type: "button", on: { click: () => showPlan(id, verb, [session.blocks.id[block]]) } }, `${verb[0].toUpperCase()}${verb.slice(1)} …`)));

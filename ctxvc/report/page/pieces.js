@@ -29,6 +29,7 @@ export function kindChip(kind) {
 }
 
 export const FORMS = {
+  __proto__: null,
   whole: "", cut: "cut", stub: "stub", group: "group’s stub", dashboard: "dashboard", note: "note",
   system: "system prompt", tools: "definitions of the tools",
 };

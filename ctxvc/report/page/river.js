@@ -7,6 +7,7 @@ import { go, onView, view } from "./view.js";
 
 // Each mark has a shape of its own.
 export const MARKS = {
+  __proto__: null,
   compaction: ["▼", "compaction"],
   recover: ["▲", "read back"],
   plan: ["◆", "plan"],
@@ -45,7 +46,7 @@ export function river(session) {
 
   const draw = () => {
     chart?.destroy();
-    chart = new uPlot(options(session, parts, plot.clientWidth || 800, () => element), series(session, parts), plot);
+    chart = new uPlot(options(session, parts, plot.clientWidth || 800, pointAt), series(session, parts), plot);
     let pressed = 0;
     chart.over.addEventListener("mousedown", (event) => (pressed = event.clientX));
     chart.over.addEventListener("click", (event) => {
@@ -53,20 +54,23 @@ export function river(session) {
     });
     update();
   };
-  const update = () => {
+  const tell = () => {
     const call = hovered ?? chosenCall(session, view());
-    const [first, last] = chosenCalls(session, view());
     replace(legend, legendItems(session, parts, call));
     replace(readout, sentence(session, call));
+  };
+  const update = () => {
+    const [first, last] = chosenCalls(session, view());
+    tell();
     from.value = first + 1;
     to.value = last + 1;
     reset.hidden = view().from === null && view().to === null;
     if (chart) select(chart, session, first, last);
   };
-  element.hover = framed(update);
-  element.pointAt = (call) => {
+  const tellLater = framed(tell);
+  const pointAt = (call) => {
     hovered = call;
-    element.hover();
+    tellLater();
   };
   onTheme(() => element.isConnected && draw());
   onView((next, before) => {
@@ -110,7 +114,7 @@ function series(session, parts) {
   return [Array.from({ length: n + 1 }, (_, call) => call + 1), ...columns, line];
 }
 
-function options(session, parts, width, element) {
+function options(session, parts, width, pointAt) {
   const stepped = uPlot.paths.stepped({ align: 1 });
   const axis = { stroke: () => colour("muted"), font: "11px Inter, system-ui, sans-serif", ticks: { show: false }, gap: 4 };
   const grid = { stroke: () => colour("line"), width: 1 };
@@ -133,7 +137,7 @@ function options(session, parts, width, element) {
     hooks: {
       draw: [(chart) => decorate(chart, session)],
       setSelect: [(chart) => brushed(chart, session)],
-      setCursor: [(chart) => element().pointAt(chart.cursor.left >= 0 ? callAt(chart, session, chart.cursor.left) : null)],
+      setCursor: [(chart) => pointAt(chart.cursor.left >= 0 ? callAt(chart, session, chart.cursor.left) : null)],
     },
   };
 }

@@ -17,6 +17,7 @@ import { short } from "./text.js";
 import { go, link, onView, view } from "./view.js";
 
 const SCREENS = {
+  __proto__: null,
   overview: ["Overview", overviewScreen],
   lanes: ["Lanes", lanesScreen],
   prompt: ["Prompt", promptScreen],

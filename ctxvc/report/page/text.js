@@ -78,6 +78,7 @@ export function firstLine(text, length) {
 }
 
 const KIND_NAMES = {
+  __proto__: null,
   user: "you",
   assistant: "answer",
   thinking: "thinking",

@@ -16,6 +16,7 @@ export const PARTS = {
 const KINDS = new Set(Object.values(PARTS));
 
 const PATTERN_OF = {
+  __proto__: null,
   system: "none", user: "none", client: "rising", assistant: "dots", thinking: "rising", note: "cross", tool_use: "bars", tool_result: "none",
   image: "dots", document: "lines", dashboard: "cross", stub: "falling", other: "lines",
 };

@@ -36,7 +36,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Visit]:
-    """Opens a page: `visit(path, "#/prompt/3", width=390, theme="dark")`; afterwards it must have said and asked nothing."""
+    """Opens a page: `visit(path, "#/prompt/3", theme="dark")`; afterwards it must have said and asked nothing."""
     heard: list[str] = []
     contexts: list[Any] = []
 

@@ -63,7 +63,7 @@ def test_a_replay_is_drawn_and_keeps_nobody_out(visit: Visit, made_page: Any, ax
     page = visit(made_page("replay", samples.replay()), width=width, theme=theme)
     page.get_by_text("Retention against cost").wait_for()
     assert page.locator(".chart svg").count() == 3
-    assert page.locator(".chart .invalid").count() == 6, "points of runs that failed are drawn as such"
+    assert page.locator(".chart .invalid").count() == 3, "points of runs that failed are drawn as such"
     page.get_by_text("The pictures as a table").click()
     assert page.locator("details tbody tr").count() == 12
     page.locator("#pair").select_option(index=1)

@@ -42,7 +42,7 @@ def test_a_prompt_has_the_pieces_that_were_sent_and_shows_which_entered(visit: V
 
     page = visit(session_page, "#/prompt/20")
 
-    assert page.locator(".pieces .piece-head a").all_inner_texts() == ids
+    assert page.locator(".pieces .piece-head a").all_text_contents() == ids
     assert page.locator(".pieces .fresh").count() == len(entered)
     assert page.locator(".change.entered h3").inner_text().startswith(f"Entered {len(entered)} piece")
 
@@ -132,7 +132,7 @@ def test_what_left_is_filtered_and_sorted(visit: Visit, session_page: Path) -> N
     assert back == len([life for life in samples.session()["lives"] if life["verb"] == "restore"])
     page.get_by_role("button", name="all ").first.click()
     page.get_by_role("button", name="tokens").click()
-    sizes = [text for text in page.locator("main tbody td:nth-child(5)").all_inner_texts()]
+    sizes = page.locator("main tbody td:nth-child(5)").all_inner_texts()
     assert sizes == sorted(
         sizes, key=lambda size: float(size.removesuffix("k")) * (1000 if "k" in size else 1), reverse=True
     )
