@@ -70,7 +70,7 @@ class History:
         own, order = lines(store, tips)
         if live:
             order += (line for line in own if line.tip == live.tip(line.name) and add_waiting(line, live))
-        self.clean = clean
+        self.clean = _sound(clean)
         self.pool = TextPool()
         self.order: list[tuple[ScopeHistory, SentCall]] = []
         self.deltas: list[list[tuple[int, int, list[int]]]] = []
@@ -80,7 +80,7 @@ class History:
         for line in own:
             self.scopes.append(_scope_history(store, line, meter, blocks))
             blocks += len(self.scopes[-1].rows)
-        self.pieces = Pieces(self.pool, clean)
+        self.pieces = Pieces(self.pool, self.clean)
         news = [calls(line) for line in own]
         before: list[int] = []
         for line in order:
@@ -131,6 +131,16 @@ class History:
         scope.newest = prompt  # the ones before it are not kept: they would take the most memory
         self.order.append((scope, sent))
         return prompt.pieces
+
+
+def _sound(clean: Clean) -> Clean:
+    """What cleans a text, and makes it one that JSON can hold: a lone surrogate it cannot."""
+
+    def sound(text: str) -> str:
+        text = clean(text)
+        return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+    return sound
 
 
 def _scope_history(store: Store, line: Line, meter: Meter, blocks: int) -> ScopeHistory:

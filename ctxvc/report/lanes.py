@@ -38,14 +38,17 @@ class Lane:
 
     @property
     def departed(self) -> bool:
-        """Whether it was in the prompt and was taken out; what a cut took out does not count."""
-        return self.counts and not self.cut and any(state not in PRESENT for _, state in self.spans)
+        """Whether it was in the prompt and left it; dashboards, which give way to newer ones, do not count."""
+        return self.row.kind != "dashboard" and self._turns(True, False)
 
     @property
     def returned(self) -> bool:
         """Whether it came back into the prompt."""
-        states = [state in PRESENT for _, state in self.spans]
-        return (False, True) in pairwise(states)
+        return self._turns(False, True)
+
+    def _turns(self, before: bool, after: bool) -> bool:
+        """Whether it ever went from being in the prompt, or not, to the other."""
+        return (before, after) in pairwise(state in PRESENT for _, state in self.spans)
 
     def turn(self, call: int, state: int) -> None:
         """From a call on it has this state."""

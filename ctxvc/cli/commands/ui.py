@@ -41,11 +41,11 @@ def ui(app: App, port: int, edit: bool, no_open: bool) -> None:
     )
     access.port = server.port
     address = f"{server.url}/{access.query}"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app.output.say(safe(address))
     sys.stdout.flush()
     if not no_open:
         import webbrowser
 
         webbrowser.open(address)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     server.serve()
