@@ -41,7 +41,7 @@ class Elements(HTMLParser):
         if self._open:
             self.texts.append((self._open, data))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
         self._open = None
 
     def all_of(self, name: str) -> list[str]:

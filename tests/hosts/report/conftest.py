@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,25 @@ _OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", 
 Visit = Callable[..., Any]
 
 
+@contextmanager
+def started(program: str | None) -> Iterator[Any]:
+    """A browser that has nobody's settings."""
+    from playwright import sync_api
+
+    with sync_api.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=_OPTIONS)
+        yield browser
+        browser.close()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="runs in its own environment: test_report.py")
+    pytest.importorskip("playwright.sync_api", reason="runs in its own environment: test_report.py")
     program = shutil.which("chromium")
     if not program:
         pytest.skip("needs Debian's chromium")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=program, args=_OPTIONS)
-        yield started
-        started.close()
+    with started(program) as running:
+        yield running
 
 
 @pytest.fixture
@@ -76,22 +86,6 @@ def ctxvc(folder: Path, *arguments: str) -> str:
     done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the demo's recording, cut to a budget."""
-    folder = tmp_path_factory.mktemp("demo")
-    ctxvc(folder, "init")
-    ctxvc(folder, "import", "--name", "demo", str(DEMO))
-    ctxvc(folder, "compact", "--to", "8k")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def demo_page(demo: Path) -> Path:
-    ctxvc(demo, "report", "-o", "page.html")
-    return demo / "page.html"
 
 
 @pytest.fixture(scope="session")
