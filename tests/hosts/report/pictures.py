@@ -27,7 +27,7 @@ PICTURES = {
     "session.png": ("#/overview", "light", 800),
     "lanes.png": ("#/lanes", "light", 800),
     "prompt.png": ("#/prompt/16", "light", 800),
-    "life.png": ("#/lanes?block=B4", "dark", 720),
+    "life.png": ("#/lanes?block=B7", "dark", 720),
 }
 _OUTLINE = """
 () => [...document.querySelectorAll("h1, h2, h3, nav a, .verdict dt, th, .legend-item span, .filters button, .readout")]
@@ -54,9 +54,9 @@ def made(project: Path) -> Path:
         assert not outcome.error, outcome.error
         turns = retell.recorded(Session(StoredSession.open(store, "recorded")))
     store_path = project / FOLDER
-    with Session.open(store_path, "demo", model="claude-sonnet-4-5", budget=18_000, policy=parse("default")) as session:
+    with Session.open(store_path, "demo", model="claude-sonnet-4-5", budget=14_000, policy=parse("default")) as session:
         retell.play(session, turns, _Silent())
-        departed = next(row.id for row in session.ledger().rows() if row.state == "archived")
+        departed = next(row.id for row in session.ledger().rows() if row.state in ("archived", "blocked"))
         session.recover(departed)
         session.note("the test needs a fixed clock")
         retell.play(session, turns, _Silent())
