@@ -22,7 +22,7 @@ from ctxvc.cli.registry import COMMANDS
 PACKAGE = Path(ctxvc.__file__).parent
 
 #: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
-#: `report` and `sharing` are to come: their place is settled before their first module.
+#: `sharing` is to come: its place is settled before its first module.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "loopback": frozenset({"errors"}),

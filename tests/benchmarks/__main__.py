@@ -24,6 +24,7 @@ from tests.benchmarks import (
     purges,
     recorded,
     redaction,
+    report,
     serve,
 )
 from tests.benchmarks.measuring import Figure, machine
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "purges": purges.figures,
     "recorded": recorded.figures,
     "redaction": redaction.figures,
+    "report": report.figures,
     "serve": serve.figures,
     "start": commands.figures,
 }
