@@ -22,7 +22,6 @@ from ctxvc.cli.main import cli
 PACKAGE = Path(ctxvc.__file__).parent
 
 #: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
-#: `report` is to come: its place is settled before its first module.
 LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "loopback": frozenset({"errors"}),
@@ -87,7 +86,7 @@ STORE = (
     *("recovered_files", "code_history", "code_remotes", "cached_indexes"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies"),
+    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies", "sent_prompt"),
     *("operations", "address"),
     *(
         "recorded_prompts",

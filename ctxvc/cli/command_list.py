@@ -36,6 +36,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "bisect": "Find the commit at which something entered or left the prompt.",
         "blame": "Show what happened to a block or group, who did it and why.",
         "why": "Show the conversation behind a commit, a file or a line of code.",
+        "report": "Write one page that shows what the model saw, what left, and why.",
+        "ui": "Show the same page for all sessions, live, in the browser.",
     },
     "Edit the context": {
         "archive": "Take blocks out of the prompt, leaving a stub with their address.",

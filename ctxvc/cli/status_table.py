@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ctxvc.cli import charts
 from ctxvc.cli.output import (
     STATE_COLORS,
     Cell,
@@ -113,14 +114,20 @@ def text_of(page: Page, budget: Budget, meter: Meter) -> str:
 
 
 def dashboard_lines(
-    output: Output, snapshot: Snapshot, page: Page, lines: tuple[Line, ...], window: Occupancy, chosen_by: str
+    output: Output,
+    snapshot: Snapshot,
+    page: Page,
+    lines: tuple[Line, ...],
+    window: Occupancy,
+    chosen_by: str,
+    sizes: Sequence[int],
 ) -> Iterator[str]:
     meta, dashboard = snapshot.ledger.meta, page.dashboard
     yield from output.facts(
         [
             ("session", f"{dashboard.session}/{dashboard.scope}{CHOSEN_BY[chosen_by]}"),
             ("model", meta.model or "unknown"),
-            *window_facts(output, window, meta.source),
+            *window_facts(output, window, meta.source, sizes),
             ("blocks", f"{len(snapshot.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
             ("prompt", dashboard.prompt + (f"; missing: {', '.join(dashboard.missing)}" if dashboard.missing else "")),
             *(
@@ -153,8 +160,10 @@ def columns_of(line: Line) -> list[Cell]:
     ]
 
 
-def window_facts(output: Output, window: Occupancy, source: Source | None) -> list[tuple[str, Cell]]:
-    """How full the window is, by whose count, and what of it is known."""
+def window_facts(
+    output: Output, window: Occupancy, source: Source | None, sizes: Sequence[int] = ()
+) -> list[tuple[str, Cell]]:
+    """How full the window is, by whose count, and what of it is known; how it grew, by the `sizes` of the calls."""
     percent, mark = window.percent, "" if window.by_provider else "~"
     color = "red" if percent >= 90 else "yellow" if percent >= 70 else "green"
     full = min(BAR, window.tokens * BAR // window.window)
@@ -169,10 +178,14 @@ def window_facts(output: Output, window: Occupancy, source: Source | None) -> li
     ]
     if window.recorded:
         facts.append(("held here", f"{in_short(sum(window.recorded.values()))}: {_parts(window.recorded)}"))
+    if by_kind := charts.kinds(window):
+        facts.append(("by kind", by_kind))
     if window.unrecorded:
         facts.append(("not recorded", f"{in_short(window.unrecorded)}: {_unrecorded(source)}"))
     if window.since:
         facts.append(("since then", f"~{in_short(sum(window.since.values()))}: {_parts(window.since)}"))
+    if grew := charts.growth(sizes):
+        facts.append(("growth", grew))
     return facts
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 
+from ctxvc.cli import charts
 from ctxvc.cli.output import Output, counted, iso
 from ctxvc.cli.table import breadth, cut
 from ctxvc.core import display
@@ -54,8 +55,10 @@ FIELDS = (
 )
 
 
-def header(output: Output, snapshot: Snapshot, newest: Moment | None) -> Iterator[str]:
-    """What the scope is: its session, model, size and, of an import, where it comes from."""
+def header(output: Output, snapshot: Snapshot, newest: Moment | None, calls: Sequence[int]) -> Iterator[str]:
+    """What the scope is: its session, model, size, growth by the sizes of its `calls` and, of an import, where it comes
+    from.
+    """
     meta = snapshot.ledger.meta
     sizes = [counted(meta.counters.turn, "turn"), counted(meta.counters.step, "step")]
     if newest is not None and newest.tokens is not None:
@@ -63,6 +66,8 @@ def header(output: Output, snapshot: Snapshot, newest: Moment | None) -> Iterato
     name = f"{snapshot.session}/{snapshot.scope}"
     parts = (name, display.one_line(meta.model, 80), *sizes)
     yield output.style(cut(" · ".join(filter(None, parts)), output.width), bold=True)
+    if grew := charts.growth(calls):
+        yield _fit(output, grew)
     if meta.source:
         source = meta.source
         where = [source.format, f"on {source.branch}" if source.branch else "", source.cwd, source.title]

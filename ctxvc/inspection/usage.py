@@ -79,10 +79,15 @@ def _names(ledger: Ledger, rows: Iterable[Row], by: By, body: Callable[[Row], by
             openers = _openers(ledger)
             return {row.id: f"turn {row.turn}: {openers.get(row.turn, '')}".rstrip(": ") for row in rows}
         case "file":
-            folder = caption.folder_of(ledger)
-            calls = (row for row in ledger.rows() if row.kind == "tool_use" and row.ext == "json")
-            files = {row.id: caption.relative(_file(body(row)), folder) for row in calls}
+            files = files_of(ledger, body)
             return {row.id: files.get(row.id) or files.get(row.parent) or "(no file)" for row in rows}
+
+
+def files_of(ledger: Ledger, body: Callable[[Row], bytes]) -> dict[str, str]:
+    """call → the file that it is about, below the session's folder; empty if it names none."""
+    folder = caption.folder_of(ledger)
+    calls = (row for row in ledger.rows() if row.kind == "tool_use" and row.ext == "json")
+    return {row.id: caption.relative(_file(body(row)), folder) for row in calls}
 
 
 def _openers(ledger: Ledger) -> dict[int, str]:

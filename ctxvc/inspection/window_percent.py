@@ -28,6 +28,10 @@ _PARTS = {
 }
 
 
+#: The part of a prompt that is none of the conversation.
+OVERHEAD = "system prompt and tools"
+
+
 class Occupancy(NamedTuple):
     """The tokens in the window, as the provider counts them.
 
@@ -93,19 +97,20 @@ def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str
 
 def _parts(rows: list[Row], costs: Mapping[str, Cost], overhead: int) -> dict[str, int]:
     """The tokens of each part of a prompt, as we count."""
-    parts = {"system prompt and tools": overhead} if overhead else {}
+    parts = {OVERHEAD: overhead} if overhead else {}
     for row in rows:
         if tokens := costs[row.id].shown:
-            name = _part(row)
+            name = part_of(row)
             parts[name] = parts.get(name, 0) + tokens
     return parts
 
 
-def _part(row: Row) -> str:
+def part_of(row: Row) -> str:
+    """The part of a prompt that a block is in: `you`, `client`, `results`, …, `stubs` where it left."""
     if not row.present:
         return "stubs"
     if is_protocol(row):
-        return "system prompt and tools"
+        return OVERHEAD
     if row.kind in ("system", "user"):
         return "you" if row.origin == "human" else "client"
     return _PARTS[row.kind]

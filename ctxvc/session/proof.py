@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import islice
 
@@ -13,32 +12,9 @@ from ctxvc.core.prompt.request import request, up_to
 from ctxvc.errors import CtxvcError
 from ctxvc.store import revision
 from ctxvc.store.revision import PROMPT, Entry, Snapshot
+from ctxvc.store.sent_prompt import Sent, parse
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding, Where, damage
-
-_SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]{0,11}|-)(?: ([+-][1-9][0-9]{0,8}))?")
-
-
-class Sent(msgspec.Struct, frozen=True):
-    """A commit's record of the prompt that its reply saw.
-
-    `digest` is its hash, `last` its newest block. `later` counts the verbs in the open step before the call: their
-    commits come right after the step's, and the sent prompt has their effect. Where it is negative, it counts the verbs
-    between the call and its reply: their commits come right before the step's, and the sent prompt has not.
-    """
-
-    digest: str
-    last: str
-    later: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.digest} {self.last or '-'}" + (f" {self.later:+}" if self.later else "")
-
-
-def parse(trailer: str) -> Sent | None:
-    """The record in a trailer; None if it is not one."""
-    match = _SENT.fullmatch(trailer)
-    return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
 
 
 def check_prompts(store: Store, progress: Callable[[int], None] = lambda _: None) -> tuple[int, list[Finding]]:

@@ -19,9 +19,8 @@ from ctxvc.core.plan.plan import Plan, Problem, Rehearsal
 from ctxvc.core.prompt.cut import newest_reply
 from ctxvc.core.view.view import View, measure
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
-from ctxvc.session import proof
 from ctxvc.session.context import Context, hard_edit, touched
-from ctxvc.store import operations, revision
+from ctxvc.store import operations, revision, sent_prompt
 from ctxvc.store.log.transaction import Transaction
 from ctxvc.store.operations import Operation
 
@@ -122,7 +121,7 @@ class _History:
         # Its step was open: that step's commit comes before it, whichever of its records came later.
         for position, change in enumerate(older, 1):
             if change.op == "step":
-                sent = proof.parse(change.trailers.get(revision.PROMPT, ""))
+                sent = sent_prompt.parse(change.trailers.get(revision.PROMPT, ""))
                 if sent and sent.later >= position:
                     return True
                 break

@@ -25,6 +25,7 @@ from tests.benchmarks import (
     purges,
     recorded,
     redaction,
+    report,
     serve,
     sharing,
 )
@@ -42,6 +43,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "purges": purges.figures,
     "recorded": recorded.figures,
     "redaction": redaction.figures,
+    "report": report.figures,
     "serve": serve.figures,
     "sharing": sharing.figures,
     "start": commands.figures,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -62,3 +63,11 @@ def median_ms(times: list[float]) -> float:
 def process_seconds(*command: str) -> float:
     """The wall time of a whole process. Raises: CalledProcessError where it fails."""
     return seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+
+def processor_seconds(*command: str) -> float:
+    """The processor time of a whole process. Raises: CalledProcessError where it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process_seconds(*command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

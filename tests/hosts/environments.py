@@ -20,11 +20,13 @@ else:
 
 _LISTS = Path(__file__).parent / "environments"
 ROOT = Path(__file__).parents[2]
+#: The environment that drives a browser, where the others have frameworks.
+BROWSER = "browser"
 
 
 def names() -> Sequence[str]:
-    """The environments that there are: each is a list of requirements."""
-    return sorted(path.stem for path in _LISTS.glob("*.txt"))
+    """The environments of frameworks: each is a list of requirements."""
+    return sorted(path.stem for path in _LISTS.glob("*.txt") if path.stem != BROWSER)
 
 
 def python(name: str) -> Path:

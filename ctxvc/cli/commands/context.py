@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import click
@@ -10,12 +10,14 @@ import msgspec
 
 from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.growth_answer import show_growth
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens
 from ctxvc.cli.status_table import dashboard_of, window_facts
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.display import decode
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
+from ctxvc.inspection import growth as growing
 from ctxvc.inspection import usage
 from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.store.revision import Snapshot
@@ -25,21 +27,25 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 @command("context", "ctxvc context --by tool")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to group the tokens by (kind).")
+@click.option("--growth", is_flag=True, help="Show instead how it grew over the calls, and what happened in between.")
 @click.option("--episodes", is_flag=True, help="Show episodes instead: type, state, level, tokens, dependencies.")
 @json_option
 @click.pass_obj
-def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> None:
+def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes: bool) -> None:
     """
     Only blocks in the prompt count, by default the present prompt. Above the table are the use of the window, as in
     `status`, and the thresholds at which a policy acts, with the distance to each. Episodes are those that the model
     marked with `delimiter`; if it marked none, they are derived from its calls and marked as derived.
     """
-    if by and episodes:
-        raise click.UsageError("give either --by or --episodes")
+    if sum(map(bool, (by, growth, episodes))) > 1:
+        raise click.UsageError("give only one of --by, --growth and --episodes")
     by = by or "kind"
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         meter = app.meter(stored.store, snapshot.ledger)
+        if growth:
+            show_growth(app.output, stored.store, snapshot, meter)
+            return
         if episodes:
             _episodes(app.output, snapshot, meter)
             return
@@ -47,6 +53,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
         categories = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
         window = occupancy(stored.store, snapshot, meter, costs)
         dashboard = dashboard_of(snapshot, meter, costs, window.calibration)
+        sizes = () if app.json else growing.reported(stored.store, snapshot.commit)
     answer = Context(
         session=snapshot.session,
         scope=snapshot.scope,
@@ -62,7 +69,7 @@ def context(app: App, revision: str, by: usage.By | None, episodes: bool) -> Non
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.lines(_context_lines(app.output, window, snapshot.ledger.meta.source, answer))
+        app.output.lines(_context_lines(app.output, window, snapshot.ledger.meta.source, answer, sizes))
 
 
 def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
@@ -100,11 +107,13 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     output.table(Table(columns, rows))
 
 
-def _context_lines(output: Output, window: Occupancy, source: Source | None, answer: Context) -> Iterator[str]:
+def _context_lines(
+    output: Output, window: Occupancy, source: Source | None, answer: Context, sizes: Sequence[int]
+) -> Iterator[str]:
     yield from output.facts(
         [
             ("session", f"{answer.session}/{answer.scope}"),
-            *window_facts(output, window, source),
+            *window_facts(output, window, source, sizes),
             *(
                 (f"{threshold.name} at {threshold.percent} %", _ahead(output, threshold))
                 for threshold in answer.thresholds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, Tokens, cou
 from ctxvc.cli.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
+from ctxvc.inspection import growth
 from ctxvc.inspection.story import Moment, moments, turns
 from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
@@ -104,11 +105,17 @@ def log(
             history = islice(history, number)
         if reverse:
             history = reversed([*history])
-        _print(app.output, snapshot, history, template=template, oneline=oneline, every=steps or bool(filters))
+        is_story = app.output.terminal and not (app.output.json or oneline or template is not None)
+        if is_story:
+            sizes = growth.reported(stored.store, snapshot.commit)
+            app.output.lines(_story_lines(app.output, snapshot, history, sizes, every=steps or bool(filters)))
+            _note_waiting(app.output, snapshot)
+            return
+        _print(app.output, snapshot, history, template=template, oneline=oneline)
 
 
 def _print(
-    output: Output, snapshot: Snapshot, history: Iterator[Moment], *, template: str | None, oneline: bool, every: bool
+    output: Output, snapshot: Snapshot, history: Iterator[Moment], *, template: str | None, oneline: bool
 ) -> None:
     if output.json:
         items = [log_item_of(moment.entry, moment.meta) for moment in history]
@@ -118,8 +125,6 @@ def _print(
         output.lines(story.formatted(template, moment) for moment in history)
     elif oneline:
         output.lines(story.line(output, moment) for moment in history)
-    elif output.terminal:
-        output.lines(_story_lines(output, snapshot, history, every=every))
     else:
         output.lines(_rows(output, history))
     _note_waiting(output, snapshot)
@@ -147,9 +152,11 @@ def _filters(
         yield lambda moment: any(next(pattern.lines(text), None) for text in moment.texts())
 
 
-def _story_lines(output: Output, snapshot: Snapshot, history: Iterator[Moment], *, every: bool) -> Iterator[str]:
+def _story_lines(
+    output: Output, snapshot: Snapshot, history: Iterator[Moment], sizes: Sequence[int], *, every: bool
+) -> Iterator[str]:
     first = next(history, None)
-    yield from story.header(output, snapshot, first)
+    yield from story.header(output, snapshot, first, sizes)
     for turn in turns(chain([first] if first else [], history)):
         yield ""
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)

@@ -57,7 +57,7 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
     else:
         with app.store() as store:
             known_stores.remember_used(store.path)
-            items, current = _items(store, unreadable), _current(store)
+            items, current = session_items(store, unreadable), _current(store)
     if app.output.json:
         app.output.value(Sessions(current=current, items=items))
     else:
@@ -72,12 +72,12 @@ def _of_all_projects(app: App, unreadable: list[CtxvcError]) -> list[SessionItem
     items = [
         msgspec.structs.replace(item, project=str(store.path.parent))
         for store in app.all_stores(unreadable)
-        for item in _items(store, unreadable)
+        for item in session_items(store, unreadable)
     ]
     return sorted(items, key=lambda item: item.updated, reverse=True)
 
 
-def _items(store: Store, unreadable: list[CtxvcError]) -> list[SessionItem]:
+def session_items(store: Store, unreadable: list[CtxvcError]) -> list[SessionItem]:
     """The sessions that can be read, newest first. The errors of the others go into `unreadable`."""
     items = []
     cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}

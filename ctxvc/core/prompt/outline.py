@@ -33,6 +33,7 @@ __all__ = [
     "in_prompt_order",
     "outline",
     "pieces",
+    "plain_text",
     "sendable",
     "tag_of",
 ]
@@ -398,7 +399,7 @@ def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
         tag=tag_of(slot) if render >= tag.SINCE else "",
     )
     if row.kind == "tool_result" and slot.kind != "tool_result":
-        return msgspec.structs.replace(whole, body=text.encode(_plain(body, row)), ext="txt", extra={})
+        return msgspec.structs.replace(whole, body=text.encode(plain_text(body, row.extra)), ext="txt", extra={})
     return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
 
 
@@ -420,7 +421,7 @@ def _masked(body: bytes, row: Row, render: int) -> str:
     """The masked form of a body; empty if a mask would keep all of it."""
     if row.kind in ("image", "document") and row.ext != "json":
         return f"[masked {row.handle}: {row.kind}, {text.human_bytes(row.bytes)} left out]"
-    value = _plain(body, row) if row.kind == "tool_result" else text.decode(body)
+    value = plain_text(body, row.extra) if row.kind == "tool_result" else text.decode(body)
     left_out = len(value) - 2 * MASK_SHOWN
     if left_out <= 0:
         return stub.guarded(value, render) if row.files else ""
@@ -430,9 +431,9 @@ def _masked(body: bytes, row: Row, render: int) -> str:
     return f"{head}\n[masked {row.handle}: {left_out:,} characters left out]\n{tail}"
 
 
-def _plain(body: bytes, row: Row) -> str:
+def plain_text(body: bytes, extra: Mapping[str, Any]) -> str:
     """The text of a result; images and documents in it are only named."""
-    items = wire.items(body, row.extra)
+    items = wire.items(body, extra)
     return text.decode(body) if items is None else "\n".join(map(_item_text, items))
 
 

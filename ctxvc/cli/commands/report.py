@@ -1,0 +1,180 @@
+"""`report`: a session's history, or a replay's results, as one page."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import msgspec
+
+from ctxvc.cli.answers import Answer, Item, described
+from ctxvc.cli.app import App, command, complete_revisions, json_option, write
+from ctxvc.errors import BadInput, Refused
+
+if TYPE_CHECKING:
+    from ctxvc.core.secrets.redact import Criteria
+    from ctxvc.report import data
+
+#: Secrets that an error names.
+_NAMED = 5
+
+
+@command("report", "ctxvc report -o page.html --open")
+@click.argument("subject", metavar="[SESSION|REV|RESULTS]", default="", shell_complete=complete_revisions)
+@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+              help="Write to FILE.")  # fmt: skip
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.option("--share", is_flag=True, help="Refuse if anything in it looks like a secret.")
+@click.option("--recordings", metavar="DIR", type=click.Path(exists=True, path_type=Path),
+              help="RESULTS: the replayed recordings, for examples.")  # fmt: skip
+@json_option
+@click.pass_obj
+def report(
+    app: App, subject: str, target: Path | None, opens: bool, share: bool, recordings: Path | None
+) -> None:  # fmt: skip
+    """One HTML file that loads nothing: tokens over all calls, the life of each block, each prompt as it was sent, what
+    left and why, cache and cost, scopes, and a search. RESULTS is a file that `ctxvc replay --out` wrote: a page that
+    compares its policies. REV is a moment of a scope: the page ends there. A session's page has all of its scopes.
+
+    Texts are on the page until they have 2 MB, compressed; then the largest are left out, with the command that shows
+    them. --json without -o answers with all that the page is drawn from.
+    """
+    results = app.path(Path(subject)) if subject else None
+    is_file = results is not None and results.is_file()
+    if recordings and not is_file:
+        raise click.UsageError("--recordings is for a file of results")
+    if not (target or opens or app.json) and app.output.terminal:
+        raise click.UsageError("give -o FILE, or --open")
+    if results is not None and is_file:
+        from ctxvc.core.secrets.redact import RULES
+
+        page: data.Session | data.Replay = _results_page(results, recordings)
+        if share:
+            _check_shared(page, RULES)
+    else:
+        page = _session_page(app, subject, share=share)
+    _deliver(app, page, target, opens=opens)
+
+
+def _deliver(app: App, page: data.Session | data.Replay, target: Path | None, *, opens: bool) -> None:
+    encoded = msgspec.json.encode(page)
+    size = 0
+    if target or opens or not app.json:
+        from ctxvc.report.document import document
+
+        content = document(encoded, title=page.title)
+        size = len(content)
+        if opens and target is None:
+            target = _temporary()
+        write(app, target, content)
+        if opens and target:
+            import webbrowser
+
+            webbrowser.open(app.path(target).absolute().as_uri())
+    if app.json:
+        app.output.value(_answer(page, app.path(target) if target else None, size, encoded))
+
+
+def _temporary() -> Path:
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="ctxvc-report-")) / "report.html"
+
+
+def _session_page(app: App, subject: str, *, share: bool) -> data.Session:
+    from ctxvc.cli.session_page import page_of
+    from ctxvc.store import session_name
+    from ctxvc.store.log.stored_session import StoredSession
+
+    with app.reading() as stored:
+        store, tips, of = stored.store, [], stored
+        if subject and (name := session_name.match(store, subject)):
+            of = StoredSession.open(store, name)
+            of.leave()  # a reader writes nothing
+            app.report_damage(of)
+        elif subject:
+            tips = [app.revision(stored, subject).commit]
+        command = f"ctxvc report {shlex.quote(subject)}" if subject else "ctxvc report"
+        page = page_of(of, app.meter(store, of.ledger()), tips=tips, command=command)
+        if share:
+            _check_shared(page, store.redaction.criteria)
+        return page
+
+
+def _results_page(results: Path, recordings: Path | None) -> data.Replay:
+    from ctxvc.replay import work
+    from ctxvc.replay.results.result import decode
+    from ctxvc.report.replays import replay
+    from ctxvc.store import timestamp
+
+    lines = results.read_bytes().splitlines()
+    try:
+        own = [decode(line) for line in lines]
+    except msgspec.DecodeError as error:
+        raise BadInput(
+            f"{results} is not a file of replay results: {error}", hint="`ctxvc replay --out FILE` writes one"
+        ) from error
+    if not own:
+        raise BadInput(f"{results} has no results", hint="`ctxvc replay --out FILE` writes them")
+    names = {result.file for result in own}
+    paths = sorted(path for path in recordings.rglob("*") if path.name in names) if recordings else []
+    return replay(
+        own,
+        [work.of_file(path) for path in paths],
+        title=results.name,
+        created=timestamp.now("seconds"),
+        version=own[0].version,
+    )
+
+
+def _check_shared(page: data.Session | data.Replay, criteria: Criteria) -> None:
+    """Raises: Refused if something in the page looks like a secret."""
+    from ctxvc.report.share import leaks
+
+    suspects = [str(leak) for leak in islice(leaks(page, criteria), _NAMED + 1)]
+    if suspects:
+        more = "; and more" if len(suspects) > _NAMED else ""
+        raise Refused(
+            f"this would give away what looks like secrets: {'; '.join(suspects[:_NAMED])}{more}",
+            hint="`ctxvc purge --secrets` erases them; what is none, `ctxvc help secrets` says how to allow",
+        )
+
+
+def _answer(page: data.Session | data.Replay, path: Path | None, size: int, encoded: bytes) -> Report:
+    cut = len(page.bodies.cut) if page.kind == "session" else 0
+    return Report(
+        kind=page.kind,
+        title=page.title,
+        file=str(path) if path else "",
+        bytes=size,
+        sentence=page.verdict.sentence,
+        numbers=[ReportNumber(name=one.name, value=one.value, text=one.text) for one in page.verdict.numbers],
+        notes=page.verdict.notes,
+        cut=cut,
+        page=None if path else msgspec.json.decode(encoded),
+    )
+
+
+class ReportNumber(Item, frozen=True, kw_only=True):
+    """One of the numbers at the top of the page."""
+
+    name: str
+    value: Annotated[float | None, described("null if unknown")]
+    text: Annotated[str, described("the value for people")]
+
+
+class Report(Answer, frozen=True, kw_only=True, tag="ctxvc.report/1"):
+    """`report`"""
+
+    kind: Annotated[str, described("`session` or `replay`")]
+    title: str
+    file: Annotated[str, described("the file that was written; empty if none was")]
+    bytes: Annotated[int, described("its size; 0 if none was written")]
+    sentence: Annotated[str, described("what happened, in words")]
+    numbers: list[ReportNumber]
+    notes: Annotated[list[str], described("what the numbers do not say")]
+    cut: Annotated[int, described("blocks whose text the page has no room for")]
+    page: Annotated[Any, described("all that the page is drawn from; null if a file was written")]

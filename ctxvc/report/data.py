@@ -1,0 +1,263 @@
+"""What a page is drawn from: the JSON that stands in it, by its fields. Pure.
+
+Everything that grows with a session is a struct of arrays. Calls of the model are counted from 0 in the order in which
+they were made, over all scopes of the report; `calls.n` is the call that would come next. Where a place in the history
+is given as a call, it is the first call whose prompt has the change in it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+#: What a block is in the prompt of a call: in it (three ways), represented by a stub, or not there.
+STATES = ("visible", "pinned", "masked", "stub", "gone", "deleted")
+
+MarkKind = Literal["compaction", "recover", "plan", "break", "scope", "undo", "note"]
+
+#: How a piece of a prompt stands for its block.
+Form = Literal["whole", "cut", "stub", "group", "dashboard", "note"]
+
+#: A place in the texts: where it begins in their bytes, and how many it has; -1 where it was left out.
+Place = tuple[int, int] | int
+
+
+class Number(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the figures at the top: of a session `calls`, `peak`, `left`, `recovered`, `compactions`, `cost`.
+
+    `value` is None where nothing is known; `text` is `value` for people.
+    """
+
+    name: str
+    value: float | None
+    text: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened, in a sentence and six numbers; `notes` say what the numbers do not."""
+
+    sentence: str
+    numbers: list[Number]
+    notes: list[str]
+
+
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of each call by what the provider's cache did with them; estimated where the provider did not say."""
+
+    hits: list[int] = msgspec.field(name="read")
+    write: list[int]
+    fresh: list[int]
+    output: list[int]
+
+
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls of the model. Arrays have an item a call, but for `n`.
+
+    `total` are the tokens of the prompt as we count them, and `tokens` the same by kind; `unmanaged` is what it would
+    have had, had nothing left; `reported` the provider's own count, None where it gave none. `exact` says whether the
+    prompt is known to be the one that was sent. `cost` and `cost_without` are dollars, None where no price is known:
+    what it cost, and what it would have, had nothing left.
+    """
+
+    n: int
+    step: list[int]
+    turn: list[int]
+    scope: list[int]
+    commit: list[str]
+    time: list[int | None]
+    exact: list[bool]
+    tokens: dict[str, list[int]]
+    total: list[int]
+    unmanaged: list[int]
+    reported: list[int | None]
+    cache: Cache
+    cost: list[float | None]
+    cost_without: list[float | None]
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened before a call."""
+
+    call: int
+    kind: MarkKind
+    label: str
+    commit: str
+    actor: str
+
+
+class Blocks(msgspec.Struct, frozen=True, kw_only=True):
+    """The blocks, a scope's after another's: a block that a scope inherited is there once for each.
+
+    `intervals` are flat: from, to, state (a place in `states`), again from, …; `to` is exclusive. `reads` are the calls
+    that follow a reading. `body` is a place in the texts.
+    """
+
+    n: int
+    id: list[str]
+    kind: list[str]
+    origin: list[str]
+    label: list[str]
+    tool: list[str]
+    file: list[str]
+    turn: list[int]
+    step: list[int]
+    tokens: list[int]
+    scope: list[int]
+    sha: list[str]
+    intervals: list[list[int]]
+    reads: list[list[int]]
+    body: list[Place]
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a block: who made it, why, and the command that takes it back (empty for none)."""
+
+    block: int
+    call: int
+    verb: str
+    actor: str
+    policy: str
+    reason: str
+    commit: str
+    undo: str
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a prompt: `before`, then `text` or else the body of `block`, then `after`.
+
+    `text` is a place in the texts where it is long. `blocks` are those that the stub of a group stands for.
+    """
+
+    form: Form
+    role: str
+    kind: str
+    tokens: int
+    block: int = -1
+    before: str = ""
+    text: str | tuple[int, int] | None = None
+    after: str = ""
+    group: str = ""
+    blocks: list[int] = []
+
+
+class Prompts(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt of every call, without system prompt and tools, which its scope has.
+
+    `deltas` has the splices for each call against the call before: at, how many go, the pieces that come, one after the
+    other, each in the coordinates that the ones before it leave.
+    """
+
+    pieces: list[Piece]
+    deltas: list[list[tuple[int, int, list[int]]]]
+
+
+class ScopeNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A note of a scope; `to` is the scope that it was written about on the way there, else -1."""
+
+    call: int
+    text: str
+    to: int
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """A scope. `calls` are its own, `spark` the tokens of their prompts. `system` and `tools` are places in the texts,
+    -1 where they are not recorded.
+    """
+
+    name: str
+    parent: int
+    from_call: int
+    calls: list[int]
+    spark: list[int]
+    notes: list[ScopeNote]
+    agent: bool
+    system: Place
+    tools: Place
+
+
+class CutBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body that the page has no room for, and the command that shows it."""
+
+    block: int
+    bytes: int
+    command: str
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True):
+    """All texts in a row, as UTF-8, in pieces of 65,536 bytes, each compressed by zlib, in Base64."""
+
+    chunks: list[str]
+    cut: list[CutBody]
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
+    """The page of a session."""
+
+    kind: Literal["session"] = "session"
+    title: str
+    session: str
+    model: str
+    budget: int
+    window: int
+    created: str = msgspec.field(name="made")
+    version: str
+    command: str
+    verdict: Verdict
+    states: list[str]
+    calls: Calls
+    marks: list[Mark]
+    blocks: Blocks
+    lives: list[Life]
+    prompts: Prompts
+    scopes: list[Scope]
+    bodies: Texts
+    cost_reason: str
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy at a budget over all recordings. Retention is the share of uses that are visible; with its 95 %
+    interval. Cost is a multiple of that of keeping everything, recoveries included, with its interval over recordings;
+    None for the oracle, which has none.
+    """
+
+    policy: str
+    budget: int
+    retention: tuple[float, float, float]
+    cost: tuple[float, float, float] | None
+    cost_parts: dict[str, float]
+    valid: bool
+    runs: int
+    oracle: bool
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A block, or a recording, that two policies treat otherwise at a budget.
+
+    `text` says what it is; `step` is the call that used it first, -1 for a recording; `example` has strings of it that
+    were used.
+    """
+
+    a: str
+    b: str
+    budget: int
+    recording: str
+    step: int
+    text: str
+    what_a: str
+    what_b: str
+    example: str
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
+    """The page of a replay's results. `baseline` is the policy that cost is relative to."""
+
+    kind: Literal["replay"] = "replay"
+    title: str
+    created: str = msgspec.field(name="made")
+    version: str
+    recordings: int
+    verdict: Verdict
+    points: list[Point]
+    baseline: str
+    differences: list[Difference]

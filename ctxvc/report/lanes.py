@@ -1,0 +1,157 @@
+"""What became of each block, by calls: the states that it had, when it was read back, and who changed it why."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, blocks_of, outermost
+from ctxvc.core.prompt.cut import CUT
+from ctxvc.core.view.view import Price
+from ctxvc.report.data import STATES
+from ctxvc.report.lines import Change
+
+_STATE = {name: number for number, name in enumerate(STATES)}
+MASKED = _STATE["masked"]
+PRESENT = frozenset({_STATE["visible"], _STATE["pinned"], MASKED})
+#: A row's state → its state on the page, where no group decides.
+_BY_STATE = {"visible": "visible", "pinned": "pinned", "masked": "masked", "pruned": "gone", "deleted": "deleted"}
+_VERBS = {"archived": "archive", "masked": "mask", "pruned": "prune", "deleted": "delete", "blocked": "offload"}
+
+
+@dataclass(slots=True)
+class Lane:
+    """A block of a scope. `spans` are (from a call on, state), in order; `reads` the calls that follow a reading."""
+
+    row: Row
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
+    cut: bool = False
+    #: Whether it was in the prompt, or kept out of it from the first for its size.
+    counts: bool = False
+
+    @property
+    def state(self) -> int:
+        return self.spans[-1][1]
+
+    @property
+    def departed(self) -> bool:
+        """Whether it was in the prompt and left it; dashboards, which give way to newer ones, do not count."""
+        return self.row.kind != "dashboard" and self._turns(True, False)
+
+    @property
+    def returned(self) -> bool:
+        """Whether it came back into the prompt."""
+        return self._turns(False, True)
+
+    def _turns(self, before: bool, after: bool) -> bool:
+        """Whether it ever went from being in the prompt, or not, to the other."""
+        return (before, after) in pairwise(state in PRESENT for _, state in self.spans)
+
+    def turn(self, call: int, state: int) -> None:
+        """From a call on it has this state."""
+        if self.spans and self.spans[-1][0] == call:
+            self.spans.pop()
+        if not self.spans or self.spans[-1][1] != state:
+            self.spans.append((call, state))
+
+    def intervals(self, end: int) -> list[int]:
+        """From, to, state, again from, …; the last goes to `end`."""
+        flat: list[int] = []
+        for place, (start, state) in enumerate(self.spans):
+            stop = self.spans[place + 1][0] if place + 1 < len(self.spans) else end
+            if stop > start:
+                flat += (start, stop, state)
+        return flat
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A change of a block by a commit, seen from a call on."""
+
+    lane: Lane
+    call: int
+    verb: str
+    change: Change
+
+
+class Lanes:
+    """The lanes of one scope. Give it each call's news in order. `missing` are the tokens of what left so far."""
+
+    def __init__(self, price: Price) -> None:
+        self.missing = 0
+        self._price = price
+        self.lanes: dict[str, Lane] = {}
+        self.turned: list[Turned] = []
+        self._cuttable: list[int] = []
+        self._cut = 0
+
+    def take(self, call: int, fresh: Sequence[tuple[Row, Change]], groups: Iterable[Group], ledger: Ledger) -> None:
+        """What the prompt of a call has otherwise than the one before."""
+        touched: dict[str, None] = {}
+        for row, change in fresh:
+            lane = self.lanes.get(row.id)
+            if lane is None:
+                lane = self.lanes[row.id] = Lane(row)
+                if row.kind in CUT:
+                    self._cuttable.append(row.number)
+                if row.state == "blocked":
+                    self.turned.append(Turned(lane, call, "offload", change))
+            elif lane.row.state != row.state:
+                self.turned.append(Turned(lane, call, _verb(lane.row, row), change))
+            if row.reads > lane.row.reads and lane.row is not row:
+                lane.reads.append(call)
+                self.turned.append(Turned(lane, call, "recover", change))
+            lane.row = row
+            touched[row.id] = None
+        for group in groups:
+            if group.members:
+                touched.update(dict.fromkeys(blocks_of(ledger.groups, group.id)))
+        touched.update(dict.fromkeys(self._cut_blocks(ledger.meta, fresh)))
+        for name in touched:
+            if lane := self.lanes.get(name):
+                self._turn(lane, call, _STATE["gone"] if lane.cut else _state(lane.row, ledger.groups))
+
+    def _turn(self, lane: Lane, call: int, state: int) -> None:
+        if not lane.spans:
+            lane.counts = lane.row.state == "blocked" or state in PRESENT
+        self.missing -= self._absent(lane)
+        lane.turn(call, state)
+        self.missing += self._absent(lane)
+
+    def _absent(self, lane: Lane) -> int:
+        """The tokens of a block that are not in the prompt, but would be, had nothing left."""
+        if not (lane.counts and lane.spans) or lane.row.kind == "dashboard":
+            return 0
+        if lane.state == MASKED:
+            return max(0, self._price.body(lane.row) - self._price.mask(lane.row))
+        return 0 if lane.state in PRESENT else self._price.body(lane.row)
+
+    def _cut_blocks(self, meta: Meta, fresh: Sequence[tuple[Row, Change]]) -> list[str]:
+        """The blocks that a cut took out since the last call, or that an undo brought back."""
+        last = meta.cuts[-1] if meta.cuts else 0
+        low, high = sorted((last, self._cut))
+        between = self._cuttable[bisect_right(self._cuttable, low) : bisect_right(self._cuttable, high)]
+        came = [row.number for row, _ in fresh if row.kind in CUT and row.number <= low]
+        names = [f"B{number}" for number in between + came]
+        for name in names:
+            lane = self.lanes[name]
+            lane.cut = lane.row.number <= last
+        self._cut = last
+        return names
+
+
+def _state(row: Row, groups: Mapping[str, Group]) -> int:
+    name = _BY_STATE.get(row.state)
+    if name is None:  # archived or blocked: a stub of its own, or one of its group
+        group = groups.get(outermost(groups, row.group)) if row.group else None
+        name = "stub" if (group.stub if group else row.stub) else "gone"
+    return _STATE[name]
+
+
+def _verb(before: Row, after: Row) -> str:
+    if after.state == "visible":
+        return "unpin" if before.state == "pinned" else "restore"
+    return "pin" if after.state == "pinned" else _VERBS[after.state]

@@ -1,0 +1,124 @@
+// The page beside a running store: its sessions, one of them as it grows, and verbs where the server allows them.
+import { refusal, showPlan } from "./edit.js";
+import { announce, empty, h, replace } from "./dom.js";
+import { header, newPage } from "./header.js";
+import { sessionPage } from "./session_page.js";
+import { short, whole } from "./text.js";
+import { table } from "./table.js";
+import { go, link, onView, view } from "./view.js";
+
+const TOGETHER = 300; // milliseconds in which changes that follow each other are drawn once
+
+// What the server answers to a GET.
+async function asked(path) {
+  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  if (!answer.ok) throw await refusal(answer);
+  return answer.json();
+}
+
+export function startLive(page) {
+  let listed = null;
+  let open = null;
+  window.addEventListener("hashchange", () => view().session !== open && show());
+  show();
+
+  async function show() {
+    open = view().session;
+    stopFollowing();
+    newPage();
+    try {
+      listed = await asked("/api/sessions");
+      if (open) await showSession(page, open, listed);
+      else {
+        sessionList(page, listed);
+        follow("", () => asked("/api/sessions").then((next) => !view().session && sessionList(page, next)));
+      }
+    } catch (problem) {
+      failed(page, problem);
+    }
+  }
+}
+
+function failed(page, problem) {
+  replace(page, header("ctxvc", ""), h("main", { class: "frame", id: "main", tabindex: "-1" },
+    empty("The server does not answer", `${problem.message}. Is “ctxvc ui” still running? Its link is good once: start it again for a new one.`)));
+}
+
+async function showSession(page, id, { edit }) {
+  const draw = async () => {
+    const raw = await asked(`/api/report?session=${encodeURIComponent(id)}`);
+    if (view().session !== id) return;
+    const scrolled = scrollY;
+    const home = h("a", { class: "button", href: "#/" }, "All sessions");
+    const state = h("span", { class: "live", id: "live" }, "live");
+    const undo = edit ? h("button", { type: "button", on: { click: () => showPlan(id, "undo", []) } }, "Undo") : null;
+    sessionPage(page, raw, { actions: [state, undo, home], verbs: edit ? (session, block, now) => verbButtons(id, session, block, now) : null });
+    scrollTo(0, scrolled);
+    announce(`${raw.calls.n} calls`);
+  };
+  await draw();
+  follow(id, draw);
+}
+
+let stream = null;
+
+function stopFollowing() {
+  stream?.close();
+  stream = null;
+}
+
+// Calls `draw` when the server tells of a change; what comes in between is drawn at once with it.
+function follow(id, draw) {
+  let waiting = 0;
+  const later = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => draw().catch(() => lost()), TOGETHER);
+  };
+  stream = new EventSource(`/api/events?session=${encodeURIComponent(id)}`);
+  stream.addEventListener("changed", later);
+  stream.addEventListener("sessions", () => id === "" && later());
+  stream.addEventListener("error", () => stream?.readyState === EventSource.CLOSED && lost());
+  stream.addEventListener("open", () => document.getElementById("live")?.classList.remove("gone"));
+}
+
+function lost() {
+  const state = document.getElementById("live");
+  if (!state) return;
+  state.classList.add("gone");
+  state.textContent = "not connected";
+}
+
+function verbButtons(id, session, block, now) {
+  const verbs = { __proto__: null, visible: ["archive", "pin"], masked: ["restore", "archive"], pinned: ["unpin"], stub: ["restore"], gone: ["restore"] }[now] || [];
+  if (!verbs.length) return null;
+  return h("div", { class: "actions verbs" }, verbs.map((verb) =>
+    h("button", { type: "button", on: { click: () => showPlan(id, verb, [session.blocks.id[block]]) } }, `${verb[0].toUpperCase()}${verb.slice(1)} …`)));
+}
+
+function sessionList(page, { project, sessions, problems }) {
+  newPage();
+  const input = h("input", { type: "search", id: "search", "aria-label": "Sessions that have this in their name", placeholder: "name, title, model" });
+  const open = (session) => link({ session: session.id, screen: "overview", call: null, from: null, to: null, block: null, q: "", filter: "" });
+  const list = table("Sessions", [
+    { name: "session", cell: (session) => h("a", { href: open(session) }, session.title || session.name || session.id), sort: (session) => session.title || session.name, wide: true },
+    { name: "name", cell: (session) => h("span", { class: "mono" }, session.name || session.id), sort: (session) => session.name },
+    { name: "model", cell: (session) => session.model || "–", sort: (session) => session.model },
+    { name: "last", cell: (session) => [session.running ? h("span", { class: "live" }, "running") : (session.time || "–").slice(0, 16).replace("T", " ")], sort: (session) => session.time || "" },
+    { name: "blocks", cell: (session) => whole(session.blocks), sort: (session) => session.blocks ?? -1, number: true },
+    { name: "tokens", cell: (session) => short(session.tokens), sort: (session) => session.tokens ?? -1, number: true },
+    { name: "calls", cell: (session) => whole(session.calls), sort: (session) => session.calls ?? -1, number: true },
+  ], sessions, { part: 100 });
+  const main = h("main", { class: "frame", id: "main", tabindex: "-1" }, h("section", { class: "panel" },
+    h("div", { class: "filters" }, input, h("span", { class: "muted" }, `${whole(sessions.length)} sessions`)),
+    (problems || []).map((problem) => h("p", { class: "muted" }, problem)),
+    sessions.length ? list : empty("No sessions yet", "Nothing is stored for this project. `ctxvc import` takes in what was recorded, `ctxvc watch` what is going on.")));
+  const filter = () => {
+    const q = view().q.toLowerCase();
+    list.fill(sessions.filter((session) => `${session.title} ${session.name} ${session.model}`.toLowerCase().includes(q)));
+  };
+  input.value = view().q;
+  input.addEventListener("input", () => go({ q: input.value }, { quiet: true }));
+  onView(filter);
+  filter();
+  replace(page, header(project || "Sessions", "all sessions"), main);
+}

@@ -1,0 +1,320 @@
+"""The page of a session: its whole history, as `report.data` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.ledger import caption, wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.inspection import usage
+from ctxvc.inspection.captions import labels_of
+from ctxvc.inspection.window_percent import OVERHEAD
+from ctxvc.report import data
+from ctxvc.report.expense import Expense, Sized, expenses
+from ctxvc.report.history import Clean, History, ScopeHistory, SentCall
+from ctxvc.report.lanes import Lane
+from ctxvc.report.prompts import text_of
+from ctxvc.report.verdict import Figures, verdict
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.revision import PROMPT
+from ctxvc.store.store import Store
+from ctxvc.tokens import models
+from ctxvc.tokens.meter import Meter, budget_of, window_of
+
+#: Columns of a label, of a reason, of a note.
+_LABEL, _REASON, _NOTE = 120, 400, 2_000
+#: A page has so many figures of a block's checksum.
+_SHA = 12
+
+
+class Commands(NamedTuple):
+    """What a person types: what made the page, what takes back a verb on a block (empty for none), what shows one."""
+
+    page: str
+    undo: Callable[[str, str], str]
+    show: Callable[[str], str]
+
+
+def session(
+    store: Store,
+    name: str,
+    tips: Sequence[str],
+    meter: Meter,
+    *,
+    created: str,
+    version: str,
+    commands: Commands,
+    clean: Clean,
+    live: StoredSession | None = None,
+) -> data.Session:
+    """The page of the scopes of a session that `tips` reach, the first of which is the one in front. Raises: Damaged.
+
+    `created` is the time, `version` that of ctxvc; `clean` takes the secrets out of a text. With `live`, what is in no
+    commit yet is on the page too.
+    """
+    page = History(store, tips, meter, clean, live)
+    front = next(scope for scope in page.scopes if scope.line.tip == tips[0])
+    ledger = front.snapshot.ledger
+    costs = _expenses(page)
+    budget, (window, _) = budget_of(ledger), window_of(ledger)
+    lanes = [lane for scope in page.scopes for lane in scope.lanes.lanes.values()]
+    bodies = [_body(page, scope, row) for scope in page.scopes for row in scope.rows]
+    frames = [_frame(page, scope) for scope in page.scopes]
+    places, chunks = page.pool.packed()
+    calls_made = _calls(page, costs)
+    title = clean(_title(front))
+    return data.Session(
+        title=title,
+        session=name,
+        model=ledger.meta.model,
+        budget=budget.effective,
+        window=window,
+        created=created,
+        version=version,
+        command=commands.page,
+        verdict=verdict(_figures(page, lanes, calls_made, budget.effective), _notes(page, costs)),
+        states=list(data.STATES),
+        calls=calls_made,
+        marks=sorted(page.marks, key=lambda mark: mark.call),
+        blocks=_blocks(page, [_place(places[number]) for number in bodies]),
+        lives=list(_lives(page, commands)),
+        prompts=data.Prompts(pieces=page.pieces.finished(places), deltas=page.deltas),
+        scopes=[
+            _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
+            for scope, frame in zip(page.scopes, frames, strict=True)
+        ],
+        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, commands, bodies, places))),
+        cost_reason=_cost_reason(page, costs),
+    )
+
+
+def calls_of(store: Store, commit: str, meter: Meter) -> tuple[data.Calls, list[data.Mark]]:
+    """The calls up to a commit, and what happened between them. Raises: Damaged."""
+    page = History(store, [commit], meter, lambda text: text)
+    return _calls(page, _expenses(page)), page.marks
+
+
+# --- a scope
+
+
+def _frame(page: History, scope: ScopeHistory) -> tuple[int, int]:
+    """The texts of system prompt and tools, by their numbers in the pool; -1 where they are not recorded."""
+    values = scope.snapshot.system, scope.snapshot.tools
+    system, tools = (
+        "" if not value else value if isinstance(value, str) else display.decode(wire.compact(value))
+        for value in values
+    )
+    return page.add(system) if system else -1, page.add(tools) if tools else -1
+
+
+def _title(scope: ScopeHistory) -> str:
+    source = scope.snapshot.ledger.meta.source
+    title = caption.plain(source.title) if source else ""
+    return title or caption.human_words(scope.rows, _LABEL) or scope.snapshot.session
+
+
+def _scope_data(page: History, scope: ScopeHistory, system: data.Place, tools: data.Place) -> data.Scope:
+    line = scope.line
+    return data.Scope(
+        name=line.name,
+        parent=line.parent.number if line.parent else -1,
+        from_call=line.start,
+        calls=scope.numbers,
+        spark=[sent.total for sent in scope.sent],
+        notes=list(_scope_notes(page, scope)),
+        agent=line.name.startswith("agent-"),
+        system=system,
+        tools=tools,
+    )
+
+
+def _scope_notes(page: History, scope: ScopeHistory) -> Iterator[data.ScopeNote]:
+    by_name = {scope_named.line.name: scope_named.line.number for scope_named in page.scopes}
+    for lane in scope.lanes.lanes.values():
+        row = lane.row
+        if row.kind == "note":
+            about = wire.own_metadata(row.extra)
+            to = next((by_name[name] for key in ("to", "left") if (name := about.get(key)) in by_name), -1)
+            text = display.decode(scope.snapshot.bodies.body(row))[:_NOTE]
+            yield data.ScopeNote(call=lane.spans[0][0], text=page.clean(text), to=to)
+
+
+# --- blocks
+
+
+def _body(page: History, scope: ScopeHistory, row: Row) -> int:
+    return page.add(text_of(scope.snapshot.bodies.body(row), row.ext, row.extra))
+
+
+def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
+    rows = [(scope, row, scope.lanes.lanes[row.id]) for scope in page.scopes for row in scope.rows]
+    labels: list[str] = []
+    files: list[str] = []
+    for scope in page.scopes:
+        captions = labels_of(scope.snapshot, [row.id for row in scope.rows])
+        by_call = usage.files_of(scope.snapshot.ledger, scope.snapshot.bodies.body)
+        labels += (page.clean(display.one_line(captions.get(row.id, row.label), _LABEL)) for row in scope.rows)
+        files += (page.clean(by_call.get(row.id) or by_call.get(row.parent, "")) for row in scope.rows)
+    end = len(page.order) + 1
+    return data.Blocks(
+        n=len(rows),
+        id=[row.id for _, row, _ in rows],
+        kind=[row.kind for _, row, _ in rows],
+        origin=[row.origin for _, row, _ in rows],
+        label=labels,
+        tool=[page.clean(display.one_line(row.tool, _LABEL)) for _, row, _ in rows],
+        file=files,
+        turn=[row.turn for _, row, _ in rows],
+        step=[row.step for _, row, _ in rows],
+        tokens=[scope.prices.body(row) for scope, row, _ in rows],
+        scope=[scope.line.number for scope, _, _ in rows],
+        sha=[row.sha256[:_SHA] for _, row, _ in rows],
+        intervals=[lane.intervals(end) for _, _, lane in rows],
+        reads=[lane.reads for _, _, lane in rows],
+        body=bodies,
+    )
+
+
+def _lives(page: History, commands: Commands) -> Iterator[data.Life]:
+    for scope in page.scopes:
+        newest = {turned.lane.row.id: turned for turned in scope.lanes.turned if turned.verb != "recover"}
+        for turned in scope.lanes.turned:
+            row, change = turned.lane.row, turned.change
+            actor = change.actor
+            stands = newest.get(row.id) is turned and scope is page.scopes[0]
+            yield data.Life(
+                block=scope.place[row.id],
+                call=turned.call,
+                verb=turned.verb,
+                actor=actor.partition(":")[0],
+                policy=actor.partition(":")[2],
+                reason=page.clean(display.one_line(change.reason(row.id), _REASON)),
+                commit=change.entry.commit,
+                undo=commands.undo(turned.verb, row.id) if stands else "",
+            )
+
+
+def _cut(
+    page: History, commands: Commands, bodies: Sequence[int], places: Sequence[tuple[int, int] | None]
+) -> Iterator[data.CutBody]:
+    blocks = ((scope, row) for scope in page.scopes for row in scope.rows)
+    for block, ((scope, row), number) in enumerate(zip(blocks, bodies, strict=True)):
+        if places[number] is None:
+            name = row.id if scope is page.scopes[0] else f"{scope.line.name}:{row.id}"
+            yield data.CutBody(block=block, bytes=row.bytes, command=commands.show(name))
+
+
+def _place(place: tuple[int, int] | None) -> data.Place:
+    return -1 if place is None else place
+
+
+# --- calls and money
+
+
+def _expenses(page: History) -> list[Expense]:
+    """Of each call: its usage, whether the provider gave it, dollars, and dollars had nothing left."""
+    costs: dict[int, Expense] = {}
+    for scope in page.scopes:
+        priced = expenses(_sized(scope, sent) for sent in scope.sent)
+        costs.update(zip(scope.numbers, priced, strict=True))
+    return [costs[number] for number in range(len(page.order))]
+
+
+def _sized(scope: ScopeHistory, sent: SentCall) -> Sized:
+    change = sent.change
+    reported = models.usage_of(change.entry.usage)
+    step = change.meta.counters.step
+    return Sized(
+        model=change.entry.trailers.get("Ctxvc-Model", "") or scope.model,
+        time=change.entry.time or None,
+        total=sent.total,
+        shared=sent.shared,
+        unmanaged=sent.unmanaged,
+        reply=sum(scope.prices.body(row) for row in change.rows if row.role == "assistant" and row.step == step),
+        broke=sent.broke,
+        reduced=sent.reduced,
+        usage=reported if reported.prompt else None,
+    )
+
+
+def _calls(page: History, costs: Sequence[Expense]) -> data.Calls:
+    calls_made = [(scope, sent, sent.change) for scope, sent in page.order]
+    parts = sorted({part for _, sent, _ in calls_made for part, tokens in sent.tokens.items() if tokens})
+    tokens = {part: [sent.tokens.get(part, 0) for _, sent, _ in calls_made] for part in parts}
+    overhead = [scope.overhead for scope, _, _ in calls_made]
+    if any(overhead):
+        own = tokens.get(OVERHEAD, [0] * len(calls_made))
+        tokens = {OVERHEAD: [sum(both) for both in zip(own, overhead, strict=True)], **tokens}
+        tokens[OVERHEAD] = [sum(both) for both in zip(own, overhead, strict=True)]
+    return data.Calls(
+        n=len(calls_made),
+        step=[change.meta.counters.step for _, _, change in calls_made],
+        turn=[change.meta.counters.turn for _, _, change in calls_made],
+        scope=[scope.line.number for scope, _, _ in calls_made],
+        commit=[change.entry.commit for _, _, change in calls_made],
+        time=[change.entry.time or None for _, _, change in calls_made],
+        exact=[change.meta.source is None or PROMPT in change.entry.trailers for _, _, change in calls_made],
+        tokens=tokens,
+        total=[sent.total for _, sent, _ in calls_made],
+        unmanaged=[sent.unmanaged for _, sent, _ in calls_made],
+        reported=[one.prompt if reported else None for one, reported, _, _ in costs],
+        cache=data.Cache(
+            hits=[one.read for one, *_ in costs],
+            write=[one.written for one, *_ in costs],
+            fresh=[one.fresh for one, *_ in costs],
+            output=[one.reply for one, *_ in costs],
+        ),
+        cost=[_rounded(cost) for _, _, cost, _ in costs],
+        cost_without=[_rounded(without) for _, _, _, without in costs],
+    )
+
+
+def _rounded(dollars: float | None) -> float | None:
+    return None if dollars is None else round(dollars, 6)
+
+
+def _cost_reason(page: History, costs: Sequence[Expense]) -> str:
+    """Why there is no cost; empty where there is one."""
+    if any(cost is not None for _, _, cost, _ in costs) or not costs:
+        return ""
+    model = page.order[-1][0].model
+    return f"the table of {models.MODELS_DATE} has no price for {model}" if model else "the model is not recorded"
+
+
+def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
+    """What the figures do not say of themselves."""
+    notes = []
+    reported = sum(reported for _, reported, _, _ in costs)
+    if any(cost is not None for _, _, cost, _ in costs):
+        priced = f"Prices are those of {models.MODELS_DATE}"
+        notes.append(f"{priced}, for the usage that the provider reported." if reported else f"{priced}.")
+    if reported < len(costs):
+        notes.append(
+            f"The provider's usage is not recorded for {len(costs) - reported:,} of {len(costs):,} calls: there it is "
+            "reckoned from our counts, with a prefix cache of five minutes."
+        )
+    source = next((scope.snapshot.ledger.meta.source for scope in page.scopes), None)
+    if source and source.missing:
+        notes.append(f"The recording lacks: {', '.join(source.missing)}.")
+    return notes
+
+
+def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budget: int) -> Figures:
+    departed = [(scope, lane) for scope in page.scopes for lane in scope.lanes.lanes.values() if lane.departed]
+    costs = [cost for cost in calls_made.cost if cost is not None]
+    without = [cost for cost in calls_made.cost_without if cost is not None]
+    return Figures(
+        calls=calls_made.n,
+        peak=max(calls_made.total, default=0),
+        budget=budget,
+        departed=len(departed),
+        tokens_left=sum(scope.prices.body(lane.row) for scope, lane in departed),
+        recovered=sum(bool(lane.reads) or lane.returned for lane in lanes),
+        compactions=sum(mark.kind == "compaction" for mark in page.marks),
+        cost=sum(costs) if costs else None,
+        without=sum(without) if without else None,
+        reported=0,
+        recorded=page.scopes[0].snapshot.ledger.meta.source is not None,
+    )

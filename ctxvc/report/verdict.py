@@ -1,0 +1,70 @@
+"""What happened in a session, in a sentence and six numbers. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ctxvc.core import display
+from ctxvc.report.data import Number, Verdict
+
+
+class Figures(NamedTuple):
+    """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
+    left; `cost` and `without` are dollars, None where no price is known; `reported` counts the calls that the provider
+    counted.
+    """
+
+    calls: int
+    peak: int
+    budget: int
+    departed: int
+    tokens_left: int
+    recovered: int
+    compactions: int
+    cost: float | None
+    without: float | None
+    reported: int
+    recorded: bool
+
+
+def verdict(figures: Figures, notes: list[str]) -> Verdict:
+    """The verdict on these figures."""
+    return Verdict(sentence=_sentence(figures), numbers=_numbers(figures), notes=notes)
+
+
+def _numbers(figures: Figures) -> list[Number]:
+    money = "unknown" if figures.cost is None else f"${figures.cost:,.2f}"
+    return [
+        Number(name="calls", value=figures.calls, text=f"{figures.calls:,}"),
+        Number(name="peak", value=figures.peak, text=display.human_tokens(figures.peak)),
+        Number(name="left", value=figures.departed, text=f"{figures.departed:,}"),
+        Number(name="recovered", value=figures.recovered, text=f"{figures.recovered:,}"),
+        Number(name="compactions", value=figures.compactions, text=f"{figures.compactions:,}"),
+        Number(name="cost", value=figures.cost, text=money),
+    ]
+
+
+def _sentence(figures: Figures) -> str:
+    if not figures.calls:
+        return "The model has not been called yet."
+    budget = display.human_tokens(figures.budget)
+    share = figures.peak * 100 // max(1, figures.budget)
+    sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {display.human_tokens(figures.peak)} tokens"]
+    sentences[0] += f", {share} % of the {budget} that it may have."
+    if not figures.departed:
+        return f"{sentences[0]} Nothing left it."
+    departure = f"{_plural(figures.departed, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"
+    if figures.compactions:
+        departure += f", in {_plural(figures.compactions, 'compaction')}" if figures.recorded else ""
+    sentences.append(
+        f"{departure}; {figures.recovered or 'none'} came back."
+        if figures.recovered
+        else f"{departure}; none came back."
+    )
+    if figures.cost is not None and figures.without is not None and figures.without > figures.cost:
+        sentences.append(f"Without that, it would have cost {figures.without / figures.cost:.1f} times as much.")
+    return " ".join(sentences)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

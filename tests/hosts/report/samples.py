@@ -1,0 +1,332 @@
+"""Sessions as the page reads them, made up in any size, without a store behind them."""
+
+from __future__ import annotations
+
+import base64
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ctxvc.report import data
+from ctxvc.report.document import document
+
+_STATES = ["visible", "pinned", "masked", "stub", "gone", "deleted"]
+_PARTS = {
+    "user": "you",
+    "assistant": "answers",
+    "thinking": "thinking",
+    "tool_use": "calls",
+    "tool_result": "results",
+    "stub": "stubs",
+}
+_CHUNK = 65536
+_OF: Mapping[str, type] = {"session": data.Session, "replay": data.Replay}
+
+
+def session(
+    *, calls: int = 60, budget: int = 30_000, seed: int = 7, texts: Sequence[str] = (), label: str = "go test ./…"
+) -> Mapping[str, Any]:
+    """A session of `calls` model calls that is cut back to its budget by turns; `texts` are the first bodies."""
+    rng = random.Random(seed)
+    made = _Blocks(texts, label, rng)
+    deltas: list[list[Any]] = []
+    totals: list[int] = []
+    unmanaged: list[int] = []
+    pieces: list[Mapping[str, Any]] = []
+
+    def piece(**fields: Any) -> int:
+        pieces.append(fields)
+        return len(pieces) - 1
+
+    by_part: dict[str, list[int]] = {part: [] for part in _PARTS.values()}
+    marks: list[Mapping[str, Any]] = []
+    lives: list[Mapping[str, Any]] = []
+    prompt: list[int] = []
+    everything = 0
+    for call in range(calls):
+        splices: list[Any] = []
+        new = made.step(call)
+        everything += sum(made.tokens[b] for b in new)
+        if sum(made.size(b) for b in prompt) + sum(made.tokens[b] for b in new) > budget:
+            for at, block in enumerate(prompt):
+                if made.kinds[block] == "tool_result" and made.state[block] == 0:
+                    made.change(block, call, 3)
+                    splices.append((at, 1, [piece(**_stub(made, block))]))
+                    lives.append(_life(block, made.ids[block], call, "archive"))
+                if sum(made.size(b) for b in prompt) < budget // 2:
+                    break
+            marks.append(_mark(call, "compaction", f"archive oldest results of {call} calls"))
+        elif call % 17 == 16:
+            away = [at for at, b in enumerate(prompt) if made.state[b] == 3]
+            if away:
+                block = prompt[away[0]]
+                made.change(block, call, 0)
+                made.reads[block].append(call)
+                splices.append((away[0], 1, [piece(**made.piece(block))]))
+                lives.append(_life(block, made.ids[block], call, "restore"))
+                marks.append(_mark(call, "recover", f"recover {made.ids[block]}"))
+        splices.append((len(prompt), 0, [piece(**made.piece(b)) for b in new]))
+        prompt += new
+        deltas.append(splices)
+        sizes = dict.fromkeys(_PARTS.values(), 0)
+        for block in prompt:
+            sizes[_PARTS[made.shown(block)]] += made.size(block)
+        for part, size in sizes.items():
+            by_part[part].append(size)
+        totals.append(sum(made.size(b) for b in prompt))
+        unmanaged.append(everything)
+    made.end(calls)
+    return {
+        "schema": "ctxvc.page/1",
+        "kind": "session",
+        "title": "Fix the failing tests",
+        "session": "made-up/main",
+        "model": "claude-opus-4-5",
+        "budget": budget,
+        "window": 200_000,
+        "command": "ctxvc report",
+        "cost_reason": "",
+        "made": "2026-11-23T10:00:00Z",
+        "version": "0.1.0",
+        "verdict": _verdict(calls, totals, lives, marks),
+        "states": _STATES,
+        "calls": _calls(calls, totals, unmanaged, by_part),
+        "marks": marks,
+        "blocks": made.columns(),
+        "lives": lives,
+        "prompts": {"pieces": pieces, "deltas": deltas},
+        "scopes": [
+            _scope("main", -1, range(calls), totals, []),
+            _scope("fix-auth", 0, range(calls // 3, calls // 2), totals, [_note(calls // 2)]),
+        ],
+        "bodies": made.bodies(),
+    }
+
+
+def many_runs(*, rows: int = 500, calls: int = 20_000) -> Mapping[str, Any]:
+    """A session of few blocks that come and go all the time: the most that the lanes can have to draw."""
+    rng = random.Random(3)
+    small = session(calls=2)
+    columns = {name: [values[0]] * rows for name, values in small["blocks"].items() if isinstance(values, list)}
+    intervals = []
+    for _ in range(rows):
+        runs: list[int] = []
+        while (at := runs[-2] if runs else 0) < calls:
+            runs += [at, min(at + rng.randint(3, 40), calls), rng.choice([0, 1, 3, 4])]
+        intervals.append(runs)
+    reads = [sorted(rng.sample(range(calls), 40)) for _ in range(rows)]
+    columns |= {"id": [f"B{row + 1}" for row in range(rows)], "intervals": intervals, "reads": reads}
+    totals = [rng.randint(1000, 30_000) for _ in range(calls)]
+    return {
+        **small,
+        "marks": [],
+        "lives": [],
+        "calls": _calls(calls, totals, totals, {"results": totals}),
+        "blocks": {"n": rows, **columns},
+        "prompts": {"pieces": [], "deltas": [[]] * calls},
+        "scopes": [_scope("main", -1, range(calls), totals, [])],
+    }
+
+
+def replay() -> Mapping[str, Any]:
+    """Results of three policies at three budgets, and an oracle."""
+    points = [
+        {
+            "policy": policy,
+            "budget": budget,
+            "retention": [kept, kept - 0.02, min(kept + 0.02, 1)],
+            "cost": None if policy == "oracle" else [cost, cost * 0.8, cost * 1.2],
+            "cost_parts": {} if policy == "oracle" else {"prompts": cost * 0.9, "recovery": cost * 0.1},
+            "valid": policy != "window",
+            "runs": 3,
+            "oracle": policy == "oracle",
+        }
+        for at, policy in enumerate(["clear", "default", "window", "oracle"])
+        for budget, share in ((16_000, 0.2), (32_000, 0.4), (80_000, 0.7))
+        for kept, cost in [(0.85 + 0.03 * at + share / 20, share * (1 + at / 5))]
+    ]
+    row = {"a": "default", "b": "clear", "budget": 16_000, "recording": "one", "step": 84, "text": "Edit hooks.go"}
+    return {
+        "schema": "ctxvc.page/1",
+        "kind": "replay",
+        "title": "results.jsonl",
+        "made": "2026-11-23T10:00:00Z",
+        "version": "0.1.0",
+        "recordings": 3,
+        "verdict": {**session(calls=2)["verdict"], "sentence": "default at 32k keeps most for least."},
+        "points": points,
+        "baseline": "keep",
+        "differences": [
+            {**row, "what_a": "none", "what_b": "72 used again", "example": "hasEntireHooks, testing.T"},
+            {**row, "budget": 32_000, "what_a": "one used again", "what_b": "none", "example": "<b>bold</b>"},
+        ],
+    }
+
+
+def page(made: Mapping[str, Any]) -> bytes:
+    """The page of a session that was made up; what is not of the page's own types is refused."""
+    return document(msgspec.json.encode(msgspec.convert(made, _OF[made["kind"]])), title="A session")
+
+
+class _Blocks:
+    def __init__(self, texts: Sequence[str], label: str, rng: random.Random) -> None:
+        self._texts, self._label, self._rng = list(texts), label, rng
+        self.ids: list[str] = []
+        self.kinds: list[str] = []
+        self.tokens: list[int] = []
+        self.state: list[int] = []
+        self.reads: list[list[int]] = []
+        self._steps: list[int] = []
+        self._since: list[int] = []
+        self._intervals: list[list[int]] = []
+        self._places: list[Any] = []
+        self._bytes = bytearray()
+
+    def step(self, call: int) -> list[int]:
+        kinds = ["thinking", "tool_use", "tool_result"] if call else ["user"]
+        if call and call % 12 == 0:
+            kinds = ["assistant", "user"]
+        return [self._add(kind, call) for kind in kinds]
+
+    def _add(self, kind: str, call: int) -> int:
+        block = len(self.ids)
+        lines = [f"line {i} of {kind} {block}" for i in range(self._rng.randint(2, 60))]
+        text = self._texts.pop(0) if self._texts else "\n".join(lines)
+        data = text.encode()
+        self._places.append([len(self._bytes), len(data)])
+        self._bytes += data
+        self.ids.append(f"B{block + 1}")
+        self.kinds.append(kind)
+        self.tokens.append(self._rng.randint(800, 3000) if kind == "tool_result" else self._rng.randint(20, 400))
+        self.state.append(0)
+        self.reads.append([])
+        self._steps.append(call)
+        self._since.append(call)
+        self._intervals.append([])
+        return block
+
+    def piece(self, block: int) -> Mapping[str, Any]:
+        kind = self.kinds[block]
+        role = "user" if kind in ("user", "tool_result") else "assistant"
+        return {"form": "whole", "role": role, "kind": kind, "tokens": self.tokens[block], "block": block}
+
+    def shown(self, block: int) -> str:
+        return "stub" if self.state[block] == 3 else self.kinds[block]
+
+    def size(self, block: int) -> int:
+        return 30 if self.state[block] == 3 else self.tokens[block]
+
+    def change(self, block: int, call: int, state: int) -> None:
+        self._intervals[block] += [self._since[block], call, self.state[block]]
+        self.state[block], self._since[block] = state, call
+
+    def end(self, calls: int) -> None:
+        for block in range(len(self.ids)):
+            self.change(block, calls + 1, self.state[block])
+
+    def columns(self) -> Mapping[str, Any]:
+        n = len(self.ids)
+        return {
+            "n": n,
+            "id": self.ids,
+            "kind": self.kinds,
+            "origin": ["human" if k == "user" else "tool" if k == "tool_result" else "model" for k in self.kinds],
+            "label": [f"{self._label} ({i})" for i in range(n)],
+            "tool": ["Bash" if k.startswith("tool") else "" for k in self.kinds],
+            "file": [f"src/part{i % 7}.py" if k == "tool_result" else "" for i, k in enumerate(self.kinds)],
+            "turn": [s // 12 + 1 for s in self._steps],
+            "step": self._steps,
+            "tokens": self.tokens,
+            "scope": [0] * n,
+            "sha": [f"{i:012x}" for i in range(n)],
+            "intervals": self._intervals,
+            "reads": self.reads,
+            "body": self._places,
+        }
+
+    def bodies(self) -> Mapping[str, Any]:
+        parts = [bytes(self._bytes[i : i + _CHUNK]) for i in range(0, len(self._bytes), _CHUNK)]
+        return {"chunks": [base64.b64encode(zlib.compress(part)).decode() for part in parts], "cut": []}
+
+
+def _stub(made: _Blocks, block: int) -> Mapping[str, Any]:
+    text = f"[{made.ids[block]}@3fa9c1 archived: 1.9k tokens]"
+    return {"form": "stub", "role": "user", "kind": "tool_result", "tokens": 30, "block": block, "text": text}
+
+
+def _scope(name: str, parent: int, calls: Sequence[int], totals: Sequence[int], notes: list[Any]) -> Mapping[str, Any]:
+    return {
+        "name": name,
+        "parent": parent,
+        "from_call": calls[0],
+        "calls": list(calls),
+        "spark": [totals[call] for call in calls],
+        "notes": notes,
+        "agent": False,
+        "system": -1,
+        "tools": -1,
+    }
+
+
+def _note(call: int) -> Mapping[str, Any]:
+    return {"call": call, "text": "the token was read from the wrong header", "to": 0}
+
+
+def _life(block: int, id: str, call: int, verb: str) -> Mapping[str, Any]:
+    return {
+        "block": block,
+        "call": call,
+        "verb": verb,
+        "actor": "policy:default" if verb == "archive" else "agent",
+        "policy": "default",
+        "reason": "oldest results past 60 % of the budget" if verb == "archive" else "the agent asked for it",
+        "commit": f"{call:040x}",
+        "undo": f"ctxvc restore {id}" if verb == "archive" else f"ctxvc archive {id}",
+    }
+
+
+def _mark(call: int, kind: str, label: str) -> Mapping[str, Any]:
+    return {"call": call, "kind": kind, "label": label, "commit": f"{call:040x}", "actor": "policy:default"}
+
+
+def _verdict(calls: int, totals: Sequence[int], lives: Sequence[Any], marks: Sequence[Any]) -> Mapping[str, Any]:
+    left = sum(1 for life in lives if life["verb"] == "archive")
+    back = len(lives) - left
+    cut = sum(1 for mark in marks if mark["kind"] == "compaction")
+    rows = [
+        ("calls", calls, str(calls)),
+        ("peak", max(totals), f"{max(totals) / 1000:.0f}k"),
+        ("left", left, str(left)),
+        ("recovered", back, str(back)),
+        ("compactions", cut, str(cut)),
+        ("cost", 1.27, "$1.27"),
+    ]
+    return {
+        "sentence": f"{left} blocks left the prompt over {calls} calls and {back} were read back; nothing is lost.",
+        "numbers": [{"name": name, "value": value, "text": text} for name, value, text in rows],
+        "notes": ["Costs are estimates at list prices."],
+    }
+
+
+def _calls(n: int, totals: list[int], unmanaged: list[int], by_part: Mapping[str, list[int]]) -> Mapping[str, Any]:
+    read = [0, *totals[:-1]]
+    write = [max(0, a - b) for a, b in zip(totals, read, strict=True)]
+    return {
+        "n": n,
+        "step": list(range(n)),
+        "turn": [i // 12 + 1 for i in range(n)],
+        "scope": [1 if n // 3 <= i < n // 2 else 0 for i in range(n)],
+        "commit": [f"{i:040x}" for i in range(n)],
+        "time": [1_760_000_000 + 30 * i for i in range(n)],
+        "exact": [True] * n,
+        "tokens": {part: sizes for part, sizes in by_part.items() if any(sizes)},
+        "total": totals,
+        "unmanaged": unmanaged,
+        "reported": [None] * n,
+        "cache": {"read": read, "write": write, "fresh": [120] * n, "output": [300] * n},
+        "cost": [round(t * 1e-6 + 0.01, 6) for t in totals],
+        "cost_without": [round(t * 1e-6 + 0.01, 6) for t in unmanaged],
+    }

@@ -1,0 +1,68 @@
+"""How long the page takes; the bounds are those that a person notices, times what a busy machine needs."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from tests.hosts.report import samples
+from tests.hosts.report.conftest import Visit
+
+_PAN = """
+() => {
+  const screen = document.querySelector("main > .screen");
+  const scroller = document.querySelector(".lanes-scroll");
+  const empty = document.createElement("canvas");
+  empty.width = scroller.clientWidth;
+  empty.height = scroller.clientHeight;
+  const context = empty.getContext("2d");
+  const [lanes, nothing] = [[], []];
+  for (let frame = 0; frame < 200; frame++) {
+    scroller.scrollTop = (frame * 37) % (scroller.scrollHeight - scroller.clientHeight);
+    let begun = performance.now();
+    screen.paint();
+    lanes.push(performance.now() - begun);
+    begun = performance.now();
+    context.clearRect(0, 0, empty.width, empty.height);
+    context.fillRect(0, 0, empty.width, empty.height);
+    nothing.push(performance.now() - begun);
+  }
+  return {lanes, nothing};
+}
+"""
+
+
+def test_panning_over_500_rows_of_20000_calls_takes_at_most_8_ms_of_script_a_frame(
+    visit: Visit, made_page: Any, capsys: Any
+) -> None:
+    page = visit(made_page("runs", samples.many_runs()), "#/lanes")
+    times = page.evaluate(_PAN)
+    page.goto(page.url.split("#")[0] + "#/lanes?from=5000&to=5400")
+    near = page.evaluate(_PAN)
+    all_calls, part, nothing = (statistics.median(taken) for taken in (times["lanes"], near["lanes"], times["nothing"]))
+    with capsys.disabled():
+        print(f"\nlanes: {all_calls:.2f} ms a frame over all calls, {part:.2f} over 400, empty canvas {nothing:.2f}")
+    assert all_calls <= 8 and part <= 8
+
+
+def test_a_large_session_is_drawn_and_stepped_through_at_once(visit: Visit, made_page: Any, capsys: Any) -> None:
+    path = made_page("large", samples.session(calls=600, budget=200_000))
+    painted = []
+    for _ in range(3):
+        page = visit(path, "#/prompt/300")
+        page.locator(".piece").first.wait_for()
+        painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    steps = page.evaluate(
+        """() => Array.from({length: 60}, (_, at) => {
+          const slider = document.getElementById("call-slider");
+          slider.value = at % 2 ? 301 + at : 10 * at + 1;
+          const begun = performance.now();
+          slider.dispatchEvent(new Event("input"));
+          document.body.getBoundingClientRect();
+          return performance.now() - begun;
+        })"""
+    )
+    with capsys.disabled():
+        print(f"\nfirst paint {min(painted):.0f} ms, step {statistics.median(steps):.1f} ms")
+    assert min(painted) <= 1000
+    assert statistics.median(steps) <= 50
