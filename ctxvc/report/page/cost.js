@@ -118,7 +118,7 @@ function options(session, [from, to], width, value) {
     cursor: { drag: { x: false, y: false }, points: { show: false }, y: false },
     scales: { x: { time: false, range: () => [from + 1, to + 2] }, y: { range: (_, __, max) => [0, (max || 1) * 1.06] } },
     axes: [
-      { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000], grid: { show: false } },
+      { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000], values: (_, values) => values.map((call) => (call > to + 1 ? "" : call)), grid: { show: false } },
       { ...axis, size: 56, values: (_, values) => values.map(value), grid: { stroke: () => colour("line"), width: 1 } },
     ],
     hooks: { draw: [(chart) => drawCall(chart, session)] },

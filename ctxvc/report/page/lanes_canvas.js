@@ -9,7 +9,9 @@ const MONO = "11px ui-monospace, Menlo, Consolas, monospace";
 
 // Pixels a call, below which runs are drawn by pixels.
 const DENSE = 0.75;
-const scratch = document.createElement("canvas");
+// Strips of rows are kept while they are looked at, this many at most.
+const STRIPS = 1000;
+const strips = new Map();
 
 // Draws the rows at `place` ({width, height, top, gutter, row}) over the calls of `[from, to)`.
 export function paintLanes(canvas, session, rows, place, [from, to], chosen, call) {
@@ -26,13 +28,14 @@ export function paintLanes(canvas, session, rows, place, [from, to], chosen, cal
     context.fillStyle = palette.chosen;
     context.fillRect(0, chosen * row - top, width, row);
   }
-  const dense = [];
+  const span = Math.max(1, Math.round((to - from) * scale));
+  const key = `${from} ${to} ${span} ${palette.text}`;
+  context.imageSmoothingEnabled = false;
   for (let at = first; at < last; at++) {
     const calls = { x, y: at * row - top, row, from, to, scale };
-    if (scale < DENSE) dense.push([rows[at], calls]);
+    if (scale < DENSE) drawDense(context, rows[at], calls, span, key, palette);
     else drawRuns(context, rows[at], calls, palette);
   }
-  if (dense.length) drawDense(context, dense, Math.max(1, Math.round((to - from) * scale)), palette);
   for (let at = first; at < last; at++) drawReads(context, rows[at].reads, { x, y: at * row - top, row, from, to, scale }, palette);
   if (call >= from && call < to) {
     context.fillStyle = palette.cursor;
@@ -94,15 +97,21 @@ function drawRuns(context, lane, { x, y, row, from, to, scale }, palette) {
   }
 }
 
-// Rows of which a pixel has several calls: each pixel is what its first call is, and a picture of a pixel's height is stretched.
-function drawDense(context, dense, width, palette) {
-  const pixels = new Uint32Array(width * dense.length);
-  dense.forEach(([lane, { from, scale }], at) => fillRow(pixels.subarray(at * width, (at + 1) * width), lane, from, scale, palette));
-  scratch.width = width;
-  scratch.height = dense.length;
-  scratch.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width, dense.length), 0, 0);
-  context.imageSmoothingEnabled = false;
-  dense.forEach(([, { x, y, row, from }], at) => context.drawImage(scratch, 0, at, width, 1, x(from), y + 3, width, row - 6));
+// A row of which a pixel has several calls: each pixel is what its first call is, and a strip of one pixel's height is stretched.
+function drawDense(context, lane, { x, y, row, from, scale }, width, key, palette) {
+  let strip = strips.get(lane);
+  if (strip?.key !== key) {
+    if (strips.size >= STRIPS) strips.clear();
+    strip = document.createElement("canvas");
+    strip.key = key;
+    strip.width = width;
+    strip.height = 1;
+    const pixels = new Uint32Array(width);
+    fillRow(pixels, lane, from, scale, palette);
+    strip.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width, 1), 0, 0);
+    strips.set(lane, strip);
+  }
+  context.drawImage(strip, x(from), y + 3, width, row - 6);
 }
 
 function fillRow(pixels, { runs, kind }, from, scale, palette) {

@@ -16,7 +16,7 @@ export function blockLink(session, block) {
 
 // A link to the prompt of a call; what came after the last one has no prompt yet.
 export function callLink(session, call) {
-  if (call >= session.n) return h("span", { class: "muted" }, "after the last");
+  if (call >= session.n) return h("span", { class: "muted after" }, "after the last");
   return h("a", { href: link({ screen: "prompt", call: call + 1, block: null }), class: "mono" }, `call ${call + 1}`);
 }
 

@@ -60,6 +60,7 @@ export function river(session) {
     replace(readout, sentence(session, call));
   };
   const update = () => {
+    element.classList.toggle("low", height() === LOW);
     const [first, last] = chosenCalls(session, view());
     tell();
     from.value = first + 1;
@@ -125,7 +126,7 @@ function options(session, parts, width, pointAt) {
     legend: { show: false },
     scales: { x: { time: false, range: () => [1, session.n + 1] }, y: { range: () => [0, ceiling(session)] } },
     axes: [
-      { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000], grid: { show: false } },
+      { ...axis, size: 24, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000], values: (_, values) => values.map((call) => (call > session.n ? "" : call)), grid: { show: false } },
       { ...axis, size: 52, values: (_, values) => values.map(short), grid },
     ],
     series: [
@@ -142,10 +143,10 @@ function options(session, parts, width, pointAt) {
   };
 }
 
-// How high the picture reaches: the line of what never left may run out of it, the river may not.
+// How high the picture reaches: a distant budget and the line of what never left may be beyond it, the river may not.
 function ceiling(session) {
   const peak = Math.max(1, ...blockwise(session.calls.total));
-  const top = Math.max(peak, session.raw.budget || 0);
+  const top = Math.max(peak, Math.min(session.raw.budget || 0, 2 * peak));
   const unmanaged = Math.max(0, ...blockwise(session.calls.unmanaged || []));
   return 1.06 * Math.max(top, Math.min(unmanaged, 2.5 * peak));
 }
@@ -184,18 +185,19 @@ function decorate(chart, session) {
   ctx.save();
   const budget = session.raw.budget;
   if (budget) {
-    const y = Math.round(chart.valToPos(budget, "y", true));
+    const beyond = budget > chart.scales.y.max;
+    const y = beyond ? bbox.top : Math.round(chart.valToPos(budget, "y", true));
     ctx.strokeStyle = ctx.fillStyle = colour("warn");
     ctx.lineWidth = 1.5 * ratio;
     ctx.setLineDash([7 * ratio, 4 * ratio]);
     ctx.beginPath();
     ctx.moveTo(bbox.left, y);
     ctx.lineTo(bbox.left + bbox.width, y);
-    ctx.stroke();
+    if (!beyond) ctx.stroke();
     ctx.setLineDash([]);
     ctx.font = `600 ${11 * ratio}px Inter, system-ui, sans-serif`;
     ctx.textAlign = "left";
-    outlined(ctx, `budget ${short(budget)}`, bbox.left + 6 * ratio, y - 5 * ratio);
+    outlined(ctx, `budget ${short(budget)}${beyond ? ", above ↑" : ""}`, bbox.left + 6 * ratio, y + (beyond ? 14 : -7) * ratio);
   }
   const call = chosenCall(session, view());
   const left = chart.valToPos(call + 1, "x", true);

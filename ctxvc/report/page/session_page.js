@@ -54,6 +54,7 @@ export function sessionPage(page, raw, { actions = [], verbs = null } = {}) {
     summary.hidden = name !== "overview";
     replace(tabs, Object.entries(SCREENS).map(([screen, [title]]) =>
       h("a", { href: link({ screen, block: null }), "aria-current": screen === name ? "page" : null }, title)));
+    tabs.querySelector("[aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });
     if (!made.has(name)) made.set(name, SCREENS[name][1](context));
     const screen = made.get(name);
     const turned = main.firstChild !== screen.element;

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,25 @@ _OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", 
 Visit = Callable[..., Any]
 
 
+@contextmanager
+def started(program: str | None) -> Iterator[Any]:
+    """A browser that has nobody's settings."""
+    from playwright import sync_api
+
+    with sync_api.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=_OPTIONS)
+        yield browser
+        browser.close()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="runs in its own environment: test_report.py")
+    pytest.importorskip("playwright.sync_api", reason="runs in its own environment: test_report.py")
     program = shutil.which("chromium")
     if not program:
         pytest.skip("needs Debian's chromium")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=program, args=_OPTIONS)
-        yield started
-        started.close()
+    with started(program) as running:
+        yield running
 
 
 @pytest.fixture
@@ -64,30 +74,18 @@ def visit(browser: Any) -> Iterator[Visit]:
     assert heard == []
 
 
-def _ctxvc(folder: Path, *arguments: str) -> str:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CTXVC_")}
-    env |= {"PYTHONPATH": str(ROOT), "HOME": str(folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "ctxvc", *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+def environment(folder: Path) -> Mapping[str, str]:
+    """The environment of a command for a project whose person has no configuration."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("CTXVC_")}
+    return {**own, "PYTHONPATH": str(ROOT), "HOME": str(folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
+
+
+def ctxvc(folder: Path, *arguments: str) -> str:
+    """What a command prints, which must succeed."""
+    command = [sys.executable, "-m", "ctxvc", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the demo's recording, cut to a budget."""
-    folder = tmp_path_factory.mktemp("demo")
-    _ctxvc(folder, "init")
-    _ctxvc(folder, "import", "--as", "demo", str(DEMO))
-    _ctxvc(folder, "compact", "--to", "8k")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def demo_page(demo: Path) -> Path:
-    _ctxvc(demo, "report", "-o", "page.html")
-    return demo / "page.html"
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def test_the_address_of_a_page_runs_nothing(visit: Visit, session_page: object) 
     assert page.evaluate("window.pwned") is None
     page.goto(page.url.split("#")[0] + "#/__proto__")
     page.goto(page.url.split("#")[0] + "#/constructor?filter=constructor")
-    page.get_by_text("What happened").wait_for()
+    page.get_by_role("heading", name="What happened").wait_for()
 
 
 def test_a_line_of_five_megabytes_is_shown_a_part_at_a_time(visit: Visit, made_page: object) -> None:
