@@ -1,36 +1,29 @@
-"""A first fill from a bundle: a file with a store's branches, as `git bundle create FILE --all` writes it."""
+"""Sessions from a bundle: a file with branches of a store, as `bundle.write` or `git bundle create` makes it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ctxvc.core.ledger import names
-from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
 from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.pull import Arrival, begin, settle_current
 from ctxvc.store.format import ref_of, scope_of
 from ctxvc.store.git import transport
+from ctxvc.store.purge import carried
 from ctxvc.store.quarantine import quarantine
 from ctxvc.store.store import Store
 
-#: The first line of a bundle.
-_SIGNS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _CLONE = "bundle"
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether the file is a git bundle."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_SIGNS[0])) in _SIGNS
-    except OSError:
-        return False
+_BESIDE = "a clone of the bundle in another folder has it: `ctxvc clone FILE DIR`"
 
 
 def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcError]]:
-    """The sessions of a bundle that came in, and an error for each that did not.
+    """The sessions of a bundle that came in, and an error for each that did not. One that the store has just so is
+    neither.
 
-    Raises: BadInput if it has none; Unreachable, CtxvcError if git cannot read it.
+    Raises: BadInput if it has none; Refused if a purge erased some of it; Unreachable, CtxvcError if git cannot read
+    it.
     """
     address = str(path.resolve())
     sessions: dict[str, dict[str, str]] = {}
@@ -42,23 +35,29 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
         raise BadInput(f"{path} has no session in it", hint="`git bundle list-heads FILE` shows what it has")
     arrivals: list[Arrival] = []
     errors: list[CtxvcError] = []
-    if store.sessions():
-        raise Refused(f"{store.path} has sessions: a bundle fills a new store", hint=Phrase("share-add"))
+    is_first, present = not store.sessions(), store.all_tips()
+    wanted = {name: scopes for name, scopes in sorted(sessions.items()) if present.get(name) != scopes}
+    if not wanted:
+        return [], []
     with quarantine(store) as objects:
-        objects.fetch(address, [ref_of(name, scope) for name, scopes in sessions.items() for scope in scopes])
+        objects.fetch(address, [ref_of(name, scope) for name, scopes in wanted.items() for scope in scopes])
+        if not carried.own(store).erased.isdisjoint(objects.names()):
+            raise Refused(f"{path} has content that a purge erased", hint="a bundle from after the purge can be taken")
         entries = []
-        for name, scopes in sorted(sessions.items()):
+        for name, scopes in wanted.items():
             try:
+                if name in present:
+                    raise Refused(f"session {name} of {path} is in the store, and not as it is there", hint=_BESIDE)
                 for scope, tip in scopes.items():
                     objects.check(name, scope, tip)
                 if "main" not in scopes:
                     raise Damaged(f"session {name} has no scope main")
                 entries.append(SessionEntry(name=name, scope="main", tip=scopes["main"], scopes=scopes))
-            except Damaged as error:
+            except (Damaged, Refused) as error:
                 errors.append(error)
         if entries:
             objects.accept()
         arrivals += begin(store, entries, _CLONE, "") if entries else []
-    if arrivals:
+    if arrivals and is_first:
         settle_current(store)
     return arrivals, errors

@@ -12,6 +12,20 @@ from ctxvc.store.format import ref_of
 from ctxvc.store.git import program
 from ctxvc.store.store import Store
 
+#: Its name as a format.
+FORMAT = "bundle"
+#: The first line of a bundle.
+_SIGNS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether the file is a git bundle."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SIGNS[0])) in _SIGNS
+    except OSError:
+        return False
+
 
 def write(store: Store, target: Path, sessions: Mapping[str, Collection[str]]) -> int:
     """Writes a bundle of the committed scopes, session → scopes; gives its size in bytes once it is on the disk.

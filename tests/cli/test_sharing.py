@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 from tests.sharing.clones import everything, refs
 
@@ -186,3 +187,40 @@ def test_the_projects_own_code_repository_is_refused(run: Run, project: Path, se
 def test_a_failed_clone_leaves_no_store(run: Run, other: Path) -> None:
     assert run("clone", "/nowhere/x.git", folder=other).exit_code == 1
     assert not (other / ".ctxvc").exists()
+
+
+def test_what_a_bundle_has_comes_back_into_its_store(run: Run, project: Path, other: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "demo.bundle"
+    ran(run, "export", "--format", "bundle", "-o", bundle, folder=project)
+    assert json.loads(ran(run, "import", bundle, "--json", folder=project).stdout)["items"][0]["created"] is False
+
+    before = ran(run, "prompt", folder=project).stdout
+    removed = tmp_path / "removed.bundle"
+    ran(run, "gc", "--max-size", "1", "--yes", "--bundle", removed, folder=project)
+    assert Store(project / ".ctxvc").sessions() == []
+    items = json.loads(ran(run, "import", removed, "--json", folder=project).stdout)["items"]
+    assert {(item["created"], item["format"]) for item in items} == {(True, "bundle")}
+    assert "demo" in {item["session"] for item in items}
+    assert ran(run, "prompt", "demo/main", folder=project).stdout == before
+    assert ran(run, "verify", folder=project).exit_code == 0
+
+    ran(run, "--session", "demo", "note", "-m", "it went on", folder=project)
+    refused = run("import", bundle, folder=project)
+    assert refused.exit_code == 1 and "not as it is there" in refused.stderr
+
+
+def test_a_bundle_brings_back_nothing_that_was_purged_and_nothing_damaged(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "demo.bundle"
+    ran(run, "export", "--format", "bundle", "-o", bundle, folder=project)
+    ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
+    ran(run, "gc", "--max-size", "1", "--yes", folder=project)
+    refused = run("import", bundle, folder=project)
+    assert refused.exit_code == 1 and "purge erased" in refused.stderr
+    assert b"careful engineer" not in everything(project / ".ctxvc")
+
+    damaged = tmp_path / "damaged.bundle"
+    damaged.write_bytes(bundle.read_bytes()[:-400])
+    assert run("import", damaged, folder=project).exit_code == 1
+    assert run("export", "--format", "bundle", folder=project).exit_code == 2

@@ -19,6 +19,7 @@ from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.sharing import pull, remotes, seed
 from ctxvc.sharing.pull import Arrival
 from ctxvc.sharing.remotes import Remote
+from ctxvc.store import bundle
 from ctxvc.store.git import transport
 from ctxvc.store.locate import FOLDER, is_store
 from ctxvc.store.store import Store, create
@@ -37,18 +38,19 @@ def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple
     Creates `.ctxvc` in DIR, by default the working folder, and pulls what is on the remote. Nothing is pushed from it
     before `ctxvc remote add ADDRESS`. Interrupted, run it again, or `ctxvc pull`.
 
-    A bundle (`git --git-dir=.ctxvc bundle create FILE --all`) fills a store without a network.
+    A bundle (`ctxvc export --format bundle`, `git --git-dir=.ctxvc bundle create FILE --all`) fills a store without a
+    network.
     """
     path = app.path(folder or Path()) / FOLDER
-    bundle = app.path(Path(source))
-    is_bundle = seed.is_bundle(bundle)
+    file = app.path(Path(source))
+    is_bundle = bundle.is_bundle(file)
     if not is_bundle:
         remotes.check(remotes.DEFAULT, source, name)
     is_new = not is_store(path)
     with create(path) if is_new else Store(path) as store, Progress("cloning"):
         try:
             if is_bundle:
-                arrivals, errors = seed.take_bundle(store, bundle)
+                arrivals, errors = seed.take_bundle(store, file)
                 ignored: tuple[str, ...] = ()
             else:
                 arrivals, errors, ignored = _cloned(app, store, source, name, pull.choice(sessions, since))

@@ -24,7 +24,7 @@ from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, LossKind, by_kind
 from ctxvc.importers.claude_code import read
-from ctxvc.store import exports
+from ctxvc.store import bundle, exports
 from ctxvc.store.locate import project_root
 from ctxvc.store.revision import Snapshot
 
@@ -154,7 +154,7 @@ def _installed(place: Path, data: bytes) -> bool:
 #: The names that formats had before.
 _FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
 _DEFAULT = "anthropic-messages"
-_NAMES = (*FORMATS, AGENT_TRACE, CLAUDE_CODE)
+_NAMES = (*FORMATS, AGENT_TRACE, CLAUDE_CODE, bundle.FORMAT)
 #: Places of a loss that are printed.
 _SHOWN = 4
 
@@ -193,6 +193,8 @@ def export(
     claude-code is a session file for `claude --resume`, of any revision, even from before a compaction; lines of the
     transcript it was imported from are reused wherever they produce the same prompt. `ctxvc import` brings what you
     continue there back into its session.
+
+    bundle is the whole session of REV with its history, as a git bundle: `ctxvc import FILE` brings it back.
     """
     form = _FORMER.get(form, form)
     if files and form != AGENT_TRACE:
@@ -202,6 +204,9 @@ def export(
         return
     if install or recorded:
         raise click.UsageError(f"--install and --recorded require --format {CLAUDE_CODE}")
+    if form == bundle.FORMAT:
+        _export_bundle(app, revision, target)
+        return
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         exported = _exported(app, Conversation(stored.store, snapshot), form, files)
@@ -211,6 +216,34 @@ def export(
     if not app.output.json:
         for kind in by_kind(exported, snapshot.ledger):
             app.output.note(_loss_text(kind))
+
+
+def _export_bundle(app: App, revision: str, target: Path | None) -> None:
+    """Writes the session of a revision with all its scopes into a file that must not exist."""
+    if target is None or target == Path("-"):
+        raise click.UsageError(f"--format {bundle.FORMAT} requires -o FILE")
+    path = app.path(target)
+    with app.reading() as stored:
+        stored.flush()
+        snapshot = app.revision(stored, revision)
+        size = bundle.write(stored.store, path, {snapshot.session: stored.store.tips(snapshot.session)})
+    if app.output.json:
+        app.output.value(
+            ExportedSession(
+                format=bundle.FORMAT,
+                session=snapshot.session,
+                scope=snapshot.scope,
+                commit=snapshot.commit,
+                bytes=size,
+                file=str(path),
+                content="",
+                losses=[],
+            )
+        )
+    else:
+        app.output.note(f"wrote {display.human_bytes(size)} to {safe(str(path))}")
+        if stored.waiting():
+            app.output.note("the step under way is not in it")
 
 
 def _exported(app: App, conversation: Conversation, form: str, files: tuple[str, ...]) -> Exported:

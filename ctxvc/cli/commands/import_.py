@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +16,11 @@ from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.standard_input import DASH, as_file
 from ctxvc.core.ledger import names
-from ctxvc.errors import NotFound
+from ctxvc.errors import CtxvcError, NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
-from ctxvc.store import retention
+from ctxvc.store import bundle, retention
 from ctxvc.store.locate import FOLDER, project_root
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 
 #: How many times larger a gzipped transcript is when unpacked; a guess, for the progress bar only.
@@ -58,6 +59,7 @@ def import_(
         chosen = [copy if path == DASH else app.path(path) for path in paths]
     if not paths:
         chosen, folders = _of_project(app)
+    bundles = [path for path in chosen if bundle.is_bundle(path)]
     store, created = _store(app)
     with store:
         if name:
@@ -68,7 +70,7 @@ def import_(
         with Progress("importing", sum(map(_length, chosen))) as progress:
             for outcome in import_paths(
                 store,
-                chosen,
+                [path for path in chosen if path not in bundles],
                 format=form,
                 name=name,
                 final=final,
@@ -79,6 +81,8 @@ def import_(
                 progress=progress.add,
             ):
                 outcomes.append(outcome)
+        for path in bundles:
+            outcomes += _of_bundle(store, path)
         if store.merge_failure:
             app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
     if not outcomes and removed:
@@ -127,6 +131,26 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
             hint="name the transcripts or their folder: ctxvc import FILE",
         )
     return files, searched
+
+
+def _of_bundle(store: Store, path: Path) -> Iterator[Outcome]:
+    """What became of the sessions of a bundle."""
+    from ctxvc.sharing import seed
+
+    try:
+        arrivals, errors = seed.take_bundle(store, path)
+    except CtxvcError as error:
+        yield Outcome(path=path, format=bundle.FORMAT, error=error)
+        return
+    for arrival in arrivals:
+        commits = {commit for tip in store.tips(arrival.session).values() for commit in store.first_parents(tip)}
+        blocks = StoredSession.open(store, arrival.session).ledger().meta.counters.block
+        yield Outcome(
+            path=path, format=bundle.FORMAT, session=arrival.session, created=True, units=len(commits), blocks=blocks
+        )
+    yield from (Outcome(path=path, format=bundle.FORMAT, error=error) for error in errors)
+    if not (arrivals or errors):
+        yield Outcome(path=path, format=bundle.FORMAT)
 
 
 def _length(path: Path) -> int:
