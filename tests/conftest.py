@@ -22,7 +22,7 @@ settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
 settings.register_profile("search", _PATIENT, max_examples=500)
 settings.load_profile("same")
 
-#: What copies that which a function builds, built once, to a folder.
+#: Copies to a folder what a function builds in one; built once.
 Copied = Callable[[Callable[[Path], object], Path], Path]
 
 #: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from ctxvc.claude_code import requests
+from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
 from ctxvc.recording.files import import_paths
 from ctxvc.store.files import locked
@@ -103,7 +105,7 @@ def end_recorder(store: Path) -> None:
         except ProcessLookupError:
             continue
     places.home(store).mkdir(mode=0o700, exist_ok=True)
-    with locked(places.lock(store), timeout=2):
+    with suppress(Conflict), locked(places.lock(store), timeout=2):  # a hook may have started the next one
         return
 
 
