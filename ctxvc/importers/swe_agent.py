@@ -1,9 +1,9 @@
 """Trajectories of SWE-agent (`INSTANCE.traj`) → events.
 
-`history` is the conversation. `trajectory` has the same steps again as its viewer shows them, with what each took, which
-tells one run of an instance from another, and since 1.0 with the messages that were sent: history processors may have
-shortened some of them. A run with several attempts has them under
-`attempts`, and the chosen one once more at the top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
+`history` is the conversation. `trajectory` has the same steps again as its viewer shows them, with what each took: that
+tells one run of an instance from another. Since 1.0 a step has the messages that were sent, too, some of which history
+processors may have shortened. A run with several attempts has them under `attempts`, and the chosen one once more at
+the top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
     window = documents.mapping(config, "agent", "model").get("max_input_tokens")
     steps = objects(run.get("trajectory"))
     version = documents.text_at(run, "info", "swe_agent_version")
+    has_prompts = any(step.get("query") or step.get("messages") for step in steps[:1])
     return Opened(
         format=FORMAT,
         # An instance is run many times, under one name and with one beginning.
@@ -129,9 +130,7 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
         agent=" ".join(filter(None, ("SWE-agent", version))),
         title=stem,
         system=system,
-        missing=(_MISSING,)
-        if steps and (steps[0].get("query") or steps[0].get("messages"))
-        else (_MISSING, _PROCESSED),
+        missing=(_MISSING,) if has_prompts else (_MISSING, _PROCESSED),
         grows=not documents.text_at(run, "info", "exit_status"),
         window=Window(tokens=window, by="host") if type(window) is int and window > 0 else None,
     )
