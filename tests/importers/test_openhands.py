@@ -333,6 +333,17 @@ def test_the_command_lines_conversations_of_a_project_are_found(tmp_path: Path) 
     assert openhands.folders(project, home, {"OPENHANDS_PERSISTENCE_DIR": "/y"}) == [Path("/y/conversations")]
 
 
+def test_how_much_of_it_a_store_has_is_told_by_the_newest_events(tmp_path: Path) -> None:
+    path = written(tmp_path / "c", message("a", "one"), message("b", "two"), {"id": "p", "kind": "PauseEvent"})
+
+    assert openhands.state(path, {}) == "missing"
+    assert openhands.state(path, {"5f3c-1": 1}) == "grown"
+    assert openhands.state(path, {"5f3c-1": 2}) == "whole"
+    path.write_text("{")
+    assert openhands.state(path, {"c": 2}) == "whole"
+    assert openhands.state(written(tmp_path / "empty"), {"5f3c-1": 2}) == "whole"
+
+
 def test_its_stamp_changes_with_every_event(tmp_path: Path) -> None:
     path = written(tmp_path, message("a", "one"))
     first = openhands.stamp(path)

@@ -55,12 +55,17 @@ class _Link(NamedTuple):
     condensed: _Condensed | None = None
 
 
+def source_of(state: Any, path: Path) -> str:
+    """The id of the conversation at `path` with this state."""
+    return text_of(mapping(state).get("id")) or path.parent.name
+
+
 class Conversation:
     """The state after the events so far."""
 
     def __init__(self, path: Path, state: Any) -> None:
         self._state = state
-        self._source = text_of(mapping(state).get("id")) or path.parent.name
+        self._source = source_of(state, path)
         is_subagent = SUBAGENTS in path.parts[-4:-1]
         self._scope = names.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
         self._model = text_at(state, "agent", "llm", "model")
