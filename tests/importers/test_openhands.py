@@ -315,6 +315,19 @@ def test_without_events_or_with_a_broken_state(tmp_path: Path) -> None:
     assert any("base_state.json is no JSON object" in event.text for event in found if isinstance(event, Warned))
 
 
+def test_a_state_that_is_being_written_does_not_make_another_session(tmp_path: Path, store: Store) -> None:
+    state = {**STATE, "id": "cd945624-03b9-487e-bdd4-018e3f531dfd"}
+    path = written(tmp_path / "cd94562403b9487ebdd4018e3f531dfd", message("a", "one"), state=state)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20])
+    (first,) = import_paths(store, [path], format="openhands", final=True)
+    path.write_bytes(whole)
+
+    (again,) = import_paths(store, [path], final=True)
+
+    assert (first.units, again.units, again.session) == (1, 0, first.session)
+
+
 def test_the_command_lines_conversations_of_a_project_are_found(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     ours = written(

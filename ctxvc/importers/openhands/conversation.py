@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from ctxvc.importers.request_log import objects, text_of
 SUBAGENTS = "subagents"
 
 _MISSING = ("the tool definitions",)
+#: A folder's name: the conversation's id without its dashes.
+_HEX = re.compile("([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 #: The parent of an event that begins a tree of its own.
 _ROOT = "__root__"
 #: Events that no model is sent.
@@ -56,8 +59,10 @@ class _Link(NamedTuple):
 
 
 def source_of(state: Any, path: Path) -> str:
-    """The id of the conversation at `path` with this state."""
-    return text_of(mapping(state).get("id")) or path.parent.name
+    """The id of the conversation at `path` with this state; without one, as the folder's name tells it."""
+    name = path.parent.name
+    digits = _HEX.fullmatch(name)
+    return text_of(mapping(state).get("id")) or ("-".join(digits.groups()) if digits else name)
 
 
 class Conversation:

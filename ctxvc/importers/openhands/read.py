@@ -64,9 +64,9 @@ def beside(path: Path) -> list[Path]:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The state and the events."""
+    """The state, and the other files in its folder: events, sub-agents, whole outputs."""
     yield path
-    yield from (file for _, file in _event_files(path))
+    yield from (file for file in sorted(path.parent.rglob("*")) if file.is_file() and file != path)
 
 
 def stamp(path: Path) -> Stamp:
