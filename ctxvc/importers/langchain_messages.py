@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.conversion import chat, fields
+from ctxvc.core.conversion import chat
+from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.prompt import openai_elements as elements
@@ -110,6 +111,7 @@ class Reader:
 
     def _reply(self, fields: Mapping[str, Any]) -> list[Part]:
         calls = [*objects(fields.get("tool_calls")), *objects(fields.get("invalid_tool_calls"))]
+        calls = calls or [*_calls_in(fields.get("content"))]
         raw = _raw_arguments(fields)
         if calls:
             self._ids.begin()
@@ -119,15 +121,15 @@ class Reader:
         reasoning = text_of(mapping(fields, "additional_kwargs").get("reasoning_content"))
         if reasoning and not any(text_of(item.get("type")) in _REASONING for item in objects(content)):
             parts.append(wire.text_part(reasoning, "assistant", "model", kind="thinking"))
-        in_place: list[dict[str, Any]] = []
+        in_place: set[int] = set()
         for item in _items(content):
             call = by_id.get(_call_id(item))
             if call is None:
                 parts += _parts([item], "assistant", self._maker_of_reply(fields))
-            elif not any(call is earlier for earlier in in_place):
-                in_place.append(call)
+            elif id(call) not in in_place:
+                in_place.add(id(call))
                 parts.append(self._call(call, raw, mapping(item, "caller")))
-        parts += [self._call(call, raw) for call in calls if not any(call is earlier for earlier in in_place)]
+        parts += [self._call(call, raw) for call in calls if id(call) not in in_place]
         return parts
 
     def _maker_of_reply(self, fields: Mapping[str, Any]) -> Origin:
@@ -166,7 +168,7 @@ def usage(message: Mapping[str, Any]) -> dict[str, int]:
     reported, metadata = mapping(message, "usage_metadata"), mapping(message, "response_metadata")
     details = mapping(reported, "input_token_details")
     return (
-        fields.usage(
+        normal_usage(
             reported.get("input_tokens"),
             details.get("cache_read"),
             details.get("cache_creation"),
@@ -203,6 +205,14 @@ def _raw_arguments(fields: Mapping[str, Any]) -> dict[str, str]:
 def _items(content: Any) -> list[Any]:
     """The items of a message's content, which may be a text alone."""
     return [content] if isinstance(content, str) else content if isinstance(content, list) else []
+
+
+def _calls_in(content: Any) -> Iterator[dict[str, Any]]:
+    """The calls that a provider's content has, in messages from before LangChain listed them."""
+    for item in objects(content):
+        match item:
+            case {"type": "tool_use", "id": str(call), "name": str(name)}:
+                yield {"id": call, "name": name, "args": item.get("input")}
 
 
 def _call_id(item: Any) -> str:

@@ -1,8 +1,9 @@
 """Trajectories of SWE-agent (`INSTANCE.traj`) → events.
 
-`history` is the conversation. `trajectory` has the same steps again as its viewer shows them, with what each took; only
-its first is looked at, to tell one run of an instance from another. A run with several attempts has them under
-`attempts`, and the chosen one once more at the top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
+`history` is the conversation. `trajectory` has the same steps again as its viewer shows them, with what each took: that
+tells one run of an instance from another. Since 1.0 a step has the messages that were sent, too, some of which history
+processors may have shortened. A run with several attempts has them under `attempts`, and the chosen one once more at
+the top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 
 import msgspec
 
+from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
-from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Closed, Edited, Event, Opened, Said, Warned
 from ctxvc.importers import documents
 from ctxvc.importers.documents import Document
 from ctxvc.importers.file import Recording
@@ -39,7 +41,8 @@ _SENT = ("role", "content", "tool_calls", "thinking_blocks")
 #: The lists that a file may begin with.
 _LISTS = (b'"trajectory"', b'"attempts"', b'"history"')
 _STEP = frozenset({"action", "observation", "response"})
-_MISSING = ("the tool definitions", "what history processors changed in single requests")
+_MISSING = "the tool definitions"
+_PROCESSED = "what history processors changed in single requests"
 
 
 def sniff(head: bytes) -> bool:
@@ -93,7 +96,7 @@ def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Docum
     if reply < 0:
         yield Warned(text="the run has no reply yet")
         return
-    reader, task_seen = Reader(), False
+    reader, task_seen, processed = Reader(), False, _Processed(run, messages)
     for number, item, end in documents.entries(messages):
         if number <= len(messages) - len(conversation):
             continue
@@ -102,6 +105,10 @@ def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Docum
             yield Warned(text=f"message {number} was skipped: {converted}")
             continue
         task_seen = task_seen or any(part.origin == "human" for part in converted.parts)
+        if converted.role == "assistant":
+            yield from processed.before(number, end)
+        else:
+            processed.sent[number] = converted
         yield Said(message=converted, end=end)
         yield Closed(end=end)
 
@@ -113,6 +120,7 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
     window = documents.mapping(config, "agent", "model").get("max_input_tokens")
     steps = objects(run.get("trajectory"))
     version = documents.text_at(run, "info", "swe_agent_version")
+    has_prompts = any(step.get("query") or step.get("messages") for step in steps[:1])
     return Opened(
         format=FORMAT,
         # An instance is run many times, under one name and with one beginning.
@@ -122,10 +130,48 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
         agent=" ".join(filter(None, ("SWE-agent", version))),
         title=stem,
         system=system,
-        missing=_MISSING,
+        missing=(_MISSING,) if has_prompts else (_MISSING, _PROCESSED),
         grows=not documents.text_at(run, "info", "exit_status"),
         window=Window(tokens=window, by="host") if type(window) is int and window > 0 else None,
     )
+
+
+class _Processed:
+    """What history processors made of earlier messages, as the steps of a run have it. `sent` are these, by number."""
+
+    def __init__(self, run: dict[str, Any], messages: Sequence[Any]) -> None:
+        self.sent: dict[int, Message] = {}
+        self._messages = messages
+        self._texts = [_text(message) for message in messages]
+        # Older versions have them under another name, in the step before.
+        prompts = [step.get("query") or step.get("messages") for step in objects(run.get("trajectory"))]
+        self._prompts = {len(prompt): prompt for prompt in prompts if isinstance(prompt, list)}
+
+    def before(self, number: int, end: int) -> Iterator[Event]:
+        """The edits of the prompt that the reply with this number was sent."""
+        prompt = self._prompts.get(number - 1, [])
+        if not all(map(self._is_same, range(len(prompt)), prompt)):
+            return  # one that asked again, after a reply that is not in the history
+        for at, item in enumerate(prompt):
+            message, text = self.sent.get(at + 1), _text(item)
+            if message is None or len(message.parts) != 1 or text == self._texts[at]:
+                continue
+            self._texts[at] = text
+            (part,) = message.parts
+            body = display.encode(text)
+            edited = msgspec.structs.replace(part, body=body, ext=wire.text_ext(body))
+            yield Edited(key="" if part.call else message.key, call=part.call, parts=(edited,), end=end)
+
+    def _is_same(self, at: int, item: Any) -> bool:
+        """Whether a message that was sent is the one at that place of the history, or an edit of it."""
+        role = _role(item)
+        return role == _role(self._messages[at]) and (role != "assistant" or _text(item) == self._texts[at])
+
+
+def _text(item: Any) -> str:
+    """The text of a message, whose content may be in parts that have marks for the provider's cache."""
+    content = item.get("content") if isinstance(item, dict) else None
+    return text_of(content) or "".join(text_of(part.get("text")) for part in objects(content))
 
 
 def _role(item: Any) -> str:

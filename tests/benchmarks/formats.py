@@ -238,10 +238,10 @@ MAKERS: dict[str, Maker] = {
 
 
 def figures(folder: Path) -> Iterator[Figure]:
-    for name in importers.FORMATS:
+    for name, make in MAKERS.items():
         place = folder / name
         place.mkdir()
-        path = MAKERS[name](place)
+        path = make(place)
         size = sum(file.stat().st_size for file in importers.importer(name).files(path)) / 1e6
         exact, redacted, busy = [], [], []
         for number in range(ROUNDS):

@@ -101,6 +101,17 @@ def test_calls_stand_where_a_providers_content_has_them(tmp_path: Path) -> None:
     assert [part.tool for part in parts(events) if part.kind == "tool_result"] == ["b", "a"]
 
 
+def test_calls_that_only_the_providers_content_has_are_calls(tmp_path: Path) -> None:
+    use = {"type": "tool_use", "id": "c1", "name": "a", "input": {"x": 1}}
+
+    events = told(tmp_path, [human("go"), ai([use]), tool("c1", "1")])
+
+    assert [(part.kind, part.call, part.tool) for part in parts(events)][1:] == [
+        ("tool_use", "c1", "a"),
+        ("tool_result", "c1", "a"),
+    ]
+
+
 def test_what_a_program_put_into_the_list_is_the_clients(tmp_path: Path) -> None:
     events = told(
         tmp_path,

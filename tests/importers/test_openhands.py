@@ -315,6 +315,19 @@ def test_without_events_or_with_a_broken_state(tmp_path: Path) -> None:
     assert any("base_state.json is no JSON object" in event.text for event in found if isinstance(event, Warned))
 
 
+def test_a_state_that_is_being_written_does_not_make_another_session(tmp_path: Path, store: Store) -> None:
+    state = {**STATE, "id": "cd945624-03b9-487e-bdd4-018e3f531dfd"}
+    path = written(tmp_path / "cd94562403b9487ebdd4018e3f531dfd", message("a", "one"), state=state)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20])
+    (first,) = import_paths(store, [path], format="openhands", final=True)
+    path.write_bytes(whole)
+
+    (again,) = import_paths(store, [path], final=True)
+
+    assert (first.units, again.units, again.session) == (1, 0, first.session)
+
+
 def test_the_command_lines_conversations_of_a_project_are_found(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     ours = written(
@@ -331,6 +344,17 @@ def test_the_command_lines_conversations_of_a_project_are_found(tmp_path: Path) 
     assert home / ".openhands" / "conversations" in folders
     assert openhands.folders(project, home, {"OPENHANDS_CONVERSATIONS_DIR": "/x"}) == [Path("/x")]
     assert openhands.folders(project, home, {"OPENHANDS_PERSISTENCE_DIR": "/y"}) == [Path("/y/conversations")]
+
+
+def test_how_much_of_it_a_store_has_is_told_by_the_newest_events(tmp_path: Path) -> None:
+    path = written(tmp_path / "c", message("a", "one"), message("b", "two"), {"id": "p", "kind": "PauseEvent"})
+
+    assert openhands.state(path, {}) == "missing"
+    assert openhands.state(path, {"5f3c-1": 1}) == "grown"
+    assert openhands.state(path, {"5f3c-1": 2}) == "whole"
+    path.write_text("{")
+    assert openhands.state(path, {"c": 2}) == "whole"
+    assert openhands.state(written(tmp_path / "empty"), {"5f3c-1": 2}) == "whole"
 
 
 def test_its_stamp_changes_with_every_event(tmp_path: Path) -> None:

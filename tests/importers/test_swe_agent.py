@@ -10,7 +10,7 @@ import pytest
 
 from ctxvc import importers
 from ctxvc.core.ledger.ledger import Window
-from ctxvc.core.recording.events import Event, Opened, Warned
+from ctxvc.core.recording.events import Edited, Event, Opened, Warned
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store
@@ -172,6 +172,42 @@ def test_a_run_without_a_reply_is_not_imported_yet(format: str, tmp_path: Path, 
     assert [event.text for event in events_of(format, path) if isinstance(event, Warned)] == [
         "the run has no reply yet"
     ]
+
+
+@pytest.mark.parametrize("field", ["query", "messages"])
+def test_what_history_processors_shortened_is_edited_in_the_prompt_of_that_step(
+    field: str, tmp_path: Path, store: Store
+) -> None:
+    history = [
+        *TASK,
+        item("assistant", "", tool_calls=[call("ls", "c1")]),
+        item("tool", "a long list", tool_call_ids=["c1"]),
+        item("assistant", "```\nls\n```"),
+        item("user", "another list"),
+        item("assistant", "```\ncat a\n```"),
+        item("user", "text"),
+        item("assistant", "done"),
+    ]
+    marked = [{"type": "text", "text": "a long list", "cache_control": {"type": "ephemeral"}}]
+    shorter = [*history[:3], {**history[3], "content": "(omitted)"}, *history[4:]]
+    asked_again = [*shorter[:6], item("assistant", "no action"), item("user", "Give one action.")]
+    prompts = [
+        history[:2],
+        [*history[:3], {**history[3], "content": marked}],
+        shorter[:6],
+        asked_again,
+        [*shorter[:5], {**history[5], "content": "(omitted too)"}, *history[6:8]],
+    ]
+    steps = [{"action": "", "observation": "", "response": "", field: prompt} for prompt in prompts]
+    path = trajectory(tmp_path / "i.traj", *history, trajectory=steps)
+
+    events = events_of("swe-agent", path)
+
+    edits = [(event.key, event.call, event.parts[0].body) for event in events if isinstance(event, Edited)]
+    assert edits == [("", "c1", b"(omitted)"), ("message:6", "", b"(omitted too)")]
+    assert opened(events).missing == ("the tool definitions",)
+    (outcome,) = import_paths(store, [path], final=True)
+    assert (outcome.error, outcome.units) == (None, 6)
 
 
 def test_a_folder_of_runs_is_imported(tmp_path: Path, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from ctxvc.importers.request_log import objects, text_of
 SUBAGENTS = "subagents"
 
 _MISSING = ("the tool definitions",)
+#: A folder's name: the conversation's id without its dashes.
+_HEX = re.compile("([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 #: The parent of an event that begins a tree of its own.
 _ROOT = "__root__"
 #: Events that no model is sent.
@@ -55,12 +58,19 @@ class _Link(NamedTuple):
     condensed: _Condensed | None = None
 
 
+def source_of(state: Any, path: Path) -> str:
+    """The id of the conversation at `path` with this state; without one, as the folder's name tells it."""
+    name = path.parent.name
+    digits = _HEX.fullmatch(name)
+    return text_of(mapping(state).get("id")) or ("-".join(digits.groups()) if digits else name)
+
+
 class Conversation:
     """The state after the events so far."""
 
     def __init__(self, path: Path, state: Any) -> None:
         self._state = state
-        self._source = text_of(mapping(state).get("id")) or path.parent.name
+        self._source = source_of(state, path)
         is_subagent = SUBAGENTS in path.parts[-4:-1]
         self._scope = names.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
         self._model = text_at(state, "agent", "llm", "model")

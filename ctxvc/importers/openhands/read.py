@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers import documents
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.file import Recording
-from ctxvc.importers.openhands.conversation import SUBAGENTS, Conversation
-from ctxvc.importers.protocol import Stamp, single
+from ctxvc.importers.openhands.conversation import SUBAGENTS, Conversation, source_of
+from ctxvc.importers.protocol import Stamp, State, single
 from ctxvc.importers.request_log import opening, text_of
 
 FORMAT = "openhands"
@@ -27,6 +27,7 @@ GROWS = True
 
 _STATE = "base_state.json"
 _EVENTS = "events"
+_MESSAGE = re.compile(rb'"kind"\s*:\s*"(?:Message|Action|Observation|AgentError)Event"')
 _NAME = re.compile(r"event-(\d{5,12})-[0-9A-Fa-f-]{8,}\.json")
 
 
@@ -50,10 +51,9 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
     """The conversations in the folder that were held in `project` or below it."""
     for path in sorted(folder.glob(f"*/{_STATE}")):
         try:
-            state = wire.parse(Recording(path).document())
-        except (BadInput, ValueError):
+            place = text_at(_value(Recording(path)), "workspace", "working_dir")
+        except BadInput:
             continue
-        place = text_at(state, "workspace", "working_dir")
         if place and Path(place).is_relative_to(project):
             yield path
 
@@ -64,9 +64,9 @@ def beside(path: Path) -> list[Path]:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The state and the events."""
+    """The state, and the other files in its folder: events, sub-agents, whole outputs."""
     yield path
-    yield from (file for _, file in _event_files(path))
+    yield from (file for file in sorted(path.parent.rglob("*")) if file.is_file() and file != path)
 
 
 def stamp(path: Path) -> Stamp:
@@ -78,10 +78,7 @@ def stamp(path: Path) -> Stamp:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the conversation. Raises: BadInput if there are none."""
-    try:
-        state = wire.parse(recording.document())
-    except ValueError:
-        state = None  # it is written anew at every change, and the events are what counts
+    state = _value(recording)  # it is written anew at every change, and the events are what counts
     numbered = _event_files(recording.path)
     if not numbered:
         raise BadInput(f"{recording.path}: no {_EVENTS}/event-*.json beside it")
@@ -110,7 +107,23 @@ def events(recording: Recording) -> Iterator[Event]:
 
 
 conversations = single(events)
-state = documents.state_by_events(conversations)
+
+
+def state(path: Path, positions: Mapping[str, int]) -> State:
+    """How much of the conversation at `path` a store has that took those with these ids up to these positions."""
+    position = positions.get(source_of(_value(Recording(path)), path))
+    if position is None:
+        return "missing"
+    newer = (file for number, file in _event_files(path) if number >= position)
+    return "grown" if any(_MESSAGE.search(file.read_bytes()) for file in newer) else "whole"
+
+
+def _value(recording: Recording) -> Any:
+    """The value of a file; None if it is no JSON. Raises: BadInput if it cannot be read."""
+    try:
+        return wire.parse(recording.document())
+    except ValueError:
+        return None
 
 
 def _event_files(path: Path) -> list[tuple[int, Path]]:
