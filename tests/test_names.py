@@ -36,7 +36,7 @@ BOUNDS: dict[str, int] = {
     "began": 3,
     "begun": 10,
     "behind": 22,
-    "beside": 15,
+    "beside": 16,
     "counted": 11,
     "done": 7,
     "each": 0,

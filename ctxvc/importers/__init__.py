@@ -22,6 +22,7 @@ FORMATS = (
     "copilot-cli",
     "opencode",
     "pi",
+    "otel-genai",
     "anthropic-messages",
     "openai-chat",
 )

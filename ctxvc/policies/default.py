@@ -30,7 +30,7 @@ from ctxvc.policies.knobs import numbers, ordered, shares
 
 #: The tool whose arguments are a plan that the user agreed to, if the call did not fail.
 _PLAN = "exitplanmode"
-#: The most that summary, plan, task list and files that the user named may keep of the budget; beyond it they leave like
+#: The most that summary, plan, task list and files that the user named may keep of the budget; beyond it, they leave as
 #: others.
 _KEPT = 0.2
 #: θ in a narrow window, where a quarter is less than a file: recordings keep a third more of what is at risk.

@@ -59,6 +59,8 @@ REAL = [
 OF_JSON = tuple(name for name in FORMATS if name != "opencode")
 #: Formats that find the conversation in whatever is there, or refuse the file where there is none.
 LOGS = ("anthropic-messages", "openai-chat")
+#: Those that refuse a file in which nothing is a conversation.
+REFUSING = (*LOGS, "ctxvc-trajectory", "otel-genai")
 #: So many bytes of a file suffice to know it, where it takes less or more than the first line.
 HEAD = {"claude-code": 4_000, "ctxvc-trajectory": 100, "anthropic-messages": 600, "openai-chat": 700}
 
@@ -246,7 +248,7 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, t
 @of_every_file_of_lines
 def test_the_session_is_opened_before_anything_else(format: str, path: Path, tmp_path: Path) -> None:
     damaged = written(tmp_path / path.name, [b"\xff\xfe{", *lines_of(path)])
-    if format in (*LOGS, "ctxvc-trajectory"):
+    if format in REFUSING:
         with pytest.raises(BadInput, match=r"not a header|neither a JSON document nor JSON lines"):
             events_of(format, damaged)
         return
@@ -291,7 +293,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
     try:
         events = events_of(format, path)
     except BadInput:
-        assert format in (*LOGS, "ctxvc-trajectory")
+        assert format in REFUSING
         return False
     assert isinstance(events[0], Opened)
     keys = [message.key for message in messages(events)]
