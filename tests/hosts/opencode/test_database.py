@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store
 from tests.hosts.opencode import sample
 from tests.making.prompts import as_sent, bare
 
+#: Half a minute where nothing else runs.
+pytestmark = pytest.mark.timeout(1200)
+
 
 def test_the_prompts_of_a_running_opencode_are_those_that_it_sent(store: Store) -> None:
-    # In memory, where the other tests are, opencode as a server never answers.
     with TemporaryDirectory(dir="/tmp") as folder, sample.at_work(Path(folder, "machine")) as opencode:
         prompts = sample.work(opencode)
         outcomes = list(import_paths(store, [opencode.database]))
