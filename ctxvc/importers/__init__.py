@@ -29,6 +29,7 @@ FORMATS = (
     "langchain",
     "hf-trace",
     "openai-responses",
+    "otel-genai",
     "anthropic-messages",
     "openai-chat",
 )

@@ -81,14 +81,14 @@ class Opencode:
             for _ in range(300):
                 assert process.poll() is None, "opencode ended"
                 try:
-                    urllib.request.urlopen(f"{url}/session", timeout=60).close()
+                    urllib.request.urlopen(f"{url}/session", timeout=5).close()
                     break
                 except OSError:
                     time.sleep(0.1)
             yield url
         finally:
             process.terminate()
-            process.wait()
+            process.wait(timeout=60)
 
     def settings(self, url: str, limit: dict[str, int]) -> dict[str, Any]:
         """Settings with one model, at a server of the Messages API."""

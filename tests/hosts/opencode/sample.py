@@ -64,7 +64,7 @@ class Sample:
             data=None if body is None else json.dumps(body).encode(),
             headers={"content-type": "application/json", "x-opencode-directory": str(directory or self.project)},
         )
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             data = answer.read()
         return json.loads(data) if data else None
 

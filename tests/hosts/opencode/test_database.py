@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store
 from tests.hosts.opencode import sample
 from tests.making.prompts import as_sent, bare
 
+#: Half a minute where nothing else runs.
+pytestmark = pytest.mark.timeout(1200)
 
-def test_the_prompts_of_a_running_opencode_are_those_that_it_sent(tmp_path: Path, store: Store) -> None:
-    with sample.at_work(tmp_path / "machine") as opencode:
+
+def test_the_prompts_of_a_running_opencode_are_those_that_it_sent(store: Store) -> None:
+    with TemporaryDirectory(dir="/tmp") as folder, sample.at_work(Path(folder, "machine")) as opencode:
         prompts = sample.work(opencode)
         outcomes = list(import_paths(store, [opencode.database]))
         again = opencode.say(next(iter(prompts)), "And again.", replies=[[{"type": "text", "text": "Yes."}]])

@@ -1,0 +1,141 @@
+"""Traces of OpenTelemetry as conversations: one that pydantic-ai made, and spans made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc import importers
+from ctxvc.core.recording.events import Event, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers.file import Recording
+from tests.making.events import messages
+
+SPANS = Path(__file__).parents[1] / "data" / "otel-genai" / "spans.jsonl"
+
+
+def told(path: Path) -> list[Event]:
+    return [event for _, events in importers.conversations(Recording(path), "otel-genai") for event in events]
+
+
+def span(parent: str = "p", trace: str = "t", **attributes: Any) -> dict[str, Any]:
+    values = [
+        {"key": f"gen_ai.{name}", "value": value if isinstance(value, dict) else {"stringValue": json.dumps(value)}}
+        for name, value in {"operation.name": {"stringValue": "chat"}, **attributes}.items()
+    ]
+    return {"traceId": trace, "spanId": "s", "parentSpanId": parent, "attributes": values}
+
+
+def exchange(question: str, reply: str = "ok", **more: Any) -> dict[str, Any]:
+    return span(**{"input.messages": [said("user", question)], "output.messages": [said("assistant", reply)], **more})
+
+
+def pairs(**values: Any) -> dict[str, Any]:
+    return {"kvlistValue": {"values": [{"key": key, "value": value} for key, value in values.items()]}}
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def written(path: Path, *spans: dict[str, Any]) -> Path:
+    batches = ({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]} for one in spans)
+    path.write_text("".join(json.dumps(batch) + "\n" for batch in batches))
+    return path
+
+
+def test_the_last_request_and_its_reply_are_what_was_told() -> None:
+    """Against a reading of the file that knows nothing of ours."""
+    chats = []
+    for line in SPANS.read_text().splitlines():
+        for one in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+            values = {item["key"]: item["value"].get("stringValue") for item in one["attributes"]}
+            if values["gen_ai.operation.name"] == "chat":
+                chats.append((values["gen_ai.agent.name"], values))
+    _, last = [chat for chat in chats if chat[0] == "reader"][-1]
+    whole = json.loads(last["gen_ai.input.messages"]) + json.loads(last["gen_ai.output.messages"])
+    expected = [
+        (message["role"], part.get("content") or part.get("result") or part.get("response") or part.get("name"))
+        for message in whole
+        if message["role"] != "system"
+        for part in message["parts"]
+        if part["type"] != "blob"
+    ]
+
+    main = [event.message for event in told(SPANS) if isinstance(event, Said) and not event.scope]
+    actual = [
+        (message.role, part.tool if part.kind == "tool_use" else part.body.decode())
+        for message in main
+        for part in message.parts
+        if part.kind != "image"
+    ]
+
+    assert actual == expected
+
+
+def test_usage_is_without_what_the_cache_had_and_the_frame_is_told() -> None:
+    events = told(SPANS)
+    reply = next(message for message in messages(events) if message.role == "assistant")
+    opened = next(event for event in events if isinstance(event, Opened))
+
+    assert reply.usage == {"input_tokens": 96, "output_tokens": 10, "cache_read_input_tokens": 5}
+    assert reply.model == "scripted"
+    assert [tool["name"] for tool in opened.tools] == ["read", "ask"]
+    assert opened.missing == ()
+
+
+def test_a_sub_agent_is_a_scope_and_what_asked_it_is_no_person() -> None:
+    agent = [event for event in told(SPANS) if isinstance(event, Said) and event.scope]
+
+    assert len({event.scope for event in agent}) == 1
+    assert [(part.body, part.origin) for event in agent for part in event.message.parts] == [
+        (b"How many?", "client"),
+        (b"Three.", "model"),
+    ]
+
+
+def test_conversations_of_several_traces_are_told_apart(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "x.jsonl",
+        exchange("one", trace="t1"),
+        exchange("two", trace="t2", **{"conversation.id": {"stringValue": "c"}}),
+        exchange("three", trace="t3", **{"conversation.id": {"stringValue": "c"}}),
+    )
+    streams = [(suffix, list(events)) for suffix, events in importers.conversations(Recording(path), "otel-genai")]
+
+    assert [suffix for suffix, _ in streams] == ["-t1", "-c"]
+    assert [len(messages(events)) for _, events in streams] == [2, 4]
+
+
+def test_attributes_may_be_values_of_the_protocol_in_the_place_of_json(tmp_path: Path) -> None:
+    part = pairs(type={"stringValue": "text"}, content={"stringValue": "Hi"})
+    message = pairs(role={"stringValue": "user"}, parts={"arrayValue": {"values": [part]}})
+    path = written(tmp_path / "x.jsonl", span(**{"input.messages": {"arrayValue": {"values": [message]}}}))
+
+    assert [part.body for message in messages(told(path)) for part in message.parts] == [b"Hi"]
+
+
+def test_a_span_that_is_no_inference_says_nothing(tmp_path: Path) -> None:
+    agent = exchange("again", **{"operation.name": {"stringValue": "invoke_agent"}})
+    path = written(tmp_path / "x.jsonl", exchange("one"), agent, {"traceId": 7, "attributes": [None, {"key": []}]})
+
+    assert len(messages(told(path))) == 2
+
+
+def test_without_content_the_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no span with the messages") as caught:
+        told(written(tmp_path / "x.jsonl", span(**{"usage.input_tokens": {"intValue": "7"}})))
+
+    assert "include content" in str(caught.value.hint)
+
+
+def test_a_damaged_line_costs_that_line(tmp_path: Path) -> None:
+    lines = SPANS.read_text().splitlines(keepends=True)
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join([lines[0], '{"resourceSpans": \n', *lines[1:]]))
+
+    assert [event.line for event in told(path) if isinstance(event, Warned)] == [2]
+    assert len(messages(told(path))) == len(messages(told(SPANS)))
