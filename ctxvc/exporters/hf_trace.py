@@ -26,8 +26,8 @@ _ORIGINS = {"user": "human", "system": "client", "assistant": "model"}
 def export(conversation: Conversation) -> Exported:
     """The session with everything that was recorded."""
     losses = list(conversation.unshared())
-    lines = [_header(conversation), *_system(conversation.snapshot.system)]
-    losses += [Loss("tools")] if conversation.snapshot.tools else []
+    lines = [_header(conversation), *_system(conversation.system)]
+    losses += [Loss("tools")] if conversation.tools else []
     for recorded in conversation.messages():
         lines += _Lines(conversation, recorded, losses).lines()
     return Exported(b"".join(wire.compact(line) + b"\n" for line in lines), tuple(losses))

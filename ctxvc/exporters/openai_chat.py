@@ -37,7 +37,7 @@ def export(conversation: Conversation) -> Exported:
     content: list[Piece] = []
     for _, group in groupby(recorded, attrgetter("message", "role")):
         content += _message(list(group), losses)
-    losses += request.lost_tools(conversation.snapshot.tools)
+    losses += request.lost_tools(conversation.tools)
     data = formats.dumps(formats.openai_chat(request.of(conversation, content)))
     return Exported(data, tuple(losses))
 

@@ -259,8 +259,8 @@ def _tool_message(piece: Piece, call: Piece) -> dict[str, Any]:
         forms = notes.get("items", {})
         items = _block(piece).get("content") or [_text("")]
         content = [_result_item(item, forms.get(str(number), {})) for number, item in enumerate(items)]
-    elif piece.extra.get("ctxvc", {}).get("parts"):
-        content = [_result_item(item, {}) for item in _block(piece)["content"] if _has_place(item)]
+    elif wire.own_metadata(piece.extra).get("parts"):
+        content = [_result_item(item, {}) for item in _block(piece).get("content", ()) if _has_place(item)]
     own_id = notes.get("id", piece.call)
     answered = {"role": notes.get("role", "tool"), "tool_call_id": own_id and call_notes.get("id", piece.call)}
     if call_notes.get("field") == "function_call":
