@@ -12,7 +12,6 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.conversion.losses import Loss
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Piece, outline, pieces
 from ctxvc.exporters import notes
@@ -161,20 +160,6 @@ class Subagent(NamedTuple):
 def is_shared(row: Row) -> bool:
     """Whether an export of the whole recording has this block: what was deleted was not to be seen again."""
     return row.state != "deleted" and row.kind != "dashboard"
-
-
-def block_of(piece: Piece) -> dict[str, Any]:
-    """The Messages API's content block of a piece."""
-    return wire.block(
-        kind=piece.kind,
-        body=piece.body,
-        ext=piece.ext,
-        call=piece.call,
-        tool=piece.tool,
-        error=piece.error,
-        extra=piece.extra,
-        files=piece.files,
-    )
 
 
 def _opened(store: Store, tip: str, scope: str) -> revision.Entry | None:

@@ -15,9 +15,10 @@ from ctxvc.core import display
 from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters import request
-from ctxvc.exporters.conversation import Conversation, Recorded, block_of
+from ctxvc.exporters.conversation import Conversation, Recorded
 from ctxvc.exporters.exported import Exported
 
 _ORIGINS = {"user": "human", "system": "client", "assistant": "model"}

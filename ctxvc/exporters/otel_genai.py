@@ -17,8 +17,9 @@ from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, outline, pieces
-from ctxvc.exporters.conversation import Conversation, block_of, is_shared
+from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
 from ctxvc.session.proof import as_sent
@@ -76,7 +77,6 @@ class _Scope:
         steps, seen = list(self._steps()), set[str]()
         replies = self._conversation.replies
         yield _line([self._agent_span(steps)])
-        compacted = False
         ops = {entry.commit: entry.trailers.get("Ctxvc-Op", "") for entry in self._conversation.entries}
         newest = ""
         for step in steps:
