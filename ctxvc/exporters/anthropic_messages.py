@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters import request
-from ctxvc.exporters.conversation import Conversation, block_of
+from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
 
 
 def export(conversation: Conversation) -> Exported:
     """The request without `max_tokens`, as it is sent by us, tags included."""
     content = conversation.prompt(conversation.ledger.meta.render)
-    tools = conversation.snapshot.tools or ()
+    tools = conversation.tools
     losses = [loss for piece in content for loss in _losses(piece)]
     losses += [Loss(f"tools[{number}]") for number, tool in enumerate(tools) if "name" not in tool]
     return Exported(formats.dumps(formats.anthropic(request.of(conversation, content))), tuple(losses))

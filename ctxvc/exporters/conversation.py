@@ -8,11 +8,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ctxvc.core import display
 from ctxvc.core.conversion.losses import Loss
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.exporters import notes
 from ctxvc.store import replies, revision
 from ctxvc.store.replies import Reply
 from ctxvc.store.revision import Snapshot
@@ -38,6 +40,20 @@ class Conversation:
         self.store = store
         self.snapshot = snapshot
         self.ledger = snapshot.ledger
+
+    @cached_property
+    def system(self) -> Any:
+        """The system prompt: a text, a list of blocks with a text, or None."""
+        system = self.snapshot.system
+        if isinstance(system, list):
+            return [block for block in system if isinstance(block, dict) and isinstance(block.get("text"), str)] or None
+        return system if isinstance(system, str) else None
+
+    @cached_property
+    def tools(self) -> list[dict[str, Any]]:
+        """The definitions of the tools, as Messages API values where they are functions."""
+        tools = self.snapshot.tools
+        return list(filter(_is_tool, tools)) if isinstance(tools, list) else []
 
     @cached_property
     def entries(self) -> list[revision.Entry]:
@@ -73,7 +89,8 @@ class Conversation:
 
     def prompt(self, render: int = 1) -> list[Piece]:
         """What stands in the prompt; by default without tags, which only our own tools understand."""
-        return pieces(outline(self.ledger), self.snapshot.bodies, render)
+        content = pieces(outline(self.ledger), self.snapshot.bodies, render)
+        return [msgspec.structs.replace(piece, extra=notes.sound(piece.extra, piece.body)) for piece in content]
 
     def messages(self) -> Iterator[Recorded]:
         """Everything that was recorded and not deleted, in the prompt or not, in order; without our dashboards."""
@@ -112,19 +129,25 @@ class Conversation:
     def piece(self, row: Row) -> Piece:
         """A row's block with its bytes, as it was recorded."""
         bodies = self.snapshot.bodies
+        body = bodies.body(row)
         return Piece(
             message=row.msg,
             role=row.role,
             kind=row.kind,
-            body=bodies.body(row),
+            body=body,
             ext=row.ext,
             call=row.call,
             tool=row.tool,
             error=row.error,
-            extra=row.extra,
+            extra=notes.sound(row.extra, body),
             files={suffix: bodies.file(row, suffix) for suffix in row.files},
             block=row.id,
         )
+
+
+def _is_tool(tool: Any) -> bool:
+    """Whether it is a definition, with what a function has in its place."""
+    return isinstance(tool, dict) and all(isinstance(tool.get(name, {}), dict) for name in ("function", "custom"))
 
 
 class Subagent(NamedTuple):
@@ -137,20 +160,6 @@ class Subagent(NamedTuple):
 def is_shared(row: Row) -> bool:
     """Whether an export of the whole recording has this block: what was deleted was not to be seen again."""
     return row.state != "deleted" and row.kind != "dashboard"
-
-
-def block_of(piece: Piece) -> dict[str, Any]:
-    """The Messages API's content block of a piece."""
-    return wire.block(
-        kind=piece.kind,
-        body=piece.body,
-        ext=piece.ext,
-        call=piece.call,
-        tool=piece.tool,
-        error=piece.error,
-        extra=piece.extra,
-        files=piece.files,
-    )
 
 
 def _opened(store: Store, tip: str, scope: str) -> revision.Entry | None:

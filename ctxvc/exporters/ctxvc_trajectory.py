@@ -8,9 +8,10 @@ from typing import Any
 from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters import request
-from ctxvc.exporters.conversation import Conversation, Recorded, block_of
+from ctxvc.exporters.conversation import Conversation, Recorded
 from ctxvc.exporters.exported import Exported
 from ctxvc.store.timestamp import iso
 
@@ -18,10 +19,10 @@ from ctxvc.store.timestamp import iso
 def export(conversation: Conversation) -> Exported:
     """The session with everything that was recorded, and its host's compactions as boundaries."""
     losses = list(conversation.unshared())
-    losses += [Loss("tools")] if conversation.snapshot.tools else []
+    losses += [Loss("tools")] if conversation.tools else []
     summaries = {block: group.id for group in conversation.ledger.groups.values() for block in group.summary[:1]}
     losses += _partial_compactions(conversation, summaries)
-    lines = [_header(conversation), *_system(conversation.snapshot.system)]
+    lines = [_header(conversation), *_system(conversation.system)]
     messages = list(conversation.messages())
     losses += request.leading([piece for recorded in messages for _, piece in recorded.pieces])
     for recorded in messages:

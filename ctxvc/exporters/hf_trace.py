@@ -15,9 +15,10 @@ from ctxvc.core import display
 from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters import request
-from ctxvc.exporters.conversation import Conversation, Recorded, block_of
+from ctxvc.exporters.conversation import Conversation, Recorded
 from ctxvc.exporters.exported import Exported
 
 _ORIGINS = {"user": "human", "system": "client", "assistant": "model"}
@@ -26,8 +27,8 @@ _ORIGINS = {"user": "human", "system": "client", "assistant": "model"}
 def export(conversation: Conversation) -> Exported:
     """The session with everything that was recorded."""
     losses = list(conversation.unshared())
-    lines = [_header(conversation), *_system(conversation.snapshot.system)]
-    losses += [Loss("tools")] if conversation.snapshot.tools else []
+    lines = [_header(conversation), *_system(conversation.system)]
+    losses += [Loss("tools")] if conversation.tools else []
     for recorded in conversation.messages():
         lines += _Lines(conversation, recorded, losses).lines()
     return Exported(b"".join(wire.compact(line) + b"\n" for line in lines), tuple(losses))

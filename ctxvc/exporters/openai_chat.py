@@ -13,9 +13,10 @@ from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters import request
-from ctxvc.exporters.conversation import Conversation, block_of
+from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
 
 FORMAT = "openai-chat"
@@ -37,7 +38,7 @@ def export(conversation: Conversation) -> Exported:
     content: list[Piece] = []
     for _, group in groupby(recorded, attrgetter("message", "role")):
         content += _message(list(group), losses)
-    losses += request.lost_tools(conversation.snapshot.tools)
+    losses += request.lost_tools(conversation.tools)
     data = formats.dumps(formats.openai_chat(request.of(conversation, content)))
     return Exported(data, tuple(losses))
 

@@ -16,9 +16,10 @@ from ctxvc.core.conversion.responses import reasoning_item
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters import request
-from ctxvc.exporters.conversation import Conversation, block_of
+from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
 
 _TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
@@ -37,16 +38,16 @@ _FILE_NAME = "document.pdf"
 
 def export(conversation: Conversation) -> Exported:
     """The request. Reasoning of other providers has no place here."""
-    snapshot, losses = conversation.snapshot, list[Loss]()
-    instructions, items = _system(snapshot.system, losses)
+    losses: list[Loss] = []
+    instructions, items = _system(conversation.system, losses)
     for _, group in groupby(conversation.prompt(), attrgetter("message", "role")):
         items += _message(list(group), losses)
-    losses += request.lost_tools(snapshot.tools, _OWN_TOOLS)
+    losses += request.lost_tools(conversation.tools, _OWN_TOOLS)
     value = {
         "model": conversation.ledger.meta.model,
         "instructions": instructions,
         "input": items,
-        "tools": [tool for tool in map(_tool, snapshot.tools or ()) if tool],
+        "tools": [tool for tool in map(_tool, conversation.tools) if tool],
     }
     present = {name: field for name, field in value.items() if field or name == "input"}
     return Exported(formats.dumps(present), tuple(losses))
@@ -66,7 +67,9 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any] | None:
     function = elements.function(tool)
     if function is None:
         return tool if tool.get("type") in _OWN_TOOLS else None
-    kind = function["type"]
+    kind = function.get("type")
+    if kind not in ("function", "custom") or kind not in function:
+        return None
     return {"type": kind, **({"strict": False} if kind == "function" else {}), **function[kind]}
 
 
@@ -147,7 +150,7 @@ def _item(piece: Piece) -> Iterator[dict[str, Any]]:
             kind = notes.get("item", "function_call")
             arguments: Any = display.decode(piece.body)
             if kind in _INPUTS and _INPUTS[kind] != "input":
-                arguments = wire.parse(piece.body)
+                arguments = wire.parsed(piece.body, dict) or {}
             name = {"name": piece.tool} if kind in ("function_call", "custom_tool_call") else {}
             yield {
                 "type": kind,
@@ -202,8 +205,8 @@ def _reasoning(piece: Piece) -> dict[str, Any] | None:
     if notes.get("item") != "reasoning":
         return reasoning_item(display.decode(piece.body), str(piece.extra.get("signature", "")))
     if piece.ext == "json":
-        return wire.parsed(piece.body, dict)
-    forms = notes.get("parts", [])
+        return item if (item := wire.parsed(piece.body, dict)) and item.get("type") == "reasoning" else None
+    forms = notes["parts"] if isinstance(notes.get("parts"), list) else []
     texts = display.decode(piece.body).split("\n\n") if len(forms) > 1 else [display.decode(piece.body)]
     if len(texts) != len(forms):  # the joint between two parts cannot be seen: the first takes it all
         texts, forms = ["\n\n".join(texts)], forms[:1]

@@ -17,8 +17,9 @@ from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, outline, pieces
-from ctxvc.exporters.conversation import Conversation, block_of, is_shared
+from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
 from ctxvc.session.proof import as_sent
@@ -76,7 +77,6 @@ class _Scope:
         steps, seen = list(self._steps()), set[str]()
         replies = self._conversation.replies
         yield _line([self._agent_span(steps)])
-        compacted = False
         ops = {entry.commit: entry.trailers.get("Ctxvc-Op", "") for entry in self._conversation.entries}
         newest = ""
         for step in steps:
@@ -145,8 +145,8 @@ class _Scope:
             "gen_ai.conversation.id": self._session,
             "gen_ai.request.model": conversation.ledger.meta.model,
             **usage,
-            "gen_ai.system_instructions": _json(_system_parts(conversation.snapshot.system)),
-            "gen_ai.tool.definitions": _json(_definitions(conversation.snapshot.tools)),
+            "gen_ai.system_instructions": _json(_system_parts(conversation.system)),
+            "gen_ai.tool.definitions": _json(_definitions(conversation.tools)),
             "ctxvc.scope": conversation.name,
             "ctxvc.commit": conversation.snapshot.commit,
             "ctxvc.title": display.one_line(conversation.title, 200),
@@ -167,7 +167,7 @@ class _Scope:
             "gen_ai.conversation.compacted": True if compacted else None,
             "gen_ai.response.finish_reasons": [finish],
             **_usage([facts]),
-            "gen_ai.system_instructions": _json(_system_parts(self._conversation.snapshot.system)),
+            "gen_ai.system_instructions": _json(_system_parts(self._conversation.system)),
             "gen_ai.input.messages": _json(list(_messages(step.sent))) if step.has_input else "",
             "gen_ai.output.messages": _json([{"role": "assistant", "parts": parts, "finish_reason": finish}]),
             "ctxvc.commit": step.entry.commit,

@@ -20,9 +20,8 @@ _TOOL_FIELDS = frozenset({"name", "description", "strict", "input_schema", "type
 
 def of(conversation: Conversation, content: Sequence[Piece]) -> formats.Prompt:
     """The complete request, with `content` for its messages."""
-    snapshot = conversation.snapshot
     return formats.Prompt(
-        pieces=content, system=snapshot.system, tools=snapshot.tools, model=conversation.ledger.meta.model
+        pieces=content, system=conversation.system, tools=conversation.tools, model=conversation.ledger.meta.model
     )
 
 

@@ -95,15 +95,16 @@ def _normal_blocks(blocks: Iterable[Any]) -> Iterator[Any]:
 def _blocks(piece: Piece) -> Iterator[dict[str, Any]]:
     """The block of a piece, less what only OpenAI's form has; none if that is all of it."""
     if "openai" not in piece.extra:
-        yield _block(piece)
+        yield block_of(piece)
     elif piece.kind == "tool_result":
-        block = _block(piece)
+        block = block_of(piece)
         yield {**block, "content": [item for item in block.get("content", []) if _has_place(item)]}
     elif piece.kind not in ("thinking", "other"):
-        yield _block(piece)
+        yield block_of(piece)
 
 
-def _block(piece: Piece) -> dict[str, Any]:
+def block_of(piece: Piece) -> dict[str, Any]:
+    """The Messages API's content block of a piece."""
     return wire.block(
         kind=piece.kind,
         body=piece.body,
@@ -257,10 +258,10 @@ def _tool_message(piece: Piece, call: Piece) -> dict[str, Any]:
         content = wire.parse(piece.body)
     elif notes.get("parts"):
         forms = notes.get("items", {})
-        items = _block(piece).get("content") or [_text("")]
+        items = block_of(piece).get("content") or [_text("")]
         content = [_result_item(item, forms.get(str(number), {})) for number, item in enumerate(items)]
-    elif piece.extra.get("ctxvc", {}).get("parts"):
-        content = [_result_item(item, {}) for item in _block(piece)["content"] if _has_place(item)]
+    elif wire.own_metadata(piece.extra).get("parts"):
+        content = [_result_item(item, {}) for item in block_of(piece).get("content", ()) if _has_place(item)]
     own_id = notes.get("id", piece.call)
     answered = {"role": notes.get("role", "tool"), "tool_call_id": own_id and call_notes.get("id", piece.call)}
     if call_notes.get("field") == "function_call":
@@ -324,7 +325,7 @@ def _content_part(piece: Piece) -> Iterator[dict[str, Any]]:
     if piece.kind not in ("image", "document", "other", "thinking"):
         yield {**_text(display.decode(piece.body)), **form}
         return
-    match _block(piece):
+    match block_of(piece):
         case {"type": "image", "source": dict(source)} if (url := elements.image_url(source)) is not None:
             yield _image_part(url, form)
         case {"type": "document", "source": {"type": "base64"} as source, **rest}:
