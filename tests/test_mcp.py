@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -381,6 +381,20 @@ def test_what_left_is_listed_in_pages(live: Path, monkeypatch: pytest.MonkeyPatc
 def test_without_a_store_there_is_the_dashboard_to_come(tmp_path: Path) -> None:
     listed = asked(tmp_path / ".ctxvc", lambda client: client.list_resources()).resources
     assert [str(resource.uri) for resource in listed] == ["ctxvc://dashboard"]
+
+
+def test_a_list_for_a_conversation_that_is_not_recorded_is_no_error(live: Path) -> None:
+    def of_call(store: Store, meta: Mapping[str, Any]) -> tuple[str, str]:
+        raise NotFound("this conversation is not recorded")
+
+    async def ask() -> tuple[list[str], str]:
+        async with connected(Recordings(lambda: live, of_call=of_call)) as client:
+            listed = [str(resource.uri) for resource in (await client.list_resources()).resources]
+            with pytest.raises(MCPError) as refused:
+                await client.read_resource(listed[0])
+            return listed, str(refused.value)
+
+    assert anyio.run(ask) == (["ctxvc://dashboard"], "this conversation is not recorded")
 
 
 def test_a_long_block_is_read_in_parts(live: Path) -> None:

@@ -41,8 +41,6 @@ _PATIENCE = 5.0
 
 #: What the client says of a call → the session and the scope that it is in; empty if it says nothing. Raises: NotFound.
 OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
-
-
 #: What a call may change: nothing, the count of readings, or the notes.
 Change: TypeAlias = Literal["none", "reading", "note"]
 _CHANGES: Mapping[str, Change] = {"note": "note", "recover": "reading"}
@@ -86,11 +84,18 @@ class Recorded:
         raise AssertionError(name)
 
     def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
-        """A page of the resources; the dashboard alone where nothing is recorded yet. Raises: Wrong."""
+        """A page of the resources; the dashboard alone where nothing is recorded yet. Raises: Wrong for a cursor."""
         if not cursor and not self._has_sessions():
             return Page([offer.BOARD], "")
-        with self._session("", meta) as session:
-            return resources.page(session, cursor)
+        try:
+            with self._session("", meta) as session:
+                return resources.page(session, cursor)
+        except Wrong:
+            if cursor:
+                raise
+            return Page(
+                [offer.BOARD], ""
+            )  # a client lists when it starts, which its conversation has not; reading says
 
     def contents(self, uri: str, meta: Mapping[str, Any]) -> Sequence[Content]:
         """The text of a resource. Raises: Wrong."""
