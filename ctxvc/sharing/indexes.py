@@ -44,8 +44,13 @@ def cached(address: str) -> Indexes:
             ignored.append(f"the clone {clone[:60]!r}: {reason}")
             continue
         commits[clone] = commit
+    small = cache.files_of(commits.values(), (index.HEAD_FILE, index.LIST_FILE), index.LARGEST) if commits else {}
+    for clone, commit in commits.items():
+        content = small.get(commit, {})
         try:
-            clones[clone] = index.parse(clone, cache.files(commit, index.LARGEST))
+            if index.LIST_FILE not in content:  # in parts, or none of ours
+                content = cache.files(commit, index.LARGEST)
+            clones[clone] = index.parse(clone, content)
         except CtxvcError as error:
             ignored.append(str(error))
     return Indexes(clones=clones, commits=commits, purged=refs.get(PURGED, ""), ignored=tuple(ignored))

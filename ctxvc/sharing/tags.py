@@ -43,8 +43,8 @@ def signed(store: Store, name: str) -> tuple[str, str]:
         now = store.tips(session)
         for scope, tip in scopes.items():
             if scope not in now or tip not in store.first_parents(now[scope]):
-                what = f"{session}/{scope} does not go on from what {name} signed: it was replaced, or is gone"
-                raise Damaged(what, hint=Phrase("sign-replaced"))
+                message = f"{session}/{scope} does not go on from what {name} signed: it was replaced, or is gone"
+                raise Damaged(message, hint=Phrase("sign-replaced"))
     return commit, who
 
 

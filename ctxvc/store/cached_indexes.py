@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,14 +69,39 @@ class CachedIndexes:
                 entries[path] = name, int(length)
         if sum(size for _, size in entries.values()) > limit:
             raise Damaged(f"the index {commit[:12]} has more than {limit:,} bytes", hint=Phrase("share-theirs"))
-        names = "".join(f"{name}\n" for name, _ in entries.values()).encode()
-        data = program.run(self.path, "cat-file", "--batch", data=names)
-        content, at = {}, 0
-        for path, (_, size) in entries.items():
+        return dict(zip(entries, self._blobs([name for name, _ in entries.values()]), strict=True))
+
+    def files_of(self, commits: Iterable[str], paths: Sequence[str], limit: int) -> dict[str, dict[str, bytes]]:
+        """commit → path → bytes, of these paths in the trees of many commits; a path that is not there is left out.
+
+        A commit of which they have more than `limit` bytes together is left out.
+        """
+        places = [(commit, path) for commit in commits for path in paths]
+        data = "".join(f"{commit}:{path}\n" for commit, path in places).encode()
+        answers = program.run(self.path, "cat-file", "--batch-check", data=data).decode().splitlines()
+        entries: dict[str, dict[str, tuple[str, int]]] = {}
+        for (commit, path), answer in zip(places, answers, strict=True):
+            name, kind, *size = answer.rsplit(" ", 2)
+            if kind == "blob":
+                entries.setdefault(commit, {})[path] = name, int(size[0])
+        small = {
+            commit: {path: name for path, (name, _) in files.items()}
+            for commit, files in entries.items()
+            if sum(size for _, size in files.values()) <= limit
+        }
+        blobs = iter(self._blobs([name for files in small.values() for name in files.values()]))
+        return {commit: {path: next(blobs) for path in files} for commit, files in small.items()}
+
+    def _blobs(self, names: Sequence[str]) -> list[bytes]:
+        """The bytes of blobs, in order."""
+        data = program.run(self.path, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode())
+        blobs, at = [], 0
+        for _ in names:
             start = data.index(b"\n", at) + 1
-            content[path] = data[start : start + size]
-            at = start + size + 1
-        return content
+            length = int(data[at : start - 1].rsplit(b" ", 1)[1])
+            blobs.append(data[start : start + length])
+            at = start + length + 1
+        return blobs
 
     def forget(self) -> None:
         """Removes all of it: after a purge, say."""

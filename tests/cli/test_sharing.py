@@ -60,6 +60,7 @@ def test_sessions_go_to_another_machine_and_a_run_goes_on_there(
     assert "and on" in ran(run, "log", "--session", "task", folder=project).stdout
 
 
+@pytest.mark.slow
 def test_what_was_pulled_is_searched_explained_asked_and_exported(
     run: Run, project: Path, server: Path, other: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_what_was_pulled_is_searched_explained_asked_and_exported(
     assert ran(run, "verify", folder=other).exit_code == 0
 
 
+@pytest.mark.slow
 def test_everybodys_sessions_are_listed_without_fetching_them(
     run: Run, project: Path, server: Path, other: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_scope_that_both_continued_is_told_with_the_command_that_joins_them(
     assert ran(run, "verify", folder=project).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_session_taken_back_is_no_longer_listed(run: Run, project: Path, server: Path) -> None:
     shared(run, project, server)
 
@@ -122,6 +125,7 @@ def test_a_session_taken_back_is_no_longer_listed(run: Run, project: Path, serve
     assert "pushed 1 session" in ran(run, "push", folder=project).stdout
 
 
+@pytest.mark.slow
 def test_a_purge_goes_along_only_if_a_person_says_so(run: Run, project: Path, server: Path, other: Path) -> None:
     shared(run, project, server)
     ran(run, "clone", server, folder=other)

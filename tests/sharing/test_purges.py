@@ -51,7 +51,10 @@ def clean(*clones: Clone) -> bool:
 
 @pytest.mark.parametrize(
     "request_of_purge",
-    [{"texts": ("xyzzy-plugh-42",)}, {"session": "demo", "blocks": ("B3", "B4"), "texts": ("xyzzy-plugh-42",)}],
+    [
+        {"texts": ("xyzzy-plugh-42",)},
+        pytest.param({"session": "demo", "blocks": ("B3", "B4"), "texts": ("xyzzy-plugh-42",)}, marks=pytest.mark.slow),
+    ],
 )
 def test_what_one_clone_erased_is_erased_in_the_other_and_on_the_server(
     anna: Clone, bob: Clone, server: Path, request_of_purge: dict[str, object]
@@ -96,6 +99,7 @@ def test_what_a_clone_has_that_did_not_accept_is_not_taken_back(anna: Clone, bob
     assert clean(anna) and not pulled.arrivals
 
 
+@pytest.mark.slow
 def test_a_clone_that_has_nothing_of_it_is_not_asked(anna: Clone, tmp_path: Path, server: Path) -> None:
     carol = Clone(tmp_path / "carol" / ".ctxvc", "carol", str(server))
     carol.say("of her own", session="other")
@@ -113,6 +117,7 @@ def test_a_clone_that_has_nothing_of_it_is_not_asked(anna: Clone, tmp_path: Path
         assert carried.own(store).erased, "it knows what never to take"
 
 
+@pytest.mark.slow
 def test_a_second_purge_elsewhere_goes_along_with_the_first(anna: Clone, bob: Clone, server: Path) -> None:
     shared(anna, bob)
     anna.pull()

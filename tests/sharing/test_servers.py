@@ -77,7 +77,7 @@ def test_connections_that_break_lose_nothing(tmp_path: Path, web: Web) -> None:
     clones[0].push()
     clones[1].pull()
 
-    spoken = rounds(clones, web, 8, seed=7)
+    spoken = rounds(clones, web, 5, seed=7)
 
     assert settled(clones)
     assert all(spoken <= clone.texts() for clone in clones)
@@ -148,6 +148,7 @@ def test_an_error_of_the_transport_is_said_in_words(output: str, kind: type[Ctxv
     assert "secret" not in str(error) and "\x1b" not in str(error) and "\x07" not in str(error)
 
 
+@pytest.mark.slow
 def test_over_the_protocol_of_git_itself(tmp_path: Path, server: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -91,6 +91,7 @@ def test_a_scope_that_both_continued_is_kept_twice_and_a_goto_joins_them(anna: C
     assert same(anna, bob) and sound(bob)
 
 
+@pytest.mark.slow
 def test_a_third_clone_gets_all_lines_from_anyone(anna: Clone, bob: Clone, tmp_path: Path, server: Path) -> None:
     carol = Clone(tmp_path / "carol" / ".ctxvc", "carol", str(server))
     anna.say("one")
@@ -110,6 +111,7 @@ def test_a_third_clone_gets_all_lines_from_anyone(anna: Clone, bob: Clone, tmp_p
     assert {"of anna", "of bob", "of carol"} <= carol.texts() | anna.texts()
 
 
+@pytest.mark.slow
 def test_an_open_step_stays_where_it_is(anna: Clone, bob: Clone) -> None:
     anna.say("one")
     anna.push()
@@ -277,6 +279,7 @@ def _parents(server: Path) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[1:])
 
 
+@pytest.mark.slow
 def test_links_of_code_commits_come_along(anna: Clone, bob: Clone) -> None:
     from ctxvc.store import links
 
