@@ -1,4 +1,7 @@
-"""A session's page: how long it takes and how large it is, at 1,000 to 50,000 blocks and for recordings."""
+"""A session's page: how long it takes and how large it is, at 1,000 to 50,000 blocks and for the largest recording.
+
+The sessions are compacted every 600 blocks, as a window of some 400,000 tokens needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.recording.events import Compacted, Event, Said
 from ctxvc.recording.files import import_paths
+from ctxvc.store.ingest import ingest
 from ctxvc.store.locate import FOLDER
 from ctxvc.store.store import create
-from tests.benchmarks.making import store_of
+from tests.benchmarks.making import events, text
 from tests.benchmarks.measuring import Figure, processor_seconds
 
 SIZES = (1_000, 10_000, 50_000)
+#: Events between two compactions; three blocks are two of them.
+_COMPACTED = 400
 
 
 def figures(folder: Path) -> Iterator[Figure]:
     first = 0.0
     for blocks in SIZES:
-        with store_of(folder, blocks) as store:
-            project = store.path.parent
+        project = folder / str(blocks)
+        with create(project / FOLDER) as store:
+            ingest(store, _compacted(blocks), final=True)
         _page(project)  # which counts the tokens
         took, size = _page(project)
         first = first or took
@@ -37,6 +47,15 @@ def figures(folder: Path) -> Iterator[Figure]:
         took, size = _page(project)
         yield Figure("the largest recording, counted: processor", took, "s", target="<= 3")
         yield Figure("the largest recording: size", size / 1e6, "MB", target="<= 1.5")
+
+
+def _compacted(blocks: int) -> Iterator[Event]:
+    """A recording of so many blocks, with a summary in the place of each 600."""
+    for number, event in enumerate(events(blocks), 1):
+        yield event
+        if isinstance(event, Said) and number % _COMPACTED == 0:
+            summary = Message(role="user", parts=(wire.text_part(text(-number), "user", "client"),))
+            yield Compacted(summary=(summary,), end=event.end)
 
 
 def _recordings() -> list[Path]:
