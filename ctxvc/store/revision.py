@@ -128,15 +128,16 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
     times order them.
     """
     places: dict[str, tuple[int, int, int]] = {}
+    entries: dict[str, Entry] = {}
     for tip in tips:
         chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
         for commit in reversed(chain):
-            traced = entry(store, commit)
+            traced = entries[commit] = entry(store, commit)
             number = traced.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
             own = int(number) if number.isdecimal() else 0
             seq, time, depth = places.get(traced.parents[0], (0, 0, 0)) if traced.parents else (0, 0, 0)
             places[commit] = max(own, seq), max(traced.time, time), depth + 1
-    return (entry(store, commit) for commit in sorted(places, key=lambda commit: (places[commit], commit)))
+    return (entries[commit] for commit in sorted(places, key=lambda commit: (places[commit], commit)))
 
 
 def entry(store: Store, commit: str) -> Entry:

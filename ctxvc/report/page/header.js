@@ -32,7 +32,9 @@ function toMain(event) {
 }
 
 // What a page says about itself at its end.
-export function footer(raw) {
+export function footer(raw, { live = false } = {}) {
   const command = raw.command ? [" by ", h("code", null, raw.command)] : null;
-  return h("footer", { class: "foot" }, `ctxvc ${raw.version}, made ${raw.made.slice(0, 16).replace("T", " ")}`, command, ". The page holds all it shows and asks nobody for anything.");
+  return h("footer", { class: "foot" }, 
+    `ctxvc ${raw.version}, made ${raw.made.slice(0, 16).replace("T", " ")}`, command,
+    live ? ". It follows the session, and speaks with this machine alone." : ". The page holds all it shows and asks nobody for anything.");
 }

@@ -52,7 +52,7 @@ async function showSession(page, id, { edit }) {
     const home = h("a", { class: "button", href: "#/" }, "All sessions");
     const state = h("span", { class: "live", id: "live" }, "live");
     const undo = edit ? h("button", { type: "button", on: { click: () => showPlan(id, "undo", []) } }, "Undo") : null;
-    sessionPage(page, raw, { actions: [state, undo, home], verbs: edit ? (session, block, now) => verbButtons(id, session, block, now) : null });
+    sessionPage(page, raw, { live: true, actions: [state, undo, home], verbs: edit ? (session, block, now) => verbButtons(id, session, block, now) : null });
     scrollTo(0, scrolled);
     announce(`${raw.calls.n} calls`);
   };

@@ -1,7 +1,7 @@
 // The prompt of one call exactly as it was sent, and what entered and left against the call before.
 import { announce, empty, h, replace } from "./dom.js";
 import { FORMS, blockLink, commitText, kindChip, missingBody, pieceKind, pieceName, pieceText, textBox } from "./pieces.js";
-import { chosenCall } from "./session.js";
+import { chosenCall, chosenCalls } from "./session.js";
 import { firstLine, moment, plain, plural, short, whole } from "./text.js";
 import { PARTS, kindColour } from "./theme.js";
 import { go, view } from "./view.js";
@@ -29,6 +29,9 @@ export function promptScreen({ session, bodies }) {
 
   function update() {
     const call = chosenCall(session, view());
+    const [first, last] = chosenCalls(session, view());
+    slider.min = Math.min(first, call) + 1;
+    slider.max = Math.max(last, call) + 1;
     if (call === drawn) return;
     if (drawn >= 0) page = null;
     drawn = call;

@@ -28,7 +28,7 @@ const SCREENS = {
 };
 
 // Draws the page; `actions` stand in its header, `verbs` in a block's life.
-export function sessionPage(page, raw, { actions = [], verbs = null } = {}) {
+export function sessionPage(page, raw, { actions = [], verbs = null, live = false } = {}) {
   newPage();
   const session = new Session(raw);
   const context = { session, bodies: new Bodies(raw.bodies), verbs };
@@ -38,7 +38,7 @@ export function sessionPage(page, raw, { actions = [], verbs = null } = {}) {
     h("button", { type: "button", "aria-label": "Keys", title: "Keys (?)", on: { click: () => help.showModal() } }, "?"));
   if (!session.n) {
     const none = empty("No model calls yet", "Nothing of this session was sent to a model, so there is no prompt to show.");
-    return replace(page, top, h("main", { class: "frame", id: "main", tabindex: "-1" }, verdict(raw), none, footer(raw)), help);
+    return replace(page, top, h("main", { class: "frame", id: "main", tabindex: "-1" }, verdict(raw), none, footer(raw, { live })), help);
   }
   const made = new Map();
   const tabs = h("nav", { class: "tabs", "aria-label": "Screens" });
@@ -46,7 +46,7 @@ export function sessionPage(page, raw, { actions = [], verbs = null } = {}) {
   const stream = river(session);
   const summary = verdict(raw);
   const drawer = blockDrawer(context);
-  const frame = h("div", { class: "frame" }, summary, stream, tabs, main, footer(raw));
+  const frame = h("div", { class: "frame" }, summary, stream, tabs, main, footer(raw, { live }));
   replace(page, top, frame, drawer, help, h("div", { id: "announced", class: "visually-hidden", role: "status" }));
 
   function update(next, before) {
