@@ -221,6 +221,7 @@ PYTHON: dict[str, str] = {
     "share-address": "use https://…, ssh://…, git@HOST:PATH or a folder; http only to this machine",
     "share-again": "nothing is lost: run it again",
     "share-try": "see whether git reaches it: `git ls-remote {address}`",
+    "clone-bundle": "`ctxvc clone FILE DIR` makes a store of it in another folder",
     "share-theirs": "nothing of it was taken; `ctxvc verify` in the store that pushed it shows more",
     "share-forget": "delete that file, then `ctxvc remote add ADDRESS`",
     "share-name": "if this is a copy of that store, give it a name of its own: `ctxvc remote add {address} --as NAME`",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ctxvc.core.ledger import names
-from ctxvc.errors import BadInput, CtxvcError, Damaged, Refused
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
 from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.pull import Arrival, begin, settle_current
 from ctxvc.store.format import ref_of, scope_of
@@ -15,7 +15,6 @@ from ctxvc.store.quarantine import quarantine
 from ctxvc.store.store import Store
 
 _CLONE = "bundle"
-_BESIDE = "a clone of the bundle in another folder has it: `ctxvc clone FILE DIR`"
 
 
 def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcError]]:
@@ -36,18 +35,18 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
     arrivals: list[Arrival] = []
     errors: list[CtxvcError] = []
     is_first, present = not store.sessions(), store.all_tips()
-    wanted = {name: scopes for name, scopes in sorted(sessions.items()) if present.get(name) != scopes}
-    if not wanted:
+    missing = {name: scopes for name, scopes in sorted(sessions.items()) if present.get(name) != scopes}
+    if not missing:
         return [], []
     with quarantine(store) as objects:
-        objects.fetch(address, [ref_of(name, scope) for name, scopes in wanted.items() for scope in scopes])
+        objects.fetch(address, [ref_of(name, scope) for name, scopes in missing.items() for scope in scopes])
         if not carried.own(store).erased.isdisjoint(objects.names()):
             raise Refused(f"{path} has content that a purge erased", hint="a bundle from after the purge can be taken")
         entries = []
-        for name, scopes in wanted.items():
+        for name, scopes in missing.items():
             try:
                 if name in present:
-                    raise Refused(f"session {name} of {path} is in the store, and not as it is there", hint=_BESIDE)
+                    raise Refused(f"session {name} of {path} is in the store, and not as it is there", hint=Phrase("clone-bundle"))
                 for scope, tip in scopes.items():
                     objects.check(name, scope, tip)
                 if "main" not in scopes:

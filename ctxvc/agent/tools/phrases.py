@@ -119,6 +119,7 @@ MODEL: dict[str, str] = {
     "share-address": "",
     "share-again": "nothing is lost: try again later",
     "share-try": "",
+    "clone-bundle": "",
     "share-theirs": "",
     "share-forget": "",
     "share-name": "",

@@ -86,6 +86,8 @@ class MemorySession(StoredSession):
 
     def _flush_if_possible(self) -> None: ...
 
+    def _end_turn(self) -> None: ...
+
 
 class _MemoryState(SessionState):
     """The scopes of a session in memory. Bodies are kept by number: a number is never used twice."""

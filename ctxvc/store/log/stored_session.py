@@ -273,10 +273,7 @@ class StoredSession:
         if only_verbs or transaction.switched_to or (newest and newest.done and self._due()):
             self._flush_if_possible()
         elif newest and _ends_turn(newest):
-            if self._is_fresh or clock.monotonic() - self._flushed >= TURN_SECONDS:
-                self._flush_if_possible()
-            else:
-                self._flush_later()
+            self._end_turn()
 
     def change(
         self,
@@ -665,6 +662,13 @@ class StoredSession:
         complete = sum(item.change.done for state in self._state.scopes.values() for item in state.pending)
         waited = clock.monotonic() - self._flushed > FLUSH_SECONDS
         return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
+
+    def _end_turn(self) -> None:
+        """Flushes now, or within a second if a flush has just been."""
+        if self._is_fresh or clock.monotonic() - self._flushed >= TURN_SECONDS:
+            self._flush_if_possible()
+        else:
+            self._flush_later()
 
     def _flush_later(self) -> None:
         """A turn ended right after a flush, as in a burst: if nothing else flushes it within a second, a timer does.
