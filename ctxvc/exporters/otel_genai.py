@@ -156,8 +156,7 @@ class _Scope:
 
     def _chat_span(self, step: _Step, reply: Sequence[Row], facts: Reply, *, compacted: bool) -> dict[str, Any]:
         model = facts.model or self._conversation.ledger.meta.model
-        finish = "tool_call" if any(row.kind == "tool_use" for row in reply) else "stop"
-        parts = [part for row in reply for part in _parts(self._conversation.piece(row))]
+        output = _reply([part for row in reply for part in _parts(self._conversation.piece(row))])
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": _provider(model),
@@ -165,11 +164,11 @@ class _Scope:
             "gen_ai.response.model": facts.model,
             "gen_ai.conversation.id": self._session,
             "gen_ai.conversation.compacted": True if compacted else None,
-            "gen_ai.response.finish_reasons": [finish],
+            "gen_ai.response.finish_reasons": [output["finish_reason"]],
             **_usage([facts]),
             "gen_ai.system_instructions": _json(_system_parts(self._conversation.system)),
             "gen_ai.input.messages": _json(list(_messages(step.sent))) if step.has_input else "",
-            "gen_ai.output.messages": _json([{"role": "assistant", "parts": parts, "finish_reason": finish}]),
+            "gen_ai.output.messages": _json([output]),
             "ctxvc.commit": step.entry.commit,
         }
         key = f"chat {step.entry.commit}"
@@ -290,7 +289,13 @@ def _messages(content: Sequence[Piece]) -> Iterator[dict[str, Any]]:
     """The messages, those with results under a role of their own."""
     for (_, role, is_result), group in groupby(content, _place):
         if parts := [part for piece in group for part in _parts(piece)]:
-            yield {"role": "tool" if is_result else role, "parts": parts}
+            yield _reply(parts) if role == "assistant" else {"role": "tool" if is_result else role, "parts": parts}
+
+
+def _reply(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A reply, the same where it is made and in later prompts, so that a reader can tell that it is one."""
+    called = any(part["type"] == "tool_call" for part in parts)
+    return {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if called else "stop"}
 
 
 def _place(piece: Piece) -> tuple[int, str, bool]:
