@@ -19,6 +19,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
@@ -210,6 +211,8 @@ class _Scope:
         for scope, subagent in self._conversation.subagents.items():
             if subagent.task not in started:
                 self._losses.append(Loss(f"scopes.{scope}"))
+        recorded = [piece for message in self._conversation.messages() for _, piece in message.pieces]
+        self._losses += request.leading(recorded)
         for row in self._conversation.ledger.rows():
             if row.id not in seen:
                 self._losses.append(Loss(row.id, "the span of its call" if row.kind == "tool_result" else ""))
@@ -354,5 +357,8 @@ def _losses(piece: Piece) -> Iterator[Loss]:
         yield Loss(piece.block)
     elif piece.kind == "thinking" and piece.extra.get("signature"):
         yield Loss(f"{piece.block}.signature")
-    elif piece.error:
-        yield Loss(f"{piece.block}.is_error", "the status of its span")
+    elif piece.kind == "tool_result":
+        if piece.error:
+            yield Loss(f"{piece.block}.is_error", "the status of its span")
+        if wire.items(piece.body, piece.extra) is not None:
+            yield Loss(f"{piece.block}.content", "a list of parts")
