@@ -19,6 +19,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
@@ -156,8 +157,7 @@ class _Scope:
 
     def _chat_span(self, step: _Step, reply: Sequence[Row], facts: Reply, *, compacted: bool) -> dict[str, Any]:
         model = facts.model or self._conversation.ledger.meta.model
-        finish = "tool_call" if any(row.kind == "tool_use" for row in reply) else "stop"
-        parts = [part for row in reply for part in _parts(self._conversation.piece(row))]
+        output = _reply([part for row in reply for part in _parts(self._conversation.piece(row))])
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": _provider(model),
@@ -165,11 +165,11 @@ class _Scope:
             "gen_ai.response.model": facts.model,
             "gen_ai.conversation.id": self._session,
             "gen_ai.conversation.compacted": True if compacted else None,
-            "gen_ai.response.finish_reasons": [finish],
+            "gen_ai.response.finish_reasons": [output["finish_reason"]],
             **_usage([facts]),
             "gen_ai.system_instructions": _json(_system_parts(self._conversation.system)),
             "gen_ai.input.messages": _json(list(_messages(step.sent))) if step.has_input else "",
-            "gen_ai.output.messages": _json([{"role": "assistant", "parts": parts, "finish_reason": finish}]),
+            "gen_ai.output.messages": _json([output]),
             "ctxvc.commit": step.entry.commit,
         }
         key = f"chat {step.entry.commit}"
@@ -211,6 +211,8 @@ class _Scope:
         for scope, subagent in self._conversation.subagents.items():
             if subagent.task not in started:
                 self._losses.append(Loss(f"scopes.{scope}"))
+        recorded = [piece for message in self._conversation.messages() for _, piece in message.pieces]
+        self._losses += request.leading(recorded)
         for row in self._conversation.ledger.rows():
             if row.id not in seen:
                 self._losses.append(Loss(row.id, "the span of its call" if row.kind == "tool_result" else ""))
@@ -290,7 +292,13 @@ def _messages(content: Sequence[Piece]) -> Iterator[dict[str, Any]]:
     """The messages, those with results under a role of their own."""
     for (_, role, is_result), group in groupby(content, _place):
         if parts := [part for piece in group for part in _parts(piece)]:
-            yield {"role": "tool" if is_result else role, "parts": parts}
+            yield _reply(parts) if role == "assistant" else {"role": "tool" if is_result else role, "parts": parts}
+
+
+def _reply(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A reply, the same where it is made and in later prompts, so that a reader can tell that it is one."""
+    called = any(part["type"] == "tool_call" for part in parts)
+    return {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if called else "stop"}
 
 
 def _place(piece: Piece) -> tuple[int, str, bool]:
@@ -349,5 +357,8 @@ def _losses(piece: Piece) -> Iterator[Loss]:
         yield Loss(piece.block)
     elif piece.kind == "thinking" and piece.extra.get("signature"):
         yield Loss(f"{piece.block}.signature")
-    elif piece.error:
-        yield Loss(f"{piece.block}.is_error", "the status of its span")
+    elif piece.kind == "tool_result":
+        if piece.error:
+            yield Loss(f"{piece.block}.is_error", "the status of its span")
+        if wire.items(piece.body, piece.extra) is not None:
+            yield Loss(f"{piece.block}.content", "a list of parts")

@@ -148,8 +148,7 @@ def test_each_chat_has_the_prompt_that_its_reply_saw(store: Store) -> None:
 
     assert len(chats) > 3
     for (history, reply), later in zip(zip(histories, replies, strict=True), histories[1:], strict=False):
-        spoken = {name: value for name, value in reply[0].items() if name != "finish_reason"}
-        assert later[: len(history) + 1] == [*history, spoken]
+        assert later[: len(history) + 1] == [*history, *reply]
 
 
 def test_the_spans_of_a_sub_agent_are_below_the_call_that_started_it(store: Store, tmp_path: Path) -> None:
