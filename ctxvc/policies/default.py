@@ -280,7 +280,7 @@ def _oversized(view: View) -> list[Row]:
 
 def _summary(ledger: Ledger) -> Iterator[Row]:
     """The newest summary in the prompt that a host put in the place of what left."""
-    for group in reversed(ledger.groups.values()):
+    for group in reversed(list(ledger.groups.values())):
         rows = [row for block in group.summary if (row := ledger.get(block)) and row.present]
         if rows and group.removed_by == "host":
             yield from rows
