@@ -278,8 +278,8 @@ def _part(part: dict[str, Any], role: Role) -> Part:
             return wire.call_part(name, call, arguments.encode() if _is_object(arguments) else wire.compact(arguments))
         case {"type": "tool_call_response", "id": str(call)} if call:
             result = part.get("response", part.get("result", ""))
-            text = result if isinstance(result, str) else wire.compact(result)
-            return wire.result_part(text, call, tool=text_of(part.get("name")))
+            content = result if isinstance(result, str) else wire.compact(result)
+            return wire.result_part(content, call, tool=text_of(part.get("name")))
         case {"type": "blob", "content": str(data)} if media := text_of(part.get("mime_type")):
             source = {"type": "base64", "media_type": media, "data": data}
             return wire.part({"type": _kind(media), "source": source}, role, made_by)

@@ -31,6 +31,12 @@ _DATA = f"CASE WHEN length(data) <= {LONGEST} THEN CAST(data AS BLOB) END"
 _MESSAGES = f"SELECT id, time_created, {_DATA} FROM message WHERE session_id = ? ORDER BY time_created, id"  # noqa: S608 - all ours
 _PARTS = f"SELECT id, message_id, {_DATA} FROM part WHERE session_id = ? ORDER BY message_id, id"  # noqa: S608
 _OF_A_KIND = f"SELECT seq, {_DATA} FROM event WHERE aggregate_id = ? AND type LIKE ? ORDER BY seq"  # noqa: S608
+_COLUMNS = "id, parent_id, directory, title, version, time_created"
+_SESSIONS = f"SELECT {_COLUMNS} FROM session ORDER BY time_created, id"  # noqa: S608
+_BELOW = f"""
+    WITH RECURSIVE below(name) AS (SELECT ? UNION SELECT id FROM session JOIN below ON parent_id = name)
+    SELECT {_COLUMNS} FROM session WHERE id IN (SELECT name FROM below) ORDER BY id != ?, time_created, id
+"""  # noqa: S608
 _EVENTS = {"aggregate_id", "seq", "type", "data"}
 #: Seconds to wait for a writer, where the database is not in the mode that needs no waiting.
 _PATIENCE = 10
@@ -89,11 +95,9 @@ def ask(path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
     raise BadInput(f"{path} changed while it was read", hint="import it again")
 
 
-def sessions(connection: sqlite3.Connection) -> list[Session]:
-    """All sessions, oldest first."""
-    rows = connection.execute(
-        "SELECT id, parent_id, directory, title, version, time_created FROM session ORDER BY time_created, id"
-    )
+def sessions(connection: sqlite3.Connection, root: str = "") -> list[Session]:
+    """All sessions, oldest first; with `root` that one, then its sub-agents and theirs."""
+    rows = connection.execute(_BELOW, (root, root)) if root else connection.execute(_SESSIONS)
     return [
         Session(
             id=name,
@@ -122,22 +126,12 @@ def newest(connection: sqlite3.Connection, session: str) -> int:
 
 def tree(connection: sqlite3.Connection, root: str) -> Tree:
     """The session `root` with its sub-agents, and theirs."""
-    below: dict[str, list[Session]] = {}
-    own: list[Session] = []
-    for session in sessions(connection):
-        below.setdefault(session.parent, []).append(session)
-        own += [session] if session.id == root else []
-    members: dict[str, Session] = {}
-    while own:
-        session = own.pop(0)
-        if session.id not in members:
-            members[session.id] = session
-            own += below.get(session.id, [])
+    members = sessions(connection, root)
     damaged: list[str] = []
-    messages = {session: _messages(connection, session, damaged) for session in members}
+    messages = {session.id: _messages(connection, session.id, damaged) for session in members}
     if messages:
         messages[root] = _with_removed(connection, root, messages[root])
-    return Tree(list(members.values()), messages, damaged)
+    return Tree(members, messages, damaged)
 
 
 def _messages(connection: sqlite3.Connection, session: str, damaged: list[str]) -> list[Stored]:

@@ -88,7 +88,11 @@ class Opencode:
             yield url
         finally:
             process.terminate()
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def settings(self, url: str, limit: dict[str, int]) -> dict[str, Any]:
         """Settings with one model, at a server of the Messages API."""
