@@ -315,6 +315,5 @@ def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budge
         compactions=sum(mark.kind == "compaction" for mark in page.marks),
         cost=sum(costs) if costs else None,
         without=sum(without) if without else None,
-        reported=0,
         recorded=page.scopes[0].snapshot.ledger.meta.source is not None,
     )

@@ -10,8 +10,7 @@ from ctxvc.report.data import Number, Verdict
 
 class Figures(NamedTuple):
     """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
-    left; `cost` and `without` are dollars, None where no price is known; `reported` counts the calls that the provider
-    counted.
+    left; `cost` and `without` are dollars, None where no price is known; `recorded`: the session was imported.
     """
 
     calls: int
@@ -23,7 +22,6 @@ class Figures(NamedTuple):
     compactions: int
     cost: float | None
     without: float | None
-    reported: int
     recorded: bool
 
 

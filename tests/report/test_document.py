@@ -132,3 +132,11 @@ def test_the_libraries_are_those_that_were_looked_at() -> None:
     made = document(b"{}", title="x").decode()
     for name in ("uPlot", "d3-hierarchy"):
         assert (vendor / f"{name}.LICENSE").read_text() in made
+
+
+def test_what_a_module_exports_another_one_uses() -> None:
+    sources = {name: (PARTS / name).read_text() for name in MODULES}
+    for name, source in sources.items():
+        for exported in re.findall(r"^export (?:async )?(?:function|const|class) (\w+)", source, re.MULTILINE):
+            users = [other for other in MODULES if other != name and re.search(rf"\b{exported}\b", sources[other])]
+            assert users, f"{exported} of {name}"

@@ -9,7 +9,7 @@ import { table, tableBelow } from "./table.js";
 import { onTheme } from "./theme.js";
 import { go, view } from "./view.js";
 
-export const ROW = 18;
+const ROW = 18;
 const FOLDS = [["", "block"], ["file", "file"], ["tool", "tool"], ["turn", "turn"]];
 const WIDE = 260;
 const NARROW = 104;

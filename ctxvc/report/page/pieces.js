@@ -1,6 +1,6 @@
 // A piece of a prompt, and the small parts in which every screen shows blocks.
 import { h } from "./dom.js";
-import { bytes, firstLine, kindName, plain, short } from "./text.js";
+import { bytes, kindName } from "./text.js";
 import { swatch } from "./theme.js";
 import { link } from "./view.js";
 
@@ -109,18 +109,4 @@ export function missingBody(session, bodies, block) {
   if (cut) return h("p", { class: "muted" }, `${bytes(cut.bytes)}, too large for this page. To see it: `, h("code", null, cut.command));
   if (block >= 0) return h("p", { class: "muted" }, "Not text. To see it: ", h("code", null, `ctxvc show ${session.handle(block)}`));
   return null;
-}
-
-// A block on one line, for lists.
-export function blockLine(session, block, extra) {
-  const { tokens, label } = session.blocks;
-  return h(
-    "li",
-    { class: "line" },
-    kindChip(session.kind(block)),
-    blockLink(session, block),
-    h("span", { class: "line-label" }, firstLine(plain(label[block] || ""), 160)),
-    h("span", { class: "number muted" }, short(tokens[block])),
-    extra,
-  );
 }

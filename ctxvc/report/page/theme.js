@@ -37,7 +37,7 @@ function chosen() {
   }
 }
 
-export function setTheme(theme) {
+function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   styles = null;
   patterns = new Map();

@@ -27,7 +27,7 @@ PICTURES = {
     "session.png": ("#/overview", "light", 800),
     "lanes.png": ("#/lanes", "light", 800),
     "prompt.png": ("#/prompt/16", "light", 800),
-    "life.png": ("#/lanes?block=B7", "dark", 720),
+    "life.png": ("#/lanes?block=B7", "dark", 520),
 }
 _OUTLINE = """
 () => [...document.querySelectorAll("h1, h2, h3, nav a, .verdict dt, th, .legend-item span, .filters button, .readout")]

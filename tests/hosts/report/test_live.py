@@ -61,7 +61,7 @@ def test_a_change_of_the_session_is_drawn(address: str, visit: Visit, project: P
     page.locator("tbody a").first.click()
     page.get_by_text("Nothing left it").wait_for()
     ctxvc(project, "archive", "B4")
-    page.get_by_text("1 block (").wait_for(timeout=10_000)
+    page.get_by_text("left it; none came back").wait_for(timeout=10_000)
 
 
 def test_a_verb_shows_its_plan_and_is_done_and_undone(editable: str, visit: Visit) -> None:
