@@ -35,18 +35,19 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
     arrivals: list[Arrival] = []
     errors: list[CtxvcError] = []
     is_first, present = not store.sessions(), store.all_tips()
-    missing = {name: scopes for name, scopes in sorted(sessions.items()) if present.get(name) != scopes}
-    if not missing:
+    news = {name: scopes for name, scopes in sorted(sessions.items()) if present.get(name) != scopes}
+    if not news:
         return [], []
     with quarantine(store) as objects:
-        objects.fetch(address, [ref_of(name, scope) for name, scopes in missing.items() for scope in scopes])
+        objects.fetch(address, [ref_of(name, scope) for name, scopes in news.items() for scope in scopes])
         if not carried.own(store).erased.isdisjoint(objects.names()):
             raise Refused(f"{path} has content that a purge erased", hint="a bundle from after the purge can be taken")
         entries = []
-        for name, scopes in missing.items():
+        for name, scopes in news.items():
             try:
                 if name in present:
-                    raise Refused(f"session {name} of {path} is in the store, and not as it is there", hint=Phrase("clone-bundle"))
+                    message = f"session {name} of {path} is in the store, and not as it is there"
+                    raise Refused(message, hint=Phrase("clone-bundle"))
                 for scope, tip in scopes.items():
                     objects.check(name, scope, tip)
                 if "main" not in scopes:
