@@ -36,6 +36,7 @@ _LARGEST = 16 << 20
 _DAY = 86_400
 #: In a session that changed within so many seconds, somebody may be at work.
 _ACTIVE = _DAY
+_OTHER_REFS = ("for-each-ref", "--format=%(objectname)", "refs/remotes", "refs/tags")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +138,8 @@ class _Disk:
             return 0
         names = {one.session for one in leaving}
         lines = [f"{'' if name in names else '^'}{tip}" for name, tips in self._tips.items() for tip in tips.values()]
+        # What was pulled, and what was signed, is kept by refs of its own.
+        lines += [f"^{tip}" for tip in program.run(self._store.path, *_OTHER_REFS).decode("ascii").split()]
         return self._usage(["--stdin"], "".join(f"{line}\n" for line in lines))
 
     def _usage(self, arguments: list[str], revisions: str) -> int:
