@@ -48,7 +48,7 @@ def parse(data: bytes | str) -> Any:
         value = msgspec.json.decode(data)
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeError):
         value = _parsed_by_python(data)
     if _is_deep(data, value):
         raise ValueError(_TOO_DEEP)
