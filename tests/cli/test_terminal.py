@@ -411,8 +411,9 @@ def test_states_changes_and_the_current_session_have_colours_of_their_own(
 )
 def test_a_person_picks_one_of_several_sessions(words: tuple[str, ...], tmp_path: Path) -> None:
     with create(tmp_path / ".ctxvc") as store:
-        for name, word in (("claude-1", "old"), ("claude-2", "new")):
-            message = Message(role="user", parts=(text_part(f"the {word} one", "user", "human"),), key="1")
+        for name, word, day in (("claude-1", "new", 2), ("claude-2", "old", 1)):
+            parts = (text_part(f"the {word} one", "user", "human"),)
+            message = Message(role="user", parts=parts, key="1", time=f"2026-03-0{day}T12:00:00Z")
             ingest(store, [Opened(format="pi", source=name, name=name), Said(message=message, end=1)], final=True)
 
     for number, name in enumerate(("claude-1", "claude-2"), 1):

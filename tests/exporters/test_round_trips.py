@@ -34,11 +34,14 @@ REAL = (
 #: Those of them in which the host compacted or left out what stood before.
 COMPACTED = ("entire-cli-13-340918e71b-0", "pi-mono-before-compaction")
 
+of_small_recordings = pytest.mark.parametrize(
+    "name", [SMALL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL[1:])]
+)
 of_every_format = pytest.mark.parametrize("format", BOTH_WAYS)
 
 
 @of_every_format
-@pytest.mark.parametrize("name", SMALL)
+@of_small_recordings
 def test_a_recording_comes_back(store: Store, name: str, format: str, tmp_path: Path) -> None:
     assert differences(imported(store, DATA / name), format, tmp_path) == []
 
@@ -118,7 +121,7 @@ def test_an_item_keeps_its_id(store: Store) -> None:
 
 
 @pytest.mark.parametrize("format", ["ctxvc-trajectory", "hf-trace"])
-@pytest.mark.parametrize("name", SMALL)
+@of_small_recordings
 def test_whose_a_block_is_and_its_step_come_back(store: Store, name: str, format: str, tmp_path: Path) -> None:
     recorded = imported(store, DATA / name)
     made = exported(recorded, format)

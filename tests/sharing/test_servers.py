@@ -77,7 +77,7 @@ def test_connections_that_break_lose_nothing(tmp_path: Path, web: Web) -> None:
     clones[0].push()
     clones[1].pull()
 
-    spoken = rounds(clones, web, 5, seed=7)
+    spoken = rounds(clones, web, 3, seed=7)
 
     assert settled(clones)
     assert all(spoken <= clone.texts() for clone in clones)

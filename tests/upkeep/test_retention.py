@@ -201,10 +201,11 @@ retention.remove(store, leaving)
 """
 
 
-def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tmp_path: Path, step: int) -> None:
     whole = {name: afresh(aged.path, name) for name in AGES}
     outcomes = set()
-    for count in range(0, 60, 2):
+    for count in range(0, 60, step):
         copy = Path(shutil.copytree(aged.path, tmp_path / f"copy-{count}", symlinks=True))
         words = [sys.executable, "-c", DYING, str(copy), str(count), str(TODAY)]
         code = subprocess.run(words, cwd=ROOT, check=False).returncode
