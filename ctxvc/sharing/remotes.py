@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from pathlib import Path
 
 import msgspec
 
@@ -90,6 +91,13 @@ def check(name: str, address: str, clone: str) -> None:
         raise BadInput("the address has a password in it", hint="leave it to git: `git help credentials`")
     if clone and (reason := index.clone_problem(clone)):
         raise BadInput(f"{clone[:60]!r} cannot name this clone: {reason}", hint="try a shorter, simpler one")
+
+
+def absolute(address: str, folder: Path) -> str:
+    """The address, with a path on this machine made absolute: a remote is the same one from every folder."""
+    before, colon, _ = address.partition(":")
+    is_elsewhere = "://" in address or (colon and "/" not in before)
+    return address if is_elsewhere else str((folder / address).resolve())
 
 
 def add(store: Store, remote: Remote, clone: str = "") -> Remote:

@@ -140,6 +140,16 @@ def test_a_purge_goes_along_only_if_a_person_says_so(run: Run, project: Path, se
     assert b"careful engineer" not in everything(other / ".ctxvc"), "it was in a system prompt alone"
 
 
+def test_a_path_is_the_same_remote_from_every_folder(run: Run, project: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "near.git")], check=True)
+    (project / "src").mkdir()
+    ran(run, "remote", "add", "../near.git", "--yes", folder=project)
+    ran(run, "push", folder=project / "src")
+    assert json.loads(ran(run, "remote", "--json", folder=project).stdout)["items"][0]["address"] == str(
+        tmp_path / "near.git"
+    )
+
+
 def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "x.bundle"
     subprocess.run(

@@ -46,6 +46,7 @@ def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple
     is_bundle = bundle.is_bundle(file)
     if not is_bundle:
         remotes.check(remotes.DEFAULT, source, name)
+        source = remotes.absolute(source, app.folder)
     is_new = not is_store(path)
     with create(path) if is_new else Store(path) as store, Progress("cloning"):
         try:

@@ -65,6 +65,7 @@ def remote(
         )
         return
     remotes.check(name, target, clone)
+    target = remotes.absolute(target, app.folder)
     reasons = list(audience.concerns(target, app.folder, ask=app.may_ask))
     if reasons and not i_know:
         raise Refused(f"{transport.printable(target)}: {'; '.join(reasons)}",
