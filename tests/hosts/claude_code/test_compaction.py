@@ -258,5 +258,7 @@ def test_the_model_gets_back_what_left_by_the_plugins_tool(here: Machine) -> Non
     halves = [call(RECOVER, address=row.handle, lines=lines, max_tokens=8000) for lines in ("1:1500", "1501:3001")]
     here.run("Get it back.", halves, [text("I have it.")])
     answers = [block for one in here.requests()[-1]["messages"] for block in one["content"] if "tool_use_id" in block]
-    print(answers[-2:])
-    assert not any(answer.get("is_error") for answer in answers[-2:])
+    assert not any(answer.get("is_error") for answer in answers[-2:]), [str(answer)[-300:] for answer in answers[-2:]]
+    given = [json.loads(scripted.message_text({"content": [answer]})) for answer in answers[-2:]]
+    given.sort(key=lambda part: "lines 1-" not in part["header"])
+    assert "\n".join(part["content"].removesuffix("\n") for part in given) == body
