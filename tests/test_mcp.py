@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -164,6 +165,15 @@ def test_many_notes_are_listed_in_part(live: Path) -> None:
     assert len(listed["notes"]) == LISTED
     assert listed["older"] == 5
     assert listed["notes"][-1]["text"] == f"Note {LISTED + 4}."
+
+
+def test_parts_that_are_asked_for_at_once_all_come_and_count(live: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        parts = list(threads.map(lambda line: told(live, "recover", address="B3", lines=f"{line}:{line}"), range(1, 9)))
+
+    assert [part["content"].split()[0] for part in parts] == [f"0.{line}" for line in range(8)]
+    with Session.open(live, "demo") as session:
+        assert session.ledger()["B3"].reads == 8
 
 
 def test_what_left_the_prompt_is_read_in_parts_and_counted(live: Path) -> None:

@@ -22,7 +22,7 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
 from ctxvc.core.prompt.recover import NoRoom
 from ctxvc.core.view import dashboard_text
-from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, render
+from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, render
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.session.session import Session
@@ -43,6 +43,7 @@ _PATIENCE = 5.0
 OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
 #: What a call may change: nothing, the count of readings, or the notes.
 Change: TypeAlias = Literal["none", "reading", "note"]
+_TRIES = 16  # at a reading that others count at the same time
 _CHANGES: Mapping[str, Change] = {"note": "note", "recover": "reading"}
 
 
@@ -197,6 +198,15 @@ def _notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
 
 
 def _recover(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
+    """The part that is read. Of calls at once about one block each counts: who comes second tries again."""
+    for _ in range(_TRIES - 1):
+        with suppress(Conflict):
+            return _reading(session, call)
+    return _reading(session, call)
+
+
+def _reading(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
+    """Raises: Conflict if another reading of the block was counted meanwhile, and as `Session.recover`."""
     try:
         part = session.recover(
             call.address,

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import purge_apply, recorded_prompts
 from ctxvc.store.files import locked
-from ctxvc.store.format import message, ref_of
+from ctxvc.store.format import message, ref_of, trailers_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.log.commits import step_message, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
@@ -34,6 +35,8 @@ from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
 _QUICK = ("core.compression=1",)
+#: What the commits of a recording did (`Ctxvc-Op`).
+_RECORDED = frozenset({"step", "compact", "edit", "scope"})
 
 
 def live_format(agent: str) -> str:
@@ -466,7 +469,8 @@ class _Ingest:
     def _step(self, unit: Step, number: int) -> None:
         scope = self._scope(unit.scope, unit.parent, unit.task)
         numbering = self._numbered(scope)
-        entries = [entry for message in unit.messages for entry in numbering.add(message)]
+        entries_of = [list(numbering.add(message)) for message in unit.messages]
+        entries = list(chain.from_iterable(entries_of))
         rows = [row for entry in entries for row in entry.rows]
         bodies = tuple(body for entry in entries for body in entry.bodies)
         usage = [entry.usage for entry in entries if entry.usage]
@@ -475,6 +479,9 @@ class _Ingest:
         self.model = model or self.model
         data = {block: body for block, suffix, body in bodies if not suffix}
         ledger = scope.ledger.with_rows(rows)
+        if unit.sent and (unit.sent.before or unit.sent.after):
+            blocks = [[row.id for entry in message_entries for row in entry.rows] for message_entries in entries_of]
+            ledger = _around_summary(ledger, blocks, unit.sent.before, unit.sent.after)
         self.prompts.add(bodies)
         described = step_message(
             rows, lambda row: data.get(row.id, b""), self.source.cwd, step=numbering.step, turn=numbering.turn
@@ -560,7 +567,12 @@ class _Ingest:
     def _recast(self, unit: Compaction, scope: _Scope, number: int) -> None:
         """Makes the prompt that a plugin of the host's gave back, of the blocks that stand in the scope."""
         event, before = unit.event, scope.ledger
-        changes = recast(before, event.prompt, lambda row: self.prompts.body(row, unit.scope))
+        changes = recast(
+            before,
+            event.prompt,
+            lambda row: self.prompts.body(row, unit.scope),
+            as_recorded=self._is_as_recorded(unit.scope, scope.parent),
+        )
         numbering = self._numbered(scope)
         added: list[tuple[str, list[Row]]] = []
         bodies: list[Body] = []
@@ -588,6 +600,12 @@ class _Ingest:
             time=event.time,
             window=None if event.scope else self.window,
         )
+
+    def _is_as_recorded(self, scope: str, commit: str) -> bool:
+        """Whether a commit of the recording is the scope's newest, and no verb's."""
+        if self.stored is None or scope not in self.stored.scopes() or self.stored.tip(scope) != commit:
+            return True  # this import made it
+        return trailers_of(self.store.commit(commit).message).get("Ctxvc-Op") in _RECORDED
 
     def _edit(self, unit: Edit, number: int) -> None:
         """Lets the blocks of a message stand in the prompt as the host has them from now on."""
@@ -820,6 +838,19 @@ def _host_group(ledger: Ledger, name: str, leaving: list[Row], summary: list[Row
         before=before,
         removed_by="host",
     )
+
+
+def _around_summary(ledger: Ledger, blocks: Sequence[Sequence[str]], before: int, after: int) -> Ledger:
+    """`ledger` with the blocks of the first messages, so many before and so many behind the host's newest summary.
+
+    As it is where no summary stands before what was kept.
+    """
+    groups = [group for group in ledger.groups.values() if group.removed_by == "host" and group.before]
+    if not groups:
+        return ledger
+    newest = max(groups, key=lambda group: group_number(group.id))
+    ahead, tail = chain(*blocks[:before]), chain(*blocks[before : before + after])
+    return ledger.with_groups([msgspec.structs.replace(newest, summary=(*ahead, *newest.summary, *tail))])
 
 
 def _placed(unit: Unit, redactor: Redactor) -> Unit:

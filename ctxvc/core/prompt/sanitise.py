@@ -94,7 +94,7 @@ def alone(piece: Piece, render: int = RENDER) -> Piece | None:
 
 def together(content: Iterable[Piece]) -> list[Piece]:
     """The rest of it: what each piece must have because of the others. A piece that has it already is not copied."""
-    fit = _with_system_in_place(_with_ids(_with_whole_pairs(list(content))))
+    fit = _with_system_in_place(_with_ids(_with_whole_pairs(_with_texts_within(list(content)))))
     if fit and fit[0].role != "user":
         beginning = OwnText(message=fit[0].message, role="user", kind="user", body=display.encode(stub.BEGINNING))
         return [beginning, *fit]
@@ -224,6 +224,28 @@ def _own_text(piece: Piece, value: str, *, kind: str) -> OwnText:
         error=piece.error,
         block=piece.block,
     )
+
+
+def _with_texts_within(content: list[Piece]) -> list[Piece]:
+    """`content` with each text that a host sent at the end of a result's in that result, if it stands before it."""
+    texts = {at: call for at, piece in enumerate(content) if (call := _within(piece))}
+    if not texts:
+        return content
+    results = {piece.call: at for at, piece in enumerate(content) if piece.kind == "tool_result" and piece.ext == "txt"}
+    joined = list(content)
+    inside: set[int] = set()
+    for at, call in texts.items():
+        place = results.get(call, at)
+        if place < at and content[place].body:
+            joined[place] = msgspec.structs.replace(joined[place], body=joined[place].body + content[at].body)
+            inside.add(at)
+    return [piece for at, piece in enumerate(joined) if at not in inside]
+
+
+def _within(piece: Piece) -> str:
+    """The call in whose result a host sent the text; empty for another piece."""
+    call = wire.own_metadata(piece.extra).get("within") if piece.kind == "user" and piece.extra else ""
+    return call if isinstance(call, str) else ""
 
 
 def _with_whole_pairs(content: list[Piece]) -> list[Piece]:

@@ -67,6 +67,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     They stand in the place of those that `Said` brought, whose keys are in `aliases`: the key → that of the message
     which has it now. `prompt` is all that was sent: the SHA-256 of each message as canonical JSON, in the form of
     `formats.normalise_anthropic`; `frame` is that of the system prompt and the tools.
+
+    Where a compaction put its summary before messages that it kept, the first `before` of the messages stand before
+    the summary, and the next `after` right behind it.
     """
 
     messages: tuple[Message, ...]
@@ -75,6 +78,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     scope: str = ""
     aliases: dict[str, str] = {}
+    before: int = 0
+    after: int = 0
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):

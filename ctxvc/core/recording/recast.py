@@ -33,8 +33,14 @@ class Recast:
     additions: list[tuple[Message, str]] = field(default_factory=list)
 
 
-def recast(ledger: Ledger, prompt: Sequence[Message], body: Callable[[Row], bytes]) -> Recast:
-    """What the messages of `prompt` make of the blocks of `ledger`."""
+def recast(
+    ledger: Ledger, prompt: Sequence[Message], body: Callable[[Row], bytes], *, as_recorded: bool = True
+) -> Recast:
+    """What the messages of `prompt` make of the blocks of `ledger`.
+
+    A stub of ours takes out the block that it names. Where verbs have changed the ledger, so that it is
+    not `as_recorded`, they have decided on that block: it stays as it is.
+    """
     pairs = [(message, *pair) for message in prompt for pair in _host_messages(message)]
     places = match([host_message for _, host_message, _ in pairs], ledger, body).places
     result = Recast()
@@ -46,13 +52,13 @@ def recast(ledger: Ledger, prompt: Sequence[Message], body: Callable[[Row], byte
             new = (parts[place.at],) if place.part != "text" else parts
             added.append((msgspec.structs.replace(message, parts=new), len(order)))
         elif place.shows != "again":
-            _note(place, host_message, ledger, result)
+            _note(place, host_message, ledger, result, as_recorded=as_recorded)
             order += [block for block in place.blocks if ledger[block].present]
     result.additions = [(message, order[at] if at < len(order) else "") for message, at in added]
     return result
 
 
-def _note(place: Place, message: HostMessage, ledger: Ledger, result: Recast) -> None:
+def _note(place: Place, message: HostMessage, ledger: Ledger, result: Recast, *, as_recorded: bool) -> None:
     if place.group:
         result.groups.add(place.group)
     for block in place.blocks:
@@ -61,6 +67,8 @@ def _note(place: Place, message: HostMessage, ledger: Ledger, result: Recast) ->
             result.stubs[block] = message.tool_results[place.at].text
         elif place.shows == "stub" and not row.present:
             result.stubs[block] = row.stub
+        elif place.shows == "stub" and as_recorded and row.state != "masked" and row.origin != "human":
+            result.stubs[block] = message.tool_results[place.at].text if place.part == "tool_result" else message.text
         else:
             result.keys[block] = message.key
 

@@ -207,12 +207,15 @@ class Gatherer:
         incoming: list[Message] = []
         open_results = {part.call for part in step.results}
         recorded = Counter(self._unanswered.get(event.scope or self.current, {}))
-        for message in event.messages:
+        counts = [0, 0, 0]  # of what stands before the summary, right behind it, and elsewhere
+        for at, message in enumerate(event.messages):
             answers += [part for part in message.parts if part.kind == "tool_result" and part.call in open_results]
             unseen = (part for part in message.parts if part.kind != "tool_result" or part.call not in self._seen)
             others = tuple(_without(unseen, recorded))
             if others:
                 incoming.append(msgspec.structs.replace(message, parts=others))
+                counts[(at >= event.before) + (at >= event.before + event.after)] += 1
+        event = msgspec.structs.replace(event, before=counts[0], after=counts[1])
         if sorted(part.call for part in answers) == sorted(part.call for part in step.results):
             step.results = answers
         if step.reply:

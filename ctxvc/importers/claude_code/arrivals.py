@@ -22,10 +22,14 @@ _MOST = 1_000
 
 
 class Arrivals(NamedTuple):
-    """The messages, and the keys of lines whose text is in them: key → that of its message."""
+    """The messages, and the keys of lines whose text is in them: key → that of its message.
+
+    Of each message, `places` has which of those that were sent it was.
+    """
 
     messages: tuple[Message, ...]
     aliases: dict[str, str]
+    places: tuple[int, ...]
 
 
 def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: Iterable[Part]) -> Arrivals | None:
@@ -60,7 +64,20 @@ def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: 
     )
     last = messages[-1].key if messages else ""
     aliases = {line.key: keys[line.role] or last for line in lines if line.key and line.role in keys}
-    return Arrivals(_with_keys_once(messages), {old: new for old, new in aliases.items() if new and old != new})
+    places = tuple(at for at, (_, own) in enumerate(parts) if own)
+    return Arrivals(_with_keys_once(messages), {old: new for old, new in aliases.items() if new and old != new}, places)
+
+
+def around(beginning: Sequence[dict[str, Any]], summary: Part) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The messages of a request's `beginning` before a compaction's summary, and those behind it."""
+    for at, message in enumerate(beginning):
+        content = message["content"]
+        blocks = [content] if isinstance(content, str) else content
+        for place, block in enumerate(blocks):
+            if _identity(wire.part(block, message["role"], "client")) == _identity(summary):
+                before, after = {**message, "content": blocks[:place]}, {**message, "content": blocks[place + 1 :]}
+                return [*beginning[:at], before], [after, *beginning[at + 1 :]]
+    return [], []
 
 
 def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) -> Iterator[Part]:
@@ -80,11 +97,13 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
 
 
 def _appended(sent: Part, recorded: Part) -> Iterator[Part]:
-    """The reminders that the host wrote into a result behind its text, as a text of their own."""
-    if sent.kind == "tool_result" and sent.body.startswith(recorded.body):
-        text = display.decode(sent.body.removeprefix(recorded.body)).strip()
-        if text:
-            yield wire.text_part(text, "user", "client")
+    """The reminders that the host wrote into a result behind its text, as a text that is rendered there."""
+    if sent.kind != "tool_result" or not sent.body.startswith(recorded.body):
+        return
+    text = display.decode(sent.body.removeprefix(recorded.body))
+    if text.strip():
+        within = {"ctxvc": {"within": sent.call}} if sent.ext == recorded.ext == "txt" else {}
+        yield msgspec.structs.replace(wire.text_part(text if within else text.strip(), "user", "client"), extra=within)
 
 
 def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:

@@ -14,7 +14,7 @@ from ctxvc.core.prompt.request import frame
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Sent, Warned
 from ctxvc.importers.claude_code import line as lines
 from ctxvc.importers.claude_code import requests
-from ctxvc.importers.claude_code.arrivals import arrivals
+from ctxvc.importers.claude_code.arrivals import around, arrivals
 from ctxvc.importers.claude_code.line import Entry
 from ctxvc.importers.claude_code.requests import Requests, SentRequest
 from ctxvc.importers.claude_code.thread import Thread
@@ -49,7 +49,8 @@ class _Boundary:
     """A compaction whose summary has not come yet; `tip` is the last message before it.
 
     Where a plugin compacted, no summary comes. The host writes what the plugin gave back as new lines, each behind the
-    one before it: `prompt`, and `last` is the newest of them.
+    one before it: `prompt`, and `last` is the newest of them. `attached` is what the host attaches to the new prompt,
+    where it records its requests: it comes in behind the summary, whatever its place in the file.
     """
 
     tip: str
@@ -57,6 +58,7 @@ class _Boundary:
     metadata: Mapping[str, Any]
     last: str | None = None
     prompt: list[Message] = field(default_factory=list)
+    attached: list[tuple[Entry, Message, Line]] = field(default_factory=list)
 
 
 class Session:
@@ -71,7 +73,9 @@ class Session:
         self._windows = Windows(settings)
         self._requests = Requests()
         self._came_in: list[Message] = []  # since the newest reply
-        self._standing: list[Part] = []  # put in the prompt by a compaction since then
+        self._standing: list[Part] = []  # put or left in the prompt by a compaction since then
+        self._summary: Part | None = None  # of that compaction, before a reply that it left
+        self._replied: set[str] = set()  # the keys of replies
         self._home = _scope_name(stem) if subagent else ""
         self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
         self._end = 0  # in the session's own file
@@ -110,13 +114,16 @@ class Session:
                 yield from self._message(entry, parts, line)
             else:
                 yield from self._record(entry, line)
-        for scope in [scope for scope, boundary in self._boundaries.items() if recording.ended and boundary.prompt]:
-            yield self._compaction(self._boundaries.pop(scope), (), scope, self._end)
+        if recording.ended:
+            for scope in [scope for scope, boundary in self._boundaries.items() if boundary.prompt]:
+                yield self._compaction(self._boundaries.pop(scope), (), scope, self._end)
+            for scope, boundary in self._boundaries.items():
+                yield from self._attached(boundary, scope)
 
     def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
         """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""
         self._beside = recording.path.name
-        self._requests, self._came_in, self._standing = Requests(), [], []
+        self._requests, self._came_in, self._standing, self._summary = Requests(), [], [], None
         self._home = _scope_name(recording.stem)
         if task:
             self._tasks[self._home] = task
@@ -252,6 +259,10 @@ class Session:
             self._give_back(boundary, entry, message, scope)
         elif entry.is_compact_summary:
             yield self._compacted(entry, message, scope)
+            if boundary:
+                yield from self._attached(boundary, scope)
+        elif boundary and not boundary.prompt and entry.type == "attachment" and self._requests.are_recorded:
+            boundary.attached.append((entry, message, line))
         else:
             if boundary and boundary.prompt:
                 yield from self._unsummarised(scope, line)
@@ -301,7 +312,9 @@ class Session:
 
     def _sent(self, request: SentRequest, scope: str) -> Iterator[Event]:
         """`Sent` if the request goes with what stands in the transcript."""
-        if came_in := arrivals(request.arrivals, self._came_in, self._standing):
+        before, after = around(request.beginning, self._summary) if self._summary else ([], [])
+        sent = [*before, *after, *request.arrivals]
+        if came_in := arrivals(sent, self._came_in, self._standing):
             yield Sent(
                 messages=came_in.messages,
                 aliases=came_in.aliases,
@@ -309,13 +322,16 @@ class Session:
                 frame=frame(request.system, request.tools),
                 end=self._end,
                 scope=scope,
+                before=sum(place < len(before) for place in came_in.places),
+                after=sum(len(before) <= place < len(before) + len(after) for place in came_in.places),
             )
 
     def _heard(self, entry: Entry, message: Message, *, goes_on: bool) -> None:
         content = entry.message.content if entry.message and entry.type in ("user", "assistant") else None
         if message.role == "assistant":
+            self._replied.add(message.key)
             if not goes_on:
-                self._came_in, self._standing = [], []
+                self._came_in, self._standing, self._summary = [], [], None
             if content is not None:
                 self._requests.replied(content, goes_on=goes_on)
         else:
@@ -349,6 +365,13 @@ class Session:
         """The compaction of a boundary that no summary followed."""
         if boundary := self._boundaries.pop(scope, None):
             yield self._compaction(boundary, (), scope, self._end if self._beside else line.start)
+            yield from self._attached(boundary, scope)
+
+    def _attached(self, boundary: _Boundary, scope: str) -> Iterator[Event]:
+        """What the host attached to the prompt of a compaction."""
+        attached, boundary.attached = boundary.attached, []
+        for entry, message, line in attached:
+            yield from self._message_events(entry, message, scope, line)
 
     def _compacted(self, entry: Entry, message: Message, scope: str) -> Compacted:
         boundary = self._boundaries.pop(scope, None) or _Boundary(self._thread(scope).tip, message.time, {})
@@ -360,9 +383,14 @@ class Session:
         thread = self._thread(scope)
         preserved = _preserved(thread, boundary.metadata) | thread.since(boundary.tip)
         thread.keep(preserved)
+        before = thread.first(preserved)
         if scope == self._home:
+            kept_messages = [message for message in self._came_in if message.key in preserved] if summary else []
             self._came_in = []
-            self._standing = [part for one in summary or _after_reply(boundary.prompt) for part in one.parts]
+            self._standing = [
+                part for one in (*kept_messages, *(summary or _after_reply(boundary.prompt))) for part in one.parts
+            ]
+            self._summary = summary[0].parts[0] if summary and before in self._replied else None
         detail = {name: value for name, value in boundary.metadata.items() if isinstance(value, str | int | float)}
         return Compacted(
             summary=summary,
@@ -370,7 +398,7 @@ class Session:
             actor=_actor(boundary.prompt),
             end=end,
             kept=preserved,
-            before=thread.first(preserved),
+            before=before,
             time=boundary.time,
             scope=scope,
             detail=detail,

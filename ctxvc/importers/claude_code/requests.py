@@ -27,12 +27,13 @@ _MOST = 20_000
 class SentRequest(NamedTuple):
     """A request of the host's. `digests` are those of its messages, in the form of `formats.normalise_anthropic`.
 
-    `arrivals` are the messages behind the last reply in it, as they were sent. `system` and `tools` are None if no line
-    has them.
+    `arrivals` are the messages behind the last reply in it, as they were sent, and `beginning` are those before the
+    first one, none if they are not known whole. `system` and `tools` are None if no line has them.
     """
 
     digests: tuple[str, ...]
     arrivals: list[dict[str, Any]]
+    beginning: list[dict[str, Any]]
     system: Any
     tools: Any
 
@@ -80,6 +81,11 @@ class Requests:
         self._reply: list[msgspec.Raw] = []  # the content of the newest reply, a line each
         self._heard: list[msgspec.Raw] = []  # that of the user's messages since then
         self._whole: list[str] = []  # the hashes of those messages, which are known whole until the next reply
+
+    @property
+    def are_recorded(self) -> bool:
+        """Whether the transcript has had any."""
+        return bool(self._requests)
 
     def line(self, data: bytes) -> str:
         """Takes in a line of the record; says why it is of no use, empty if it is."""
@@ -154,9 +160,22 @@ class Requests:
         return SentRequest(
             digests=tuple(filter(None, digests)),
             arrivals=arrivals[::-1],
+            beginning=self._beginning(request) if len(arrivals) < len(request.hashes) else [],
             system=system,
             tools=tools,
         )
+
+    def _beginning(self, request: _Request) -> list[dict[str, Any]]:
+        """The messages before the first reply, as they were sent; none if one is not known whole."""
+        messages: list[dict[str, Any]] = []
+        for message_hash in request.hashes:
+            message = self._messages[message_hash]
+            if message.role == "assistant":
+                break
+            if message.message is None:
+                return []
+            messages.append(message.message)
+        return messages
 
     def _digests_of(self, name: str, request: _Request) -> tuple[str, ...]:
         """The digest of each message, empty for one that says nothing; none if one is not known."""

@@ -176,3 +176,26 @@ def test_what_stays_goes_by_the_name_of_its_new_line() -> None:
     assert set(changes.keys.values()) == {message.key for message in back if message.parts != (STUBBED,)}
     ledger = applied(was.ledger, changes, [], PLUGIN, 1)
     assert ledger["B1"].extra["ctxvc"]["key"] == back[0].key
+
+
+def test_a_stub_of_ours_takes_out_the_block_that_it_names_unless_a_verb_has_decided_on_it() -> None:
+    was = recorded()
+    first = next(row for row in was.ledger.rows() if row.kind == "tool_result")
+    words = f"[archived {first.handle}, 8 tokens]"
+    parts = [wire.result_part(words, "t1") if part is STUBBED else part for part in ALL]
+
+    taken_out = after(was, *parts)
+    assert (taken_out[first.id].state, taken_out[first.id].stub) == ("archived", words)
+    assert prompt(was, taken_out) == [words if text == "[left out]" else text for text in SENT]
+
+    changes = recast(was.ledger, given(*parts), was.body, as_recorded=False)
+    assert first.id in changes.keys and not changes.stubs
+
+
+def test_a_stub_that_names_a_persons_words_does_not_take_them_out() -> None:
+    was = recorded()
+    person = next(row for row in was.ledger.rows() if row.kind == "user")
+    stub = wire.text_part(f"[archived {person.handle}, 8 tokens]", "user", "client")
+    ledger = after(was, stub, *ALL[1:])
+
+    assert ledger[person.id].present

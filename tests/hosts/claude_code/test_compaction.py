@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from ctxvc.session import proof
+from ctxvc.session.proof import Finding
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.hosts.claude_code import scripted
@@ -14,6 +18,7 @@ from tests.hosts.claude_code.machine import Machine
 from tests.messages_api import call, text, thought
 from tests.messages_api.script import Reply
 
+RECOVER = "mcp__plugin_ctxvc_store__recover"
 WORDS = ("Print the first needle.", "And print the second one.", "What now?")
 RULE = "PROJECT-RULE-77: never use pytest."
 
@@ -221,3 +226,39 @@ def test_a_killed_client_and_recorder_leave_a_plan_that_is_committed_later(here:
         assert not session.pending_plans()
         results = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         assert [row.removed_by for row in results].count("policy:default") >= 2 and len(results) == 3
+
+
+def exact_prompts(here: Machine) -> tuple[int, list[Finding]]:
+    """How many recorded prompts were compared with what was sent and are the same, and what is wrong with them."""
+    with stored(here) as session:
+        return proof.check_prompts(session.store)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_each_prompt_behind_an_automatic_compaction_is_exact(here: Machine, ours: bool) -> None:
+    prepared(here, "24k")
+    if not ours:
+        (here.home / ".config" / "ctxvc" / "config.toml").write_text("[claude-code]\noff = true\n")
+    worked(here)
+    full = Reply([prints("needle-4", 2000)], usage={"input_tokens": 970_000})
+    here.run("A long job.", full, [thought("On."), prints("needle-5", 20)], [text("It is done.")])
+    here.run("More.", [prints("needle-6", 20)], [text("Done again.")])
+
+    assert any(scripted.compacts(body) for body in here.requests(side=True)) is not ours
+    assert exact_prompts(here) == (len(here.requests()), [])
+
+
+def test_the_model_gets_back_what_left_by_the_plugins_tool(here: Machine) -> None:
+    prepared(here)
+    worked(here)
+    compacted(here, here.run("/compact"))
+    with stored(here) as session:
+        row = next(row for row in session.ledger().rows() if row.kind == "tool_result" and not row.present)
+        body = session.body(row).decode()
+    halves = [call(RECOVER, address=row.handle, lines=lines, max_tokens=8000) for lines in ("1:1500", "1501:3001")]
+    here.run("Get it back.", halves, [text("I have it.")])
+    answers = [block for one in here.requests()[-1]["messages"] for block in one["content"] if "tool_use_id" in block]
+    assert not any(answer.get("is_error") for answer in answers[-2:]), [str(answer)[-300:] for answer in answers[-2:]]
+    given = [json.loads(scripted.message_text({"content": [answer]})) for answer in answers[-2:]]
+    given.sort(key=lambda part: "lines 1-" not in part["header"])
+    assert "\n".join(part["content"].removesuffix("\n") for part in given) == body
