@@ -10,7 +10,7 @@ from ctxvc.errors import CtxvcError, Phrase, Refused
 from ctxvc.sharing import audience, indexes, inventory, purges, remotes
 from ctxvc.sharing.index import REFS, Index
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store import gc, push_check
+from ctxvc.store import gc, push_attempt, push_check
 from ctxvc.store.files import locked
 from ctxvc.store.git import transport
 from ctxvc.store.purge_apply import REF as PURGED
@@ -61,7 +61,9 @@ def push(store: Store, name: str = "", *, after_purge: bool = False, ask: bool =
     with locked(store.path / "ctxvc" / "lock" / f"_push-{remote.name}"):
         unreadable = gc.flush(store)
         theirs = indexes.fetch(remote.address, ask=ask)
-        return _push(store, remotes.find(store, remote.name), theirs, unreadable, after_purge=after_purge, ask=ask)
+        report = _push(store, remotes.find(store, remote.name), theirs, unreadable, after_purge=after_purge, ask=ask)
+    push_attempt.clear(store.path)
+    return report
 
 
 def _push(
