@@ -11,10 +11,12 @@ from pathlib import Path
 
 from ctxvc.cli import settings
 from ctxvc.cli.command_list import COMMANDS
-from ctxvc.cli.hook_entry import PUSH
 from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.errors import CtxvcError
 from ctxvc.recording import log
+
+#: The event of no host, with which the program is started to push what is new in a store.
+PUSH = "push"
 
 
 @dataclass

@@ -21,8 +21,6 @@ _MOST_LINES = 1024 * 1024
 COMPACTION = "SessionCompact"
 #: The one event whose answer counts: it may stop a push.
 VETO = "pre-push"
-#: Not an event of a host's: with a store's path, this pushes what was recorded there (`cli.auto_push`).
-PUSH = "push"
 
 
 def is_hook(arguments: Sequence[str]) -> bool:
@@ -42,7 +40,7 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
         record(arguments[1:], env, COMMAND_LINE, _choice, AutoPush(env))
         return 0
-    if event == PUSH and len(arguments) > 1:
+    if event == "push" and len(arguments) > 1:
         from ctxvc.cli.auto_push import push
 
         push(Path(arguments[1]))

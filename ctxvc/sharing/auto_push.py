@@ -31,7 +31,7 @@ def run(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
     while _news(path):
         try:
             with locked(path / _LOCK, timeout=0):
-                wait = push_attempt.read(path).at + PAUSE - clock.time()
+                wait = push_attempt.last(path).at + PAUSE - clock.time()
                 if 0 < wait <= PAUSE:
                     sleep(wait)
                 _push(path)
@@ -42,7 +42,7 @@ def run(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
 def _news(path: Path) -> bool:
     """Whether something is to be pushed that the last attempt did not have."""
     with Store(path) as store:
-        return bool(_targets(store)) and _tips(store) != push_attempt.read(path).tips
+        return bool(_targets(store)) and _tips(store) != push_attempt.last(path).tips
 
 
 def _push(path: Path) -> None:

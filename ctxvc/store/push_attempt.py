@@ -22,7 +22,7 @@ class PushAttempt(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def read(store: Path) -> PushAttempt:
+def last(store: Path) -> PushAttempt:
     """The last one; an empty one if there is none that can be read."""
     try:
         return msgspec.json.decode(contained.read(store, _FILE, _LARGEST), type=PushAttempt)

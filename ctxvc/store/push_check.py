@@ -85,13 +85,13 @@ def large(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[La
     """The bodies of `LARGE` bytes and more that `tips` reach and `had` do not, the largest first."""
     revisions = "\n".join([*tips, *(f"^{commit}" for commit in had)]).encode()
     options = (f"--filter=blob:limit={LARGE}", "--filter-print-omitted", "--objects", "--stdin")
-    listed = program.run(store.path, "rev-list", *options, data=revisions)
-    blobs = frozenset(bytes.fromhex(line[1:41].decode()) for line in listed.splitlines() if line.startswith(b"~"))
+    omitted = program.run(store.path, "rev-list", *options, data=revisions)
+    blobs = frozenset(bytes.fromhex(line[1:41].decode()) for line in omitted.splitlines() if line.startswith(b"~"))
     if not blobs:
         return []
-    listed = program.run(store.path, "rev-list", "--topo-order", "--reverse", "--stdin", data=revisions)
+    names = program.run(store.path, "rev-list", "--topo-order", "--reverse", "--stdin", data=revisions)
     objects = Objects(store.repository)
-    commits = ((name, objects.commit(name)) for name in map(bytes.fromhex, listed.decode().split()))
+    commits = ((name, objects.commit(name)) for name in map(bytes.fromhex, names.decode().split()))
     bodies = []
     for blob, (commit, path) in find(objects, commits, blobs).items():
         session, scope = _scope(store, commit)

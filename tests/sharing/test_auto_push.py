@@ -74,14 +74,14 @@ def test_a_failure_is_kept_until_a_push_succeeds_and_not_repeated_without_news(a
     server.rename(away)
     anna.say("first")
     auto_push.run(anna.path)
-    failed = push_attempt.read(anna.path)
+    failed = push_attempt.last(anna.path)
     assert "origin: there is no git repository" in failed.problem
     auto_push.run(anna.path, pytest.fail)
-    assert push_attempt.read(anna.path) == failed
+    assert push_attempt.last(anna.path) == failed
 
     away.rename(server)
     anna.push()
-    assert not push_attempt.read(anna.path).problem and REF in refs(server)
+    assert not push_attempt.last(anna.path).problem and REF in refs(server)
 
 
 def test_what_a_person_did_not_agree_to_is_not_sent(anna: Clone, server: Path) -> None:
@@ -89,7 +89,7 @@ def test_what_a_person_did_not_agree_to_is_not_sent(anna: Clone, server: Path) -
     with Store(anna.path) as store:
         remotes.add(store, Remote(name="origin", address=str(server)))
     auto_push.run(anna.path)
-    assert not refs(server) and push_attempt.read(anna.path).at == 0
+    assert not refs(server) and push_attempt.last(anna.path).at == 0
 
 
 def test_one_process_pushes_at_a_time(anna: Clone, server: Path) -> None:

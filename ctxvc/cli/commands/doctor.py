@@ -240,7 +240,7 @@ def _store(path: Path) -> Iterator[DoctorItem]:
         yield from _unknown_settings(store)
         yield _secrets(store)
         yield from _hooks(store)
-        if problem := push_attempt.read(store.path).problem:
+        if problem := push_attempt.last(store.path).problem:
             yield _note("push", f"not pushed to {problem}", "ctxvc push")
         yield from _store_hooks(store)
         yield from _guarded("checkouts", "ctxvc verify", lambda: _checkouts(store))

@@ -47,7 +47,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"
-        problem = push_attempt.read(stored.store.path).problem
+        problem = push_attempt.last(stored.store.path).problem
         sizes = () if app.json or as_text else growth.reported(stored.store, snapshot.commit)
     if app.json:
         app.output.value(_status(snapshot, page, lines if blocks else (), window, chosen_by, estimated=meter.estimated))
