@@ -124,3 +124,28 @@ def test_the_page_on_sharing_does_what_it_says(
         assert matches(output.replace(ADDRESS, str(server)), text), f"$ {command}\n{text}\n--- the page says:\n{output}"
     for path in (laptop, desktop):
         assert b"mend the login" not in everything(path / ".ctxvc")
+
+
+def test_a_search_says_which_sessions_it_did_not_have_also_offline(
+    run: Run,
+    project: Path,
+    app: Path,  # noqa: F811
+    server: Path,  # noqa: F811
+) -> None:
+    shared(run, project, server)
+    refused = run("grep", "--remote", "assert", folder=app)
+    assert refused.exit_code == 1 and "remote add" in refused.stderr
+    ran(run, "remote", "add", server, "--yes", "--i-know", "--as", "app", folder=app)
+    assert "not searched" not in ran(run, "grep", "--all", "check_password", folder=app).stderr, "nothing is known yet"
+
+    fresh = ran(run, "grep", "--remote", "check_password", folder=app)
+    assert "of origin" in fresh.stderr and "demo" in fresh.stderr and "ctxvc pull --only" in fresh.stderr
+    server.rename(server.with_name("away"))
+    assert "not searched" in ran(run, "grep", "--all", "check_password", folder=app).stderr
+    assert "not searched" not in ran(run, "grep", "check_password", folder=app).stderr
+    nobody = commit(app, {"new.py": "x = 1\n"}, at=time(40))
+    unknown = run("why", nobody, folder=app)
+    assert unknown.exit_code == 1 and "ctxvc pull --only" in unknown.stderr
+    server.with_name("away").rename(server)
+    ran(run, "pull", folder=app)
+    assert "not searched" not in ran(run, "grep", "--remote", "check_password", folder=app).stderr
