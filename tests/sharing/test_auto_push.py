@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_a_failure_is_kept_until_a_push_succeeds_and_not_repeated_without_news(a
     auto_push.run(anna.path)
     failed = push_attempt.last(anna.path)
     assert "origin: there is no git repository" in failed.problem
-    auto_push.run(anna.path, pytest.fail)
+    auto_push.run(anna.path, lambda _: pytest.fail("it tried again"))
     assert push_attempt.last(anna.path) == failed
 
     away.rename(server)
@@ -128,7 +129,7 @@ def test_a_process_of_its_own_pushes_what_was_recorded(anna: Clone, server: Path
 def test_nothing_is_started_unless_it_is_set_and_a_wrong_file_stops_nothing(
     anna: Clone, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command.subprocess, "Popen", pytest.fail)
+    monkeypatch.setattr(subprocess, "Popen", pytest.fail)
     for text in ("", '[share]\npush = "manual"\n'):
         config.write_text(text)
         AutoPush(os.environ)(anna.path)
