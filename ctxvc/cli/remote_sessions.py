@@ -48,7 +48,12 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
     for remote in known:
         if not remotes.is_ours(store, remote):
             continue
-        theirs = _fetched(app, remote) if fresh else indexes.cached(remote.address)
+        try:
+            theirs = _fetched(app, remote) if fresh else indexes.cached(remote.address)
+        except CtxvcError:
+            if fresh:
+                raise
+            continue  # a search is not for remotes: without a cache there is nothing to note
         missing = [item for item in _items(store, theirs) if item.state != "here"]
         if missing:
             names = ", ".join(item.name for item in missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")

@@ -143,6 +143,10 @@ def test_a_search_says_which_sessions_it_did_not_have_also_offline(
     server.rename(server.with_name("away"))
     assert "not searched" in ran(run, "grep", "--all", "check_password", folder=app).stderr
     assert "not searched" not in ran(run, "grep", "check_password", folder=app).stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(app / "nowhere"))
+        assert "not searched" not in ran(run, "grep", "--all", "check_password", folder=app).stderr
+        assert run("grep", "--remote", "check_password", folder=app).exit_code == 1, "neither a network nor a cache"
     nobody = commit(app, {"new.py": "x = 1\n"}, at=time(40))
     unknown = run("why", nobody, folder=app)
     assert unknown.exit_code == 1 and "ctxvc pull --only" in unknown.stderr
