@@ -40,12 +40,12 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
     `indexes.fetch`; NotFound if there is no remote.
     """
     try:
-        known = remotes.every(store)
+        sources = remotes.every(store)
     except CtxvcError:
-        known = []
-    if fresh and not known:
+        sources = []
+    if fresh and not sources:
         remotes.find(store)
-    for remote in known:
+    for remote in sources:
         if not remotes.is_ours(store, remote):
             continue
         try:
@@ -54,11 +54,11 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             if fresh:
                 raise
             continue  # a search is not for remotes: without a cache there is nothing to note
-        missing = [item for item in _items(store, theirs) if item.state != "here"]
-        if missing:
-            names = ", ".join(item.name for item in missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
-            count = f"{counted(len(missing), 'session')} of {remote.name}"
-            pull = f"`ctxvc pull --only {missing[0].name}` takes one in"
+        elsewhere = [item for item in _items(store, theirs) if item.state != "here"]
+        if elsewhere:
+            names = ", ".join(item.name for item in elsewhere[:_NAMED]) + (", …" if len(elsewhere) > _NAMED else "")
+            count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
+            pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
             app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
 
 
