@@ -83,6 +83,7 @@ STORE = (
         "git",
     ),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
+    *("packed_refs", "push_attempt"),
     *("recovered_files", "code_history", "code_remotes", "cached_indexes"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge

@@ -54,8 +54,10 @@ def work(
     linger: float = LINGER,
     phrases: dict[str, str] = PYTHON,
     compactor: Callable[[Store], bool] = lambda _: False,
+    recorded: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Serves the requests of the store at `path` until none has come for `linger` seconds.
+    """Serves the requests of the store at `path` until none has come for `linger` seconds; calls `recorded` with it
+    after each.
 
     Returns at once if another process serves them. After an unexpected error the store is opened anew, since nothing in
     memory can be trusted.
@@ -67,7 +69,7 @@ def work(
                 with Store(path) as store:
                     for folder in store.remaining:
                         log.note(path, "purge", f"finished; {folder} may still have erased content")
-                    recorder = _Recorder(store, phrases, compactor)
+                    recorder = _Recorder(store, phrases, compactor, recorded)
                     try:
                         recorder.run(linger)
                     finally:
@@ -97,6 +99,7 @@ class _Recorder:
     store: Store
     phrases: dict[str, str]
     compactor: Callable[[Store], bool]
+    recorded: Callable[[Path], None]
     transcripts: dict[str, _Followed] = field(default_factory=dict)
     surprised: bool = False
 
@@ -172,6 +175,7 @@ class _Recorder:
             spool.end(transcript)
         for path, _ in group:
             _remove(self.store.path, path)
+        self.recorded(self.store.path)
 
     def _record(self, follower: Follower, transcript: str, batch: Sequence[Request]) -> bool:
         """Records the transcript; gives whether all of it succeeded. Raises: CtxvcError, OSError."""
@@ -254,10 +258,12 @@ def record(
     env: Mapping[str, str],
     phrases: dict[str, str] = PYTHON,
     chosen: Callable[[Mapping[str, str]], compaction.Choice] | None = None,
+    recorded: Callable[[Path], None] = lambda _: None,
 ) -> None:
     """Serves the requests of a store.
 
     `chosen` gives what the person has set for the host's compactions; without it, these are left to the hooks.
+    `recorded` is called with the store's path after each.
     `arguments` are its path, or the folder of a project that may need one and the first request. Errors are logged with
     the texts of `phrases`.
     """
@@ -272,9 +278,10 @@ def record(
         if store:
             requests.ask_again(store)  # a disk that was full may have room
             if chosen:
-                work(store, phrases=phrases, compactor=partial(compaction_desk.serve, env=env, chosen=chosen))
+                compactor = partial(compaction_desk.serve, env=env, chosen=chosen)
+                work(store, phrases=phrases, compactor=compactor, recorded=recorded)
             else:
-                work(store, phrases=phrases)
+                work(store, phrases=phrases, recorded=recorded)
     # The boundary: errors can only go to the log, and to the person by the next hook.
     except Exception as error:
         if store:

@@ -35,9 +35,15 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     event = arguments[0] if arguments else ""
     if event == answering.RECORD:
         from ctxvc.claude_code.recorder import record
+        from ctxvc.cli.auto_push import AutoPush
         from ctxvc.cli.phrases import COMMAND_LINE  # `doctor` shows the log
 
-        record(arguments[1:], env, COMMAND_LINE, _choice)
+        record(arguments[1:], env, COMMAND_LINE, _choice, AutoPush(env))
+        return 0
+    if event == "push" and len(arguments) > 1:
+        from ctxvc.cli.auto_push import push
+
+        push(Path(arguments[1]))
         return 0
     if event in ("post-commit", "post-rewrite", "link"):
         from ctxvc.recording import git_hooks

@@ -122,6 +122,7 @@ COMMAND_LINE: dict[str, str] = {
     "share-accept": "`ctxvc pull --accept-purge` erases it here, too; until then nothing is pulled or pushed",
     "share-anew": "move the store away, `ctxvc clone` the remote, and import what only the old one has",
     "share-after-purge": "`ctxvc push --after-purge` replaces it, and tells the other clones",
+    "share-large": "`ctxvc unshare {session}` keeps that session here and pushes the others; your own server takes all",
     "sign-key": "git signs with your key: `git config --global user.signingkey …`, see `git help tag`",
     "sign-tag": "`ctxvc verify --sign TAG` makes one",
     "sign-trust": "git must know the signer's key: see `git help verify-tag`",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from ctxvc.cli.answers import RemoteSession, RemoteSessions
 from ctxvc.cli.app import App
-from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, safe
-from ctxvc.errors import Unreachable
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, counted, safe
+from ctxvc.errors import CtxvcError, Unreachable
 from ctxvc.sharing import indexes, remotes
 from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.indexes import Indexes
+from ctxvc.sharing.remotes import Remote
 from ctxvc.store.store import Store
 
+#: The most sessions that a note names.
+_NAMED = 5
 _COLORS = {"here": "", "not here": "yellow", "newer there": "yellow"}
 
 
@@ -18,13 +21,7 @@ def show(app: App, name: str) -> None:
     """Prints the sessions of a remote's clones. Offline, those of the last time, with a word."""
     with app.store() as store:
         remote = remotes.find(store, name)
-        try:
-            theirs = indexes.fetch(remote.address, ask=app.may_ask)
-        except Unreachable as error:
-            theirs = indexes.cached(remote.address)
-            if not theirs.clones:
-                raise
-            app.output.note(f"{safe(str(error))}: this is what was there the last time")
+        theirs = _fetched(app, remote)
         items = _items(store, theirs)
     if app.output.json:
         app.output.value(RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored)))
@@ -34,6 +31,47 @@ def show(app: App, name: str) -> None:
         app.output.note(f"left out: {safe(reason)}")
     if any(item.state != "here" for item in items):
         app.output.note("`ctxvc pull --only SESSION` takes one in; then `log`, `grep --all`, `ask` and `why` have it")
+
+
+def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
+    """Notes which sessions of remotes a search of this store did not have, and how to take one in.
+
+    With `fresh`, as they are there now; else as they were fetched last, without a network. Raises: with `fresh`, as
+    `indexes.fetch`; NotFound if there is no remote.
+    """
+    try:
+        sources = remotes.every(store)
+    except CtxvcError:
+        sources = []
+    if fresh and not sources:
+        remotes.find(store)
+    for remote in sources:
+        if not remotes.is_ours(store, remote):
+            continue
+        try:
+            theirs = _fetched(app, remote) if fresh else indexes.cached(remote.address)
+        except CtxvcError:
+            if fresh:
+                raise
+            continue  # a search is not for remotes: without a cache there is nothing to note
+        elsewhere = [item for item in _items(store, theirs) if item.state != "here"]
+        if elsewhere:
+            names = ", ".join(item.name for item in elsewhere[:_NAMED]) + (", …" if len(elsewhere) > _NAMED else "")
+            count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
+            pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
+            app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
+
+
+def _fetched(app: App, remote: Remote) -> Indexes:
+    """What is there now; offline, what was there the last time, with a word. Raises: as `indexes.fetch`."""
+    try:
+        return indexes.fetch(remote.address, ask=app.may_ask)
+    except Unreachable as error:
+        theirs = indexes.cached(remote.address)
+        if not theirs.clones:
+            raise
+        app.output.note(f"{safe(str(error))}: this is what was there the last time")
+        return theirs
 
 
 def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:

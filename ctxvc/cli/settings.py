@@ -29,6 +29,8 @@ LARGEST = 256 * 1024
 _UNALIASED = frozenset({"run", "hook"})
 _ALIAS = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+#: When sessions are pushed: whenever something was recorded, or when a person does.
+_PUSHES = ("auto", "manual")
 _COLORS = ("auto", "always", "never")
 
 #: The settings that a project's file may have: nothing that runs a program, nothing that hides one.
@@ -50,14 +52,15 @@ class Setting(NamedTuple):
 
 
 class Person(NamedTuple):
-    """A person's file: where it is, its defaults, the tables of projects by their folders, the aliases, and what is set
-    for hosts by their names."""
+    """A person's file: where it is, its defaults, the tables of projects by their folders, the aliases, what is set
+    for hosts by their names, and for sharing."""
 
     path: Path | None = None
     defaults: Mapping[str, Any] = {}
     projects: Mapping[Path, Mapping[str, Any]] = {}
     aliases: Mapping[str, list[str]] = {}
     hosts: Mapping[str, Mapping[str, Any]] = {}
+    share: Mapping[str, Any] = {}
 
     def project(self, folder: Path) -> Mapping[str, Any]:
         """The table of the innermost project around the folder; empty if there is none."""
@@ -87,7 +90,13 @@ def person(env: Mapping[str, str], commands: Mapping[str, object]) -> Person:
             raise BadSettings(f"{path}: there is no such file", hint=f"{VARIABLE} names it; empty means none")
         return Person()
     table = _Table(path, data)
-    kinds = {"defaults": _is_table, "project": _is_table, "alias": _is_table, **dict.fromkeys(HOSTS, _is_table)}
+    kinds = {
+        "defaults": _is_table,
+        "project": _is_table,
+        "alias": _is_table,
+        "share": _is_table,
+        **dict.fromkeys(HOSTS, _is_table),
+    }
     top = table.values(table.tree, kinds)
     projects = {
         Path(name).expanduser().resolve(): table.values(values, _PERSONS, "project", name)
@@ -98,6 +107,7 @@ def person(env: Mapping[str, str], commands: Mapping[str, object]) -> Person:
         defaults=table.values(top.get("defaults", {}), _PERSONS, "defaults"),
         projects=projects,
         aliases=table.aliases(top.get("alias", {}), commands),
+        share=table.values(top.get("share", {}), _SHARE, "share"),
         hosts={name: table.values(top[name], _HOSTS, name) for name in HOSTS if name in top},
     )
 
@@ -313,6 +323,12 @@ def _pager(value: Any) -> str:
     return _text(value)
 
 
+def _push(value: Any) -> str:
+    if value not in _PUSHES:
+        raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(_PUSHES)}")
+    return str(value)
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{str(value)[:20]!r} is neither true nor false")
@@ -334,3 +350,4 @@ _HOSTS: Mapping[str, Callable[[Any], Any]] = {
     "always": _flag,
     "off": _flag,
 }
+_SHARE: Mapping[str, Callable[[Any], Any]] = {"push": _push}

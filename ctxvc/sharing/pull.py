@@ -206,16 +206,16 @@ def settle_current(store: Store) -> None:
 
 def begin(store: Store, sessions: Sequence[SessionEntry], clone: str, own: str) -> list[Arrival]:
     """Begins sessions that came in and are new here, all or none. Raises: Conflict if one is not new any more."""
-    refs: dict[str, tuple[str, str]] = {}
+    refs: dict[str, str] = {}
     arrivals = []
     with ExitStack() as stack:
-        lock = [stack.enter_context(locked(store.lock_path(session.name))) for session in sessions][-1]
         for session in sessions:
+            stack.enter_context(locked(store.lock_path(session.name)))
             moves = lines.arrivals({}, session.scopes, clone=clone, own=own, follows=lambda tip, older: tip == older)
-            refs.update({ref_of(session.name, move.scope): ("", move.after) for move in moves})
+            refs.update({ref_of(session.name, move.scope): move.after for move in moves})
             scopes = tuple(move.scope for move in moves)
             arrivals.append(Arrival(session=session.name, clone=clone, is_new=True, scopes=scopes))
-        store.move_refs(refs, lock)
+        store.add_refs(refs)
     for session, arrival in zip(sessions, arrivals, strict=True):
         if session.scope != "main" and session.scope in arrival.scopes:
             store.begin_in(session.name, session.scope)

@@ -1,4 +1,4 @@
-"""Searches a push for secrets: the last check before content leaves the machine."""
+"""Searches a push for secrets, and for bodies that a host may refuse: the last check before content leaves."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.store import Store
 
 _MOST = 8
+#: Hosts that take files warn from here on, and refuse at twice that (GitHub; GitLab and Bitbucket by their settings).
+LARGE = 50 << 20
+TOO_LARGE = 2 * LARGE
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,19 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
         where = f"{self.session}/{self.scope}:" if self.session else ""
         what = self.block or self.path or "the message"
         return f"{self.kind} in {where}{what} (commit {self.commit[:12]})"
+
+
+class LargeBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body, or another file of a commit, that a host may refuse for its size."""
+
+    session: str
+    scope: str
+    block: str
+    path: str
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.session}/{self.scope}:{self.block or self.path} ({self.bytes / 1e6:,.0f} MB)"
 
 
 def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Leak]:
@@ -65,6 +81,26 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
     return [*placed, *(leak for secret, leak in reported.items() if secret not in secrets), *_names(store, tips)]
 
 
+def large(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[LargeBody]:
+    """The bodies of `LARGE` bytes and more that `tips` reach and `had` do not, the largest first."""
+    revisions = "\n".join([*tips, *(f"^{commit}" for commit in had)]).encode()
+    options = (f"--filter=blob:limit={LARGE}", "--filter-print-omitted", "--objects", "--stdin")
+    omitted = program.run(store.path, "rev-list", *options, data=revisions)
+    blobs = frozenset(bytes.fromhex(line[1:41].decode()) for line in omitted.splitlines() if line.startswith(b"~"))
+    if not blobs:
+        return []
+    names = program.run(store.path, "rev-list", "--topo-order", "--reverse", "--stdin", data=revisions)
+    objects = Objects(store.repository)
+    commits = ((name, objects.commit(name)) for name in map(bytes.fromhex, names.decode().split()))
+    bodies = []
+    for blob, (commit, path) in find(objects, commits, blobs).items():
+        session, scope = _scope(store, commit)
+        size = len(store.repository.odb.read(blob.hex())[1])
+        block = fmt.block_of_path(path)
+        bodies.append(LargeBody(session=session, scope=scope, block=block, path=path, bytes=size))
+    return sorted(bodies, key=lambda body: -body.bytes)
+
+
 def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
     """The refs of these tips whose names contain a secret."""
     for reference in store.repository.references.iterator():
@@ -92,12 +128,18 @@ def _placed(store: Store, commits: list[bytes], secrets: list[tuple[str, bytes]]
     places = find(objects, ((name, objects.commit(name)) for name in commits), frozenset(blob for _, blob in secrets))
     for kind, blob in secrets:
         commit, path = places[blob]
-        meta = store.reader.meta(commit.hex()) if store.reader.optional(commit.hex(), fmt.META) else None
+        session, scope = _scope(store, commit)
         yield Leak(
             kind=kind,
             commit=commit.hex(),
-            session=meta.session if meta else "",
-            scope=meta.scope if meta else "",
+            session=session,
+            scope=scope,
             block=fmt.block_of_path(path),
             path=path,
         )
+
+
+def _scope(store: Store, commit: bytes) -> tuple[str, str]:
+    """The session and scope that a commit is of; empty if it is of none, as an index is."""
+    meta = store.reader.meta(commit.hex()) if store.reader.optional(commit.hex(), fmt.META) else None
+    return (meta.session, meta.scope) if meta else ("", "")

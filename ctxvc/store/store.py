@@ -18,7 +18,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import names, wire
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import contained, known_stores, leftovers, purge_apply, secret_scanner, timestamp, trust
+from ctxvc.store import contained, known_stores, leftovers, packed_refs, purge_apply, secret_scanner, timestamp, trust
 from ctxvc.store import format as fmt
 from ctxvc.store.commit_reader import Reader
 from ctxvc.store.files import locked
@@ -376,6 +376,19 @@ class Store:
                 raise Conflict(
                     f"another process moved a scope meanwhile: {error}", hint=Phrase("share-again")
                 ) from error
+
+    def add_refs(self, refs: Mapping[str, str]) -> None:
+        """Adds refs to commits that are there, all or none, with one write to the disk: ref → its commit.
+
+        The caller holds the locks of their sessions. Raises: as `packed_refs.add`.
+        """
+        with self.exclusive():
+            try:
+                packed_refs.add(self.path, refs)
+            except Conflict:
+                if not leftovers.remove(self.path):
+                    raise
+                packed_refs.add(self.path, refs)
 
     def clean_up(self) -> list[str]:
         """Removes leftovers of killed writers; returns their paths. Waits for living writers."""

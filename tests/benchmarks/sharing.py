@@ -163,6 +163,9 @@ def _ours(folder: Path, server: Path) -> Iterator[Figure]:
         seconds = _seconds(lambda: pull.pull(store, chosen=one_clone))
         yield Figure(f"`pull` of {SESSIONS} sessions, every commit checked", seconds, "s")
         yield Figure("`pull` of these with nothing new", _seconds(lambda: pull.pull(store, chosen=one_clone)), "s")
+        many = [name for clone in range(2, min(12, CLONES)) for name in _names(clone)]
+        seconds = _seconds(lambda: pull.pull(store, chosen=pull.choice(many)))
+        yield Figure(f"`pull` of {len(many):,} new sessions", seconds, "s")
         store.create_session("mine")
         push.push(store)
         with StoredSession.open(store, "mine") as stored:

@@ -129,7 +129,8 @@ def test_a_session_taken_back_is_no_longer_listed(run: Run, project: Path, serve
 def test_a_purge_goes_along_only_if_a_person_says_so(run: Run, project: Path, server: Path, other: Path) -> None:
     shared(run, project, server)
     ran(run, "clone", server, folder=other)
-    ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
+    purged = ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
+    assert "`ctxvc push --after-purge` replaces it" in purged.stdout and "--force" not in purged.stdout
 
     refused = run("push", folder=project)
     assert refused.exit_code == 1 and "push --after-purge" in refused.stderr

@@ -531,6 +531,7 @@ SOMETIMES = frozenset(
         "ctxvc/removed.jsonl",
         "ctxvc/use",
         "ctxvc/sharing.json",
+        "ctxvc/auto-push.json",
         "refs/tags/<name>",
         "ctxvc/incoming/",
         "refs/remotes/<remote>/<clone>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -92,3 +93,18 @@ def refs(path: Path) -> dict[str, str]:
 def everything(path: Path) -> bytes:
     command = ["git", f"--git-dir={path}", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def signing_key(folder: Path) -> Path:
+    """The ssh key of a person, Anna, whose git signs with it and trusts it."""
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    signers = folder / "signers"
+    signers.write_text(f"anna@example.org {key.with_suffix('.pub').read_text()}")
+    file = Path(os.environ["HOME"], ".gitconfig")
+    for name, value in {
+        "user.name": "Anna", "user.email": "anna@example.org", "gpg.format": "ssh",
+        "user.signingkey": str(key), "gpg.ssh.allowedSignersFile": str(signers),
+    }.items():  # fmt: skip
+        subprocess.run(["git", "config", "--file", str(file), name, value], check=True)
+    return key

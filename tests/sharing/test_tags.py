@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ from ctxvc.errors import BadName, Damaged, NotFound, Refused
 from ctxvc.sharing import tags
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-from tests.sharing.clones import Clone
+from tests.sharing.clones import Clone, signing_key
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen makes the key")
 
@@ -21,17 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     """A person who signs with an ssh key, and trusts it."""
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"anna@example.org {key.with_suffix('.pub').read_text()}")
-    file = Path(os.environ["HOME"], ".gitconfig")
-    for name, value in {
-        "user.name": "Anna", "user.email": "anna@example.org", "gpg.format": "ssh",
-        "user.signingkey": str(key), "gpg.ssh.allowedSignersFile": str(signers),
-    }.items():  # fmt: skip
-        subprocess.run(["git", "config", "--file", str(file), name, value], check=True)
-    return key
+    return signing_key(tmp_path)
 
 
 def test_what_came_after_a_signed_tag_is_checked_and_no_more(anna: Clone, key: Path) -> None:

@@ -126,6 +126,7 @@ MODEL: dict[str, str] = {
     "share-accept": "a person has to accept the purge",
     "share-anew": "",
     "share-after-purge": "a person has to decide",
+    "share-large": "",
     "sign-key": "",
     "sign-tag": "",
     "sign-trust": "",

@@ -35,6 +35,7 @@ from ctxvc.store import (
     pending_plans,
     project_trust,
     purge_apply,
+    push_attempt,
     redaction,
     secret_scanner,
     trust,
@@ -134,6 +135,8 @@ def _settings(app: App) -> Iterator[DoctorItem]:
     for name in settings.NAMES:
         if setting := app.setting(name):
             yield _ok(name, f"{settings.written(setting.value)}, from {setting.origin}")
+    if app.person.share:
+        yield _ok("share", f"push {app.person.share['push']}, from {app.person.path}")
     for name, expansion in app.person.aliases.items():
         yield _ok("alias", f"{name} = {shlex.join(expansion)}")
 
@@ -237,6 +240,8 @@ def _store(path: Path) -> Iterator[DoctorItem]:
         yield from _unknown_settings(store)
         yield _secrets(store)
         yield from _hooks(store)
+        if problem := push_attempt.last(store.path).problem:
+            yield _note("push", f"not pushed to {problem}", "ctxvc push")
         yield from _store_hooks(store)
         yield from _guarded("checkouts", "ctxvc verify", lambda: _checkouts(store))
         yield from _guarded("purged", "ctxvc verify", lambda: _purged(store))

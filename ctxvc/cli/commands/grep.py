@@ -33,6 +33,7 @@ LISTED = 1000
               help="Only blocks of this kind; repeatable.")  # fmt: skip
 @click.option("--scope", "scope", metavar="NAME", help="Only this scope.")
 @click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="Search all sessions.")
+@click.option("--remote", is_flag=True, help="Search all sessions; say which of the remotes are not here.")
 @all_projects_option
 @click.option("--archived", "archived", is_flag=True, help="Only blocks that are not in the prompt.")
 @click.option("--live", is_flag=True, help="Only blocks in the prompt.")
@@ -46,8 +47,9 @@ LISTED = 1000
 @json_option
 @click.pass_context
 def grep(
-    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, all_projects: bool,
-    archived: bool, live: bool, ignore_case: bool, fixed: bool, limit: int, context: int, timeout: float,
+    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, remote: bool,
+    all_projects: bool, archived: bool, live: bool, ignore_case: bool, fixed: bool, limit: int, context: int,
+    timeout: float,
 ) -> None:  # fmt: skip
     """
     Every body is searched once, whether in the prompt or not, in all scopes of the session; an output that the model
@@ -55,10 +57,10 @@ def grep(
     nothing matches, if the pattern takes too long on a body, or if the time runs out; matches found by then are listed.
     """
     app = ctx.ensure_object(App)
+    everywhere = everywhere or remote
     if (everywhere or all_projects) and scope:
-        raise click.UsageError(
-            f"--scope names a scope of one session: leave out {'--all' if everywhere else '--all-projects'}"
-        )
+        option = "--remote" if remote else "--all" if everywhere else "--all-projects"
+        raise click.UsageError(f"--scope names a scope of one session: leave out {option}")
     if archived and live:
         raise click.UsageError("--archived and --live leave nothing to search")
     pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
@@ -86,6 +88,11 @@ def grep(
     hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
     more = sum(1 for _ in hits) if limit else 0
     chosen.close()
+    if everywhere:
+        from ctxvc.cli.remote_sessions import note_missing
+
+        with app.store() as store:
+            note_missing(app, store, fresh=remote)
     answer = Grepped(
         pattern=source,
         bodies=count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,11 +16,14 @@ from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.standard_input import or_text
 from ctxvc.core.secrets.encodings import SHORTEST
+from ctxvc.errors import CtxvcError
 from ctxvc.recording.files import files_of_sessions
+from ctxvc.sharing import remotes
 from ctxvc.store import purge_apply
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, survey
 from ctxvc.store.purge.purge import purge as erase
+from ctxvc.store.store import Store
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
 
@@ -72,11 +75,12 @@ def purge(
         files = files_of_sessions(app.projects(), Path.home(), app.env)
         with Progress("searching", format=lambda number: f"{number:,}") as progress:
             report = (erase if yes else survey)(store, request, files, progress.task)
+        shared = _shared(store)
     answer = _answer(report)
     if app.output.json:
         app.output.value(answer)
     else:
-        app.output.prose(_lines(app.output, answer))
+        app.output.prose(_lines(app.output, answer, shared))
     if not answer.done:
         app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
@@ -129,6 +133,14 @@ def _pending_lines(output: Output, answer: answers.PendingPurge) -> Iterator[str
     yield from _remaining(answer.remaining)
 
 
+def _shared(store: Store) -> frozenset[str]:
+    """The remotes that `ctxvc push` is for; none if their file cannot be read."""
+    try:
+        return frozenset(remote.name for remote in remotes.every(store))
+    except CtxvcError:
+        return frozenset()
+
+
 def _answer(report: Report) -> Purged:
     return Purged(
         done=report.done,
@@ -153,7 +165,7 @@ def _answer(report: Report) -> Purged:
     )
 
 
-def _lines(output: Output, answer: Purged) -> Iterator[str]:
+def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
     verb = "erased" if answer.done else "would erase"
     everything = f"every object and file{' of the store' if answer.remaining else ''}: none of it is left"
@@ -175,6 +187,10 @@ def _lines(output: Output, answer: Purged) -> Iterator[str]:
         yield "No prompt contained it."
     for remote in answer.remotes:
         had = "had some of it" if remote.known else "may have had it"
+        if remote.name in shared:
+            push = "ctxvc push --after-purge" + (f" {remote.name}" if len(shared) > 1 else "")
+            yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces it, and tells the other clones")
+            continue
         push = f"git --git-dir=.ctxvc push --force {shlex.quote(remote.name)} SESSION/SCOPE"
         yield safe(f"{remote.name} {remote.address} {had}: `{push}` replaces each scope there")
     yield from _remaining(answer.remaining)

@@ -14,6 +14,9 @@ from ctxvc.cli.progress import Progress
 from ctxvc.errors import Damaged
 from ctxvc.sharing import push as sharing
 
+#: The most large bodies that are named.
+_MOST = 5
+
 
 @command("push", "ctxvc push")
 @click.argument("remote", metavar="[REMOTE]", default="")
@@ -43,6 +46,10 @@ def push(app: App, remote: str, after_purge: bool) -> None:
         app.output.value(answer)
     else:
         app.output.prose(_lines(answer))
+    for body in report.large[:_MOST]:
+        app.output.note(
+            f"large: {safe(str(body))}; many hosts refuse files of 100 MiB and more, and warn from half that"
+        )
     raise_unreadable([error for error in report.unreadable if isinstance(error, Damaged)])
 
 

@@ -9,12 +9,14 @@ import msgspec
 
 from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.output import safe
 from ctxvc.cli.status_table import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.cli.window_answer import WindowAnswer, window_answer
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection import growth
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.window_percent import Occupancy, occupancy
+from ctxvc.store import push_attempt
 from ctxvc.store.revision import Snapshot, exactness
 from ctxvc.tokens.meter import budget_of
 
@@ -45,6 +47,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         text = text_of(page, budget_of(snapshot.ledger), meter) if as_text else ""
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"
+        problem = push_attempt.last(stored.store.path).problem
         sizes = () if app.json or as_text else growth.reported(stored.store, snapshot.commit)
     if app.json:
         app.output.value(_status(snapshot, page, lines if blocks else (), window, chosen_by, estimated=meter.estimated))
@@ -52,6 +55,8 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         app.output.lines(text.splitlines())
     else:
         app.output.lines(dashboard_lines(app.output, snapshot, page, lines, window, chosen_by, sizes))
+        if problem:
+            app.output.note(f"not pushed to {safe(problem)}: `ctxvc push`")
 
 
 def _status(

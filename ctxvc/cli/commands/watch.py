@@ -14,6 +14,7 @@ from ctxvc.claude_code import recorder
 from ctxvc.cli import host_prompt, phrases
 from ctxvc.cli.answers import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.auto_push import AutoPush
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.claude_code import FORMAT
@@ -42,6 +43,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
         raise NotFound(f"no such file or folder: {missing[0]}", hint="name the folder to wait for files in it")
     formats: dict[Path, str] = {}
     failed = False
+    pushes = AutoPush(app.env)
     with app.store() as store:
         if not chosen and (leftovers := list(_left_by_hooks(store.path))):
             _print(app.output, leftovers)
@@ -55,6 +57,8 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
             host_prompt.settle(store)
             outcomes = watched.look()
             failed = failed or any(outcome.error for outcome in outcomes)
+            if any(outcome.units for outcome in outcomes):
+                pushes(store.path)
             if outcomes or (once and app.output.json):
                 _print(app.output, outcomes)
             if once:

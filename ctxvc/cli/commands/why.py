@@ -8,7 +8,9 @@ import click
 
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Table, Timestamp, counted, safe
+from ctxvc.cli.remote_sessions import note_missing
 from ctxvc.cli.why_answer import WRITERS, Why, WhyBlock, WhyCommitted, WhyFile, answer_of, blame_of, code_of
+from ctxvc.errors import NotFound
 from ctxvc.store import links
 
 #: The most lines of a message that are printed, and characters of a line; `--json` has all.
@@ -38,7 +40,13 @@ def why(app: App, target: str) -> None:
             else:
                 app.output.prose(_blame_lines(app.output, blame))
             return
-        answer = answer_of(app.folder, store, code, target)
+        try:
+            answer = answer_of(app.folder, store, code, target)
+        except NotFound:
+            note_missing(app, store)
+            raise
+        if not answer.session:
+            note_missing(app, store)
     if app.output.json:
         app.output.value(answer)
     else:

@@ -98,7 +98,7 @@ def environment(*, ask: bool, objects: Path | None = None, borrowed: Path | None
     if not ask:
         env |= {"GIT_TERMINAL_PROMPT": "0"}
         if not {"GIT_SSH", "GIT_SSH_COMMAND"} & env.keys():
-            env |= {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}
+            env |= {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=20"}
     if objects is not None:
         env |= {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(borrowed)}
     return env

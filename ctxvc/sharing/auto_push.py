@@ -1,0 +1,66 @@
+"""Pushing what is recorded without being asked: at most once a minute, and what came last with the next minute."""
+
+from __future__ import annotations
+
+import hashlib
+import time as clock
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.sharing import push, remotes
+from ctxvc.store import contained, gc, links, push_attempt
+from ctxvc.store.files import locked
+from ctxvc.store.push_attempt import PushAttempt
+from ctxvc.store.store import Store
+
+#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute a repository).
+PAUSE = 60.0
+_LOCK = "ctxvc/lock/_auto-push"
+
+
+def run(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
+    """Pushes what is new to every remote that a person lets it send to, and what comes meanwhile a minute later.
+
+    Returns at once if another process does so. What fails is kept (`push_attempt`), and tried again with the next news.
+    Raises: CtxvcError, OSError if the store cannot be read.
+    """
+    contained.make_folder(path, "ctxvc/lock")
+    while _news(path):
+        try:
+            with locked(path / _LOCK, timeout=0):
+                wait = push_attempt.last(path).at + PAUSE - clock.time()
+                if 0 < wait <= PAUSE:
+                    sleep(wait)
+                _push(path)
+        except Conflict:
+            return  # it looks for news after its own push
+
+
+def _news(path: Path) -> bool:
+    """Whether something is to be pushed that the last attempt did not have."""
+    with Store(path) as store:
+        return bool(_targets(store)) and _tips(store) != push_attempt.last(path).tips
+
+
+def _push(path: Path) -> None:
+    with Store(path) as store:
+        tips, problem = _tips(store), ""
+        for name in _targets(store):
+            try:
+                push.push(store, name)
+            except CtxvcError as error:
+                problem = problem or f"{name}: {error}"
+        push_attempt.write(path, PushAttempt(at=clock.time(), tips=tips, problem=problem))
+
+
+def _targets(store: Store) -> list[str]:
+    return [remote.name for remote in remotes.every(store) if remote.sends and remotes.is_ours(store, remote)]
+
+
+def _tips(store: Store) -> str:
+    """A digest of all that could be pushed."""
+    gc.flush(store)
+    return hashlib.sha256(msgspec.json.encode([store.all_tips(), links.tip(store)], order="sorted")).hexdigest()

@@ -1,0 +1,41 @@
+"""The last push that nobody asked for, by `sharing.auto_push`: when it was, of what, and why it failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.errors import Refused
+from ctxvc.store import contained
+
+_FILE = "ctxvc/auto-push.json"
+_LARGEST = 64 * 1024
+_LONGEST = 1_000
+
+
+class PushAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """`tips` is a digest of what was to be pushed, `problem` why it was not; empty if it was."""
+
+    at: float = 0.0
+    tips: str = ""
+    problem: str = ""
+
+
+def last(store: Path) -> PushAttempt:
+    """The last one; an empty one if there is none that can be read."""
+    try:
+        return msgspec.json.decode(contained.read(store, _FILE, _LARGEST), type=PushAttempt)
+    except (OSError, Refused, msgspec.MsgspecError, ValueError):
+        return PushAttempt()
+
+
+def write(store: Path, attempt: PushAttempt) -> None:
+    """Keeps it. Raises: OSError, Refused."""
+    attempt = msgspec.structs.replace(attempt, problem=attempt.problem[:_LONGEST])
+    contained.replace(store, _FILE, msgspec.json.encode(attempt), durably=False)
+
+
+def clear(store: Path) -> None:
+    """Forgets it: a person has pushed."""
+    contained.remove(store, _FILE)

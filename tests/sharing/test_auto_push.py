@@ -1,0 +1,189 @@
+"""What is recorded is pushed without being asked, if the person wants so: once a minute, and what comes last, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ctxvc.cli import auto_push as command
+from ctxvc.cli.auto_push import AutoPush
+from ctxvc.cli.main import cli
+from ctxvc.recording import log
+from ctxvc.sharing import auto_push, push, remotes
+from ctxvc.sharing.remotes import Remote
+from ctxvc.store import contained, push_attempt
+from ctxvc.store.files import locked
+from ctxvc.store.locate import FOLDER
+from ctxvc.store.store import Store
+from tests.making.host import end_recorder, hook, project, settle
+from tests.recording.test_files import CONVERSATION, write
+from tests.sharing.clones import Clone, refs
+
+REF = "refs/ctxvc/w/anna"
+
+
+def test_the_second_push_waits_for_its_minute_and_has_all_that_came_meanwhile(
+    anna: Clone, bob: Clone, server: Path
+) -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        anna.say(f"while it waited {len(waits)}")
+
+    anna.say("first")
+    auto_push.run(anna.path, sleep)
+    first = refs(server)[REF]
+    assert not waits
+    auto_push.run(anna.path, sleep)
+    assert not waits and refs(server)[REF] == first, "nothing was new"
+
+    anna.say("second")
+    auto_push.run(anna.path, sleep)
+
+    assert len(waits) == 1 and 50 < waits[0] <= 60
+    bob.pull()
+    assert {"first", "second", "while it waited 1"} <= bob.texts()
+
+
+def test_what_came_during_a_push_is_pushed_a_minute_later(
+    anna: Clone, bob: Clone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, waits = push.push, list[float]()
+
+    def slow(store: Store, name: str = "") -> push.Pushed:
+        report = real(store, name)
+        if not waits:
+            anna.say("during the push")
+        return report
+
+    monkeypatch.setattr(push, "push", slow)
+    anna.say("first")
+    auto_push.run(anna.path, waits.append)
+
+    bob.pull()
+    assert len(waits) == 1 and "during the push" in bob.texts()
+
+
+def test_a_failure_is_kept_until_a_push_succeeds_and_not_repeated_without_news(anna: Clone, server: Path) -> None:
+    away = server.with_name("away")
+    server.rename(away)
+    anna.say("first")
+    auto_push.run(anna.path)
+    failed = push_attempt.last(anna.path)
+    assert "origin: there is no git repository" in failed.problem
+    auto_push.run(anna.path, lambda _: pytest.fail("it tried again"))
+    assert push_attempt.last(anna.path) == failed
+
+    away.rename(server)
+    anna.push()
+    assert not push_attempt.last(anna.path).problem and REF in refs(server)
+
+
+def test_what_a_person_did_not_agree_to_is_not_sent(anna: Clone, server: Path) -> None:
+    anna.say("first")
+    with Store(anna.path) as store:
+        remotes.add(store, Remote(name="origin", address=str(server)))
+    auto_push.run(anna.path)
+    assert not refs(server) and push_attempt.last(anna.path).at == 0
+
+
+def test_one_process_pushes_at_a_time(anna: Clone, server: Path) -> None:
+    anna.say("first")
+    contained.make_folder(anna.path, "ctxvc/lock")
+    with locked(anna.path / "ctxvc/lock/_auto-push"):
+        auto_push.run(anna.path)
+    assert not refs(server)
+
+
+# --- as a person sets it
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The person's file of settings."""
+    path = tmp_path / "config.toml"
+    path.write_text('[share]\npush = "auto"\n')
+    monkeypatch.setenv("CTXVC_CONFIG", str(path))
+    return path
+
+
+@pytest.mark.usefixtures("config")
+def test_a_process_of_its_own_pushes_what_was_recorded(anna: Clone, server: Path) -> None:
+    anna.say("first")
+    pushes = AutoPush(os.environ)
+
+    started = time.monotonic()
+    pushes(anna.path)
+    took = time.monotonic() - started
+
+    assert took < 5 and _pushed(server)
+    assert pushes._process is not None and pushes._process.wait(timeout=30) == 0
+
+
+def test_nothing_is_started_unless_it_is_set_and_a_wrong_file_stops_nothing(
+    anna: Clone, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", pytest.fail)
+    for text in ("", '[share]\npush = "manual"\n'):
+        config.write_text(text)
+        AutoPush(os.environ)(anna.path)
+    assert not log.entries(anna.path)
+    config.write_text('[share]\npush = "always"\n')
+    AutoPush(os.environ)(anna.path)
+    assert "push" in log.entries(anna.path)[0]
+
+
+def test_a_store_that_is_none_is_no_error_of_the_process(tmp_path: Path) -> None:
+    command.push(tmp_path / "none")
+
+
+@pytest.mark.usefixtures("config")
+def test_what_a_hook_reports_is_recorded_and_pushed(tmp_path: Path, server: Path) -> None:
+    folder = project(tmp_path)
+    transcript = write(tmp_path / "11111111-aaaa.jsonl", *CONVERSATION)
+    with Store(folder / FOLDER) as store:
+        remotes.add(store, Remote(name="origin", address=str(server), sends=True), "anna")
+
+    started = time.monotonic()
+    hook(folder, transcript, "Stop")
+    took = time.monotonic() - started
+    settle(folder / FOLDER)
+
+    assert took < 5 and _pushed(server)
+    end_recorder(folder / FOLDER)
+
+
+@pytest.mark.usefixtures("config")
+def test_watch_pushes_and_doctor_and_status_say_what_was_not(tmp_path: Path, server: Path) -> None:
+    folder = project(tmp_path)
+    transcript = write(tmp_path / "11111111-aaaa.jsonl", *CONVERSATION)
+    with Store(folder / FOLDER) as store:
+        remotes.add(store, Remote(name="origin", address=str(server), sends=True), "anna")
+    pushed = list[Path]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AutoPush, "__call__", lambda _, store: pushed.append(store))
+        for _ in range(2):
+            assert CliRunner().invoke(cli, ["-C", str(folder), "watch", "--once", str(transcript)]).exit_code == 0
+    assert pushed == [folder / FOLDER], "the second time there was nothing new"
+
+    server.rename(server.with_name("away"))
+    command.push(folder / FOLDER)
+
+    status = CliRunner().invoke(cli, ["-C", str(folder), "status"])
+    assert "not pushed to origin: there is no git repository" in status.stderr and "`ctxvc push`" in status.stderr
+    doctor = CliRunner().invoke(cli, ["-C", str(folder), "doctor"]).stdout
+    assert "not pushed to origin" in doctor and "push auto, from" in doctor
+
+
+def _pushed(server: Path) -> bool:
+    """Whether a push comes within half a minute."""
+    deadline = time.monotonic() + 30
+    while REF not in refs(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return REF in refs(server)
