@@ -49,11 +49,11 @@ def gc(
 ) -> None:
     """
     Everything that a scope reaches becomes one well-packed file, complete steps become commits, and files left by
-    killed writers are removed. No block is lost. Others may keep writing meanwhile.
+    killed writers are removed. No block is lost, and others may keep writing meanwhile.
 
-    Only --keep-days and --max-size remove anything: whole sessions, oldest first, after a yes. Sessions that changed
-    within a day, are checked out, or were chosen with `ctxvc use` stay. What is removed is not imported again by
-    itself unless its recording changed since; `ctxvc import FILE` does.
+    Only --keep-days and --max-size remove anything: whole sessions, oldest first, once you confirm. Sessions that
+    changed within a day, are checked out, or were chosen with `ctxvc use` stay. A removed session is not imported again
+    by itself unless its recording changed since; `ctxvc import FILE` imports it anyway.
     """
     app = ctx.ensure_object(App)
     limits = retention.Limits(days=days, size=size, pinned=pinned)
