@@ -266,7 +266,7 @@ class ExportLoss(Item, frozen=True, kw_only=True):
     """Something that the format has no place for."""
 
     path: Annotated[str, described("where it is: a block and its field, as `B17.is_error`, or a part of the request")]
-    change: Annotated[str, described("what stands in its place; empty if nothing does")]
+    change: Annotated[str, described("what replaced it; empty if nothing did")]
 
 
 class ExportedSession(Answer, frozen=True, kw_only=True, tag="ctxvc.export/1"):

@@ -28,7 +28,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg] # generic for type check
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         written = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT]?)B?", str(value).strip().upper())
         if written is None:
-            self.fail(f"{value!r} is no size; write it as in 500MB or 2GB", param, ctx)
+            self.fail(f"{value!r} is not a size such as 500MB or 2GB", param, ctx)
         return int(float(written[1]) * float(f"1e{3 * ' KMGT'.index(written[2] or ' ')}"))
 
 

@@ -49,7 +49,7 @@ def _lines(answer: Unshared) -> Iterator[str]:
     if not answer.withheld:
         yield safe(f"{answer.session} goes to {answer.remote} again with the next `ctxvc push`")
         return
-    yield safe(f"{answer.session} is no longer on {answer.remote} as this store's")
+    yield safe(f"this store no longer lists {answer.session} on {answer.remote}")
     if answer.elsewhere:
         yield safe(f"others have it and list it there: {', '.join(answer.elsewhere[:12])}")
 
