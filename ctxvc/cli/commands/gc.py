@@ -60,7 +60,7 @@ def gc(
     if days is None and size is None:
         if pinned or bundle or dry_run or yes:
             raise click.UsageError(
-                "--keep-pinned, --bundle, --dry-run and --yes go with --keep-days or --max-size", ctx
+                "--keep-pinned, --bundle, --dry-run and --yes require --keep-days or --max-size", ctx
             )
         _pack(app)
         return
