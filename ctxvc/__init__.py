@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ctxvc.session.session import Session
     from ctxvc.store.store import Store
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Action", "Budget", "Plan", "Session", "Store", "convert"]
 
 _HOMES = {

@@ -102,7 +102,7 @@ def _token_in(path: Path) -> str:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{path} is no plain file", hint="name another file for the token")
+            raise Refused(f"{path} is not a plain file", hint="name another file for the token")
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise Refused(f"others can read the token in {path}", hint=f"make it yours alone: chmod 600 {path}")
         token = os.read(handle, 1024).decode("ascii", "replace").strip()
@@ -362,7 +362,7 @@ class _Handler(BaseHTTPRequestHandler):
             return text(411, "send a body with its Content-Length")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            return text(400, "Content-Length is no number")
+            return text(400, "Content-Length is not a number")
         if len(length) > 12 or int(length) > terms.largest:
             return text(413, f"a body has at most {terms.largest:,} bytes")
         return None

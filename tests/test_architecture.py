@@ -360,6 +360,36 @@ def test_imports_go_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+#: Names of the standard library that Python 3.10 lacks, which is the oldest that we support.
+NEWER = {
+    "typing": {"LiteralString", "Never", "NotRequired", "Required", "Self", "TypeVarTuple", "Unpack", "assert_never",
+               "assert_type", "override", "reveal_type"},
+    "datetime": {"UTC"},
+    "enum": {"StrEnum", "member", "nonmember", "verify"},
+    "asyncio": {"Runner", "TaskGroup", "timeout"},
+    "contextlib": {"chdir"},
+    "itertools": {"batched"},
+}  # fmt: skip
+
+
+def newer_imports(module: str, source: str) -> Iterator[str]:
+    """What a module imports by a name that the oldest supported Python lacks."""
+    for node in ast.walk(at_run_time(source)):
+        if isinstance(node, ast.ImportFrom) and node.module in NEWER:
+            for alias in node.names:
+                if alias.name in NEWER[node.module]:
+                    yield f"{module} imports {alias.name} from {node.module}, which Python 3.10 lacks"
+
+
+def test_nothing_is_imported_that_the_oldest_python_lacks() -> None:
+    assert not everywhere(newer_imports)
+
+
+def test_an_import_that_the_oldest_python_lacks_is_seen() -> None:
+    assert list(newer_imports("ctxvc.x", "from typing import Any, Self\n"))
+    assert not list(newer_imports("ctxvc.x", "from typing import Any\nfrom datetime import timezone\n"))
+
+
 def wrong_core_imports(module: str, source: str) -> Iterator[str]:
     """What a module of the core imports from a room that comes after its own."""
     names = module.split(".")

@@ -37,7 +37,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "blame": "Show what happened to a block or group, who did it and why.",
         "why": "Show the conversation behind a commit, a file or a line of code.",
         "report": "Write one page that shows what the model saw, what left, and why.",
-        "ui": "Show the same page for all sessions, live, in the browser.",
+        "ui": "Show the page of `report` for all sessions, live, in the browser.",
     },
     "Edit the context": {
         "archive": "Take blocks out of the prompt, leaving a stub with their address.",
@@ -64,7 +64,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "replay": "Replay recorded sessions under policies and budgets, and compare.",
     },
     "Export": {
-        "export": "Write a session as a request, a trace, spans or a page.",
+        "export": "Write a session in another format: a request, a trace, a page.",
         "checkout": "Write a scope's blocks into a folder as files.",
         "mcp": "Serve the store to MCP clients, over stdin and stdout or over HTTP.",
     },
@@ -77,7 +77,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Maintain": {
         "verify": "Check that every block is as recorded.",
-        "gc": "Repack the store and clean it up.",
+        "gc": "Repack the store; remove old sessions if you ask for it.",
         "purge": "Erase blocks, a text or all secrets from the whole history.",
         "trust": "Accept the git settings of a store from elsewhere.",
         "doctor": "Check the installation and suggest fixes.",

@@ -134,7 +134,7 @@ def _is_response(value: Any) -> bool:
 
 
 def _message(value: Any, key: str, turn: Turn) -> Message | str:
-    """The message as one of ours, or the reason why there is none."""
+    """The message as one of ours, or why there is none."""
     match value:
         case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
             blocks = [content] if isinstance(content, str) and content else list(content)

@@ -88,7 +88,7 @@ def events(recording: Recording) -> Iterator[Event]:
         if fields and skipped:
             skipped = 0  # it is the system prompt
             continue
-        converted = reader.message(fields, f"message:{item.number}") if fields else "it is none of LangChain's"
+        converted = reader.message(fields, f"message:{item.number}") if fields else "it is not one of LangChain's"
         if isinstance(converted, str):
             line = item.number if in_lines else 0
             yield Warned(text=f"message {item.number} was skipped: {converted}", line=line)

@@ -89,7 +89,7 @@ class Reader:
         self._newest_result: Any = None
 
     def message(self, fields: Mapping[str, Any], key: str) -> Message | str:
-        """A message by its `fields_of` as one of ours, or the reason why there is none."""
+        """A message by its `fields_of` as one of ours, or why there is none."""
         role, origin = _TYPES[fields["type"]]
         if fields["type"] in ("tool", "function"):
             parts = self._result(fields)

@@ -175,9 +175,9 @@ class _Run:
         self._submits = False  # whether the newest reply ends the run
 
     def message(self, value: Any, chat_message: Any, key: str) -> Message | str:
-        """The message as one of ours, or the reason why there is none."""
+        """The message as one of ours, or why there is none."""
         if not isinstance(value, dict) or not isinstance(chat_message, dict):
-            return "it is no object"
+            return "it is not an object"
         items = chat_message.pop("reasoning", []) if value.get("object") == "response" else []
         blocks = objects(chat_message.pop("thinking_blocks", None))
         message = self._reader.message(chat_message, key, _turn(value))

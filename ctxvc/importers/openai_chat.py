@@ -192,7 +192,7 @@ class Reader:
         self._begun = True
 
     def message(self, value: Any, key: str, turn: Turn) -> Message | str:
-        """The message as one of ours, or the reason why there is none."""
+        """The message as one of ours, or why there is none."""
         if not has_role(value):
             return "it has no role"
         role, origin = _ROLES.get(value["role"], ("user", "human"))

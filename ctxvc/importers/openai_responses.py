@@ -155,10 +155,10 @@ def _is_by_model(item: Any) -> bool:
 
 
 def _message(group: Any, key: str, turn: Turn) -> Message | str:
-    """The message of some items as one of ours, or the reason why there is none."""
+    """The message of some items as one of ours, or why there is none."""
     items = [item for item in group if _is_item(item)] if isinstance(group, list) else []
     if not items:
-        return "it is no item"
+        return "it is not an item"
     converted = [responses.converted({"type": "message", **item}) for item in items]
     parts = tuple(part for _, item_parts in converted for part in item_parts)
     if not parts:

@@ -248,7 +248,7 @@ def _definition(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(value: Any, key: str, turn: Turn) -> Message | str:
-    """The message as one of ours, or the reason why there is none."""
+    """The message as one of ours, or why there is none."""
     role: Role = value["role"] if value["role"] in ("assistant", "system") else "user"
     parts = tuple(_part(part, role) for part in objects(value.get("parts")))
     if not parts:

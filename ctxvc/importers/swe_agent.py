@@ -194,9 +194,9 @@ def _chat(item: Any) -> Any:
 
 
 def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool) -> Message | str:
-    """The message as one of ours, or the reason why there is none."""
+    """The message as one of ours, or why there is none."""
     if not isinstance(chat, dict):
-        return "it is no object"
+        return "it is not an object"
     blocks = objects(chat.pop("thinking_blocks", None))
     message = reader.message(chat, key, Turn(messages=[]))
     if isinstance(message, str):

@@ -121,7 +121,7 @@ class Connection:
 
     def _result(self, method: str, params: object) -> Message:
         if not isinstance(params, dict):
-            raise _Refused(WRONG, "params is no object")
+            raise _Refused(WRONG, "params is not an object")
         meta = params.get("_meta")
         meta = meta if isinstance(meta, dict) else {}
         modern = VERSION in meta

@@ -103,11 +103,11 @@ def parse(clone: str, content: Mapping[str, bytes]) -> Index:
     try:
         head = msgspec.json.decode(content.get(HEAD_FILE, b""), type=Head)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Damaged(f"the index of {clone} has a form that is not ours", hint=Phrase("share-theirs")) from error
+        raise Damaged(f"the index of {clone} has an unknown form", hint=Phrase("share-theirs")) from error
     if head.format > FORMAT:
         raise Refused(f"the index of {clone} has format {head.format}; this ctxvc reads {FORMAT}", hint="update ctxvc")
     if head.clone != clone or any(text and not _COMMIT.fullmatch(text) for text in (head.purged, head.links)):
-        raise Damaged(f"the index of {clone} is another's", hint=Phrase("share-theirs"))
+        raise Damaged(f"the index of {clone} names another clone", hint=Phrase("share-theirs"))
     sessions: dict[str, SessionEntry] = {}
     ignored: list[str] = []
     lower: set[str] = set()

@@ -33,7 +33,7 @@ def check_pull(store: Store, address: str, theirs: Indexes, *, ask: bool) -> Non
     record = _news(store, address, theirs, ask=ask)
     if count := len(carried.present(store, record)):
         raise Refused(
-            f"another clone has purged content that is here, too: {count} objects", hint=Phrase("share-accept")
+            f"another clone has purged content that is here too: {count} objects", hint=Phrase("share-accept")
         )
     if record.commit:
         adopt(store, record)

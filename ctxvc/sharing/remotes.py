@@ -86,7 +86,7 @@ def check(name: str, address: str, clone: str) -> None:
     if not _NAME.fullmatch(name):
         raise BadInput(f"{name[:40]!r} cannot name a remote", hint="use up to 40 lower-case letters, digits and '-'")
     if not allowlist.is_address(address):
-        raise BadInput(f"{transport.printable(address)!r} is no address of a remote", hint=Phrase("share-address"))
+        raise BadInput(f"{transport.printable(address)!r} is not the address of a remote", hint=Phrase("share-address"))
     if re.search(r"//[^/@]*:[^/@]*@", address):
         raise BadInput("the address has a password in it", hint="leave it to git: `git help credentials`")
     if clone and (reason := index.clone_problem(clone)):

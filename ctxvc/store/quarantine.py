@@ -136,4 +136,4 @@ def quarantine(store: Store) -> Iterator[Quarantine]:
 
 
 def _bad(session: str, scope: str, why: str) -> Damaged:
-    return Damaged(f"{session}/{scope} was not taken: {why}", hint=Phrase("share-theirs"))
+    return Damaged(f"{session}/{scope} was not pulled: {why}", hint=Phrase("share-theirs"))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ctxvc.agent import Adapter, run
+from ctxvc.agent import run
 from ctxvc.agent.loop import Limits
 from ctxvc.agent.model import Scripted
-from ctxvc.agent.workspace import Outcome, Workspace
+from ctxvc.agent.workspace import Workspace
 from ctxvc.session.session import Session
 from ctxvc.store import files
 from ctxvc.store.git.fast_import import PackWriter
@@ -24,6 +24,7 @@ from ctxvc.store.log import stored_session as writer_module
 from ctxvc.store.log.journal import Journal
 from ctxvc.store.store import Store
 from ctxvc.tokens.count import count as tokens_of
+from tests.making.watcher import Silent
 
 #: Where a run kills itself: each is inside a step, or in the flush behind one.
 POINTS = (
@@ -36,18 +37,6 @@ POINTS = (
     "with the refs moved",
     "behind the flush",
 )
-
-
-class Silent:
-    """A watcher that looks away."""
-
-    def said(self, words: str) -> None: ...
-    def called(self, name: str, given: Mapping[str, Any]) -> None: ...
-    def answered(self, name: str, outcome: Outcome) -> None: ...
-    def stepped(self, adapter: Adapter) -> None: ...
-
-    def stops(self) -> bool:
-        return False
 
 
 def driven(place: str, folder: str, steps: str, point: str, count: str) -> None:

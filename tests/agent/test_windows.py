@@ -18,10 +18,10 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.session.session import Session
 from ctxvc.store import revision
+from tests.making.watcher import Silent
 from tests.messages_api import call, text
 from tests.messages_api.wire import Block
 
-from .driven import Silent
 from .local import Local
 
 WINDOW, RESERVE = 8_192, 1_024

@@ -25,11 +25,10 @@ from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.session.session import Session
 from tests.making.provider import MODEL
+from tests.making.watcher import Silent
 from tests.messages_api import MODELS, Judge, MessagesApi, call, catalogue, serve, text, thought
 from tests.messages_api.server import Call
 from tests.messages_api.wire import Block, Request, signature
-
-from .driven import Silent
 
 #: Steps of a turn: then the model says what it found, and a human what comes next.
 TURN = 50

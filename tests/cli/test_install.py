@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ctxvc import __version__
 from ctxvc.claude_code.event import RECORDED
 from tests.cli.conftest import Run
 
@@ -240,7 +241,7 @@ def test_the_plugin_is_where_install_says(run: Run, tmp_path: Path) -> None:
     events = json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"]
     servers = json.loads((folder / ".mcp.json").read_text())["mcpServers"]
 
-    assert manifest["name"] == "ctxvc"
+    assert (manifest["name"], manifest["version"]) == ("ctxvc", __version__)
     assert [path.name for path in (folder / ".claude-plugin").iterdir()] == ["plugin.json"]
     assert events.keys() == RECORDED.keys()
     assert servers == {"store": {"command": "sh", "args": ["${CLAUDE_PLUGIN_ROOT}/scripts/mcp.sh"]}}

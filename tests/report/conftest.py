@@ -17,6 +17,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.tokens.meter import Meter
 from tests.making.project import build
+from tests.making.watcher import Silent
 
 DATA = Path(__file__).parents[1] / "data"
 #: The files of five recordings, of five hosts.
@@ -29,18 +30,6 @@ RECORDINGS = {
 }
 #: How often the managed session has all of its recording, so that it fills its budget.
 _TIMES = 4
-
-
-class _Silent:
-    """A watcher of a run that watches nothing."""
-
-    def said(self, text: str) -> None: ...
-    def called(self, name: str, arguments: object) -> None: ...
-    def answered(self, name: str, outcome: object) -> None: ...
-    def stepped(self, adapter: object) -> None: ...
-
-    def stops(self) -> bool:
-        return False
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +46,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         project / FOLDER, "managed", model="claude-sonnet-4-5", budget=16_000, policy=parse("default")
     ) as session:
         for _ in range(_TIMES):
-            retell.play(session, turns, _Silent())
+            retell.play(session, turns, Silent())
         person = Session(session.stored, actor="user")
         departed = next(row.id for row in session.ledger().rows() if row.state == "archived")
         person.restore(departed)

@@ -36,7 +36,7 @@ from ctxvc.store.store import Store, create
 def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple[str, ...], since: str) -> None:
     """
     Creates `.ctxvc` in DIR, by default the working folder, and pulls what is on the remote. Nothing is pushed from it
-    before `ctxvc remote add ADDRESS`. Interrupted, run it again, or `ctxvc pull`.
+    before `ctxvc remote add ADDRESS`. If it is interrupted, run it again, or `ctxvc pull`.
 
     A bundle (`ctxvc export --format bundle`, `git --git-dir=.ctxvc bundle create FILE --all`) fills a store without a
     network.

@@ -182,13 +182,13 @@ def export(
     recorded: Path | None,
     files: tuple[str, ...],
 ) -> None:
-    """Losses are printed to stderr, and are in the answer of --json.
+    """What the format has no place for is counted on stderr, and listed by --json.
 
     anthropic-messages, openai-chat and openai-responses are requests with the prompt at REV: model, system prompt,
     tools and messages. ctxvc-trajectory, hf-trace (the trace viewer of Hugging Face), otel-genai (spans in OTLP JSON)
-    and markdown (for a pull request) have all that was recorded up to REV, in the prompt or not, but for what was
-    deleted. agent-trace has the lines of the project's files in its newest commit, by the conversations that wrote
-    them (like `ctxvc why`), for the files that REV changed.
+    and markdown (for a pull request) have everything recorded up to REV, whether in the prompt or not, except deleted
+    blocks. agent-trace has the lines of the files that REV changed, as of the project's newest commit, by the
+    conversations that wrote them (like `ctxvc why`).
 
     claude-code is a session file for `claude --resume`, of any revision, even from before a compaction; lines of the
     transcript it was imported from are reused wherever they produce the same prompt. `ctxvc import` brings what you
@@ -266,7 +266,7 @@ class ExportLoss(Item, frozen=True, kw_only=True):
     """Something that the format has no place for."""
 
     path: Annotated[str, described("where it is: a block and its field, as `B17.is_error`, or a part of the request")]
-    change: Annotated[str, described("what stands in its place; empty if nothing does")]
+    change: Annotated[str, described("what replaced it; empty if nothing did")]
 
 
 class ExportedSession(Answer, frozen=True, kw_only=True, tag="ctxvc.export/1"):

@@ -28,7 +28,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg] # generic for type check
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         written = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT]?)B?", str(value).strip().upper())
         if written is None:
-            self.fail(f"{value!r} is no size; write it as in 500MB or 2GB", param, ctx)
+            self.fail(f"{value!r} is not a size such as 500MB or 2GB", param, ctx)
         return int(float(written[1]) * float(f"1e{3 * ' KMGT'.index(written[2] or ' ')}"))
 
 
@@ -49,18 +49,18 @@ def gc(
 ) -> None:
     """
     Everything that a scope reaches becomes one well-packed file, complete steps become commits, and files left by
-    killed writers are removed. No block is lost. Others may keep writing meanwhile.
+    killed writers are removed. No block is lost, and others may keep writing meanwhile.
 
-    Only --keep-days and --max-size remove anything: whole sessions, oldest first, after a yes. Sessions that changed
-    within a day, are checked out, or were chosen with `ctxvc use` stay. What is removed is not imported again by
-    itself unless its recording changed since; `ctxvc import FILE` does.
+    Only --keep-days and --max-size remove anything: whole sessions, oldest first, once you confirm. Sessions that
+    changed within a day, are checked out, or were chosen with `ctxvc use` stay. A removed session is not imported again
+    by itself unless its recording changed since; `ctxvc import FILE` imports it anyway.
     """
     app = ctx.ensure_object(App)
     limits = retention.Limits(days=days, size=size, pinned=pinned)
     if days is None and size is None:
         if pinned or bundle or dry_run or yes:
             raise click.UsageError(
-                "--keep-pinned, --bundle, --dry-run and --yes go with --keep-days or --max-size", ctx
+                "--keep-pinned, --bundle, --dry-run and --yes require --keep-days or --max-size", ctx
             )
         _pack(app)
         return

@@ -34,7 +34,7 @@ def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bo
     which (Claude Code does), else on the current session. MCP clients start it themselves: `ctxvc help
     connect-over-mcp` has configurations for several.
 
-    With --http it is started once, for any number of clients that send its token; it prints address and token.
+    With --http you start it once, for any number of clients; it prints the address, and the token that they send.
     """
     from ctxvc import __version__
     from ctxvc.mcp.protocol import Connection

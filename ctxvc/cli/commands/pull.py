@@ -22,16 +22,16 @@ from ctxvc.sharing import purges
 @click.argument("remote", metavar="[REMOTE]", default="")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
 @click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
-@click.option("--accept-purge", is_flag=True, help="Erase here, too, what another clone has purged.")
+@click.option("--accept-purge", is_flag=True, help="Erase here what another clone has purged.")
 @json_option
 @click.pass_obj
 def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool) -> None:
     """
-    Takes in the sessions that other clones have pushed, each checked first. A scope that only they continued goes on;
-    one that both continued is kept twice, as SCOPE and SCOPE@CLONE, and `ctxvc goto` joins them. Nothing is merged and
+    Every commit is checked before a session gets it. A scope that only another clone continued is continued here; one
+    that both continued is kept twice, as SCOPE and SCOPE@CLONE, and `ctxvc goto` joins them. Nothing is merged and
     nothing is lost. If it is interrupted, run it again.
 
-    If another clone has purged something that this store has, nothing is taken without --accept-purge, which erases it
+    If another clone has purged content that this store has, nothing is pulled without --accept-purge, which erases it
     here too.
     """
     if accept_purge:

@@ -25,7 +25,7 @@ _ACTIONS = ("list", "add", "remove")
 @click.option("--as", "clone", metavar="CLONE", default="", help="What this store is called there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Push only this session; repeatable.")
 @click.option("--since", metavar="DATE", default="", help="Push only sessions with a commit since then.")
-@click.option("--i-know", is_flag=True, help="Even if the remote is public, or has the project's code.")
+@click.option("--i-know", is_flag=True, help="Add it even if it is public, or has the project's code.")
 @click.option("--yes", is_flag=True, help="Agree that sessions are pushed there, without being asked.")
 @json_option
 @click.pass_context
@@ -42,8 +42,9 @@ def remote(
 ) -> None:
     """
     ACTION is `add`, with the ADDRESS of an empty private git repository; `remove`, with the remote's NAME; or `list`.
-    Nothing is sent before `ctxvc push`. A remote that anybody can read, or that has the project's code, is refused; a
-    fork cannot always be told, so use a repository for sessions alone. Sessions hold all that the model saw.
+    Nothing is sent before `ctxvc push`. Sessions contain everything that the model saw, so a remote that anybody can
+    read, or that has the project's code, is refused. Forks are not always recognised: use a repository for sessions
+    alone.
 
     Each store writes one ref of its own there, `refs/ctxvc/w/CLONE`, and no branch.
     """

@@ -27,7 +27,7 @@ _NAMED = 5
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
-@click.option("--share", is_flag=True, help="Refuse if anything in it looks like a secret.")
+@click.option("--share", is_flag=True, help="Refuse if anything on the page looks like a secret.")
 @click.option("--recordings", metavar="DIR", type=click.Path(exists=True, path_type=Path),
               help="RESULTS: the replayed recordings, for examples.")  # fmt: skip
 @json_option
@@ -35,19 +35,20 @@ _NAMED = 5
 def report(
     app: App, subject: str, target: Path | None, opens: bool, share: bool, recordings: Path | None
 ) -> None:  # fmt: skip
-    """One HTML file that loads nothing: tokens over all calls, the life of each block, each prompt as it was sent, what
-    left and why, cache and cost, scopes, and a search. RESULTS is a file that `ctxvc replay --out` wrote: a page that
-    compares its policies. REV is a moment of a scope: the page ends there. A session's page has all of its scopes.
+    """One HTML file that works offline: tokens by call, the life of each block, each prompt as it was sent, what left
+    and why, cache and cost, scopes, and a search. Without an argument: the current session, with all of its scopes. REV
+    ends the page at a moment of one scope. RESULTS, a file of `ctxvc replay --out`, makes a page that compares its
+    policies.
 
-    Texts are on the page until they have 2 MB, compressed; then the largest are left out, with the command that shows
-    them. --json without -o answers with all that the page is drawn from.
+    The page holds up to 2 MB of text, compressed; beyond that the largest texts are left out, each with the command
+    that shows it. --json without -o prints the data of the page.
     """
     results = app.path(Path(subject)) if subject else None
     is_file = results is not None and results.is_file()
     if recordings and not is_file:
         raise click.UsageError("--recordings is for a file of results")
     if not (target or opens or app.json) and app.output.terminal:
-        raise click.UsageError("give -o FILE, or --open")
+        raise click.UsageError("name a file with -o FILE, or use --open")
     if results is not None and is_file:
         from ctxvc.core.secrets.redact import RULES
 
@@ -138,8 +139,8 @@ def _check_shared(page: data.Session | data.Replay, criteria: Criteria) -> None:
     if suspects:
         more = "; and more" if len(suspects) > _NAMED else ""
         raise Refused(
-            f"this would give away what looks like secrets: {'; '.join(suspects[:_NAMED])}{more}",
-            hint="`ctxvc purge --secrets` erases them; what is none, `ctxvc help secrets` says how to allow",
+            f"the page has what looks like secrets: {'; '.join(suspects[:_NAMED])}{more}",
+            hint="`ctxvc purge --secrets` erases them; to allow what is not one, see `ctxvc help secrets`",
         )
 
 

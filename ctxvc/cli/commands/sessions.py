@@ -34,7 +34,7 @@ AGENT = "agent-"
 @command("sessions", "ctxvc sessions")
 @all_projects_option
 @click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
-              help="List everybody's sessions on a remote (the only one), without fetching them.")  # fmt: skip
+              help="List everybody's sessions on a remote, without fetching them.")  # fmt: skip
 @json_option
 @click.pass_obj
 def sessions(app: App, all_projects: bool, remote: str | None) -> None:

@@ -20,8 +20,8 @@ from ctxvc.cli.output import safe
 @click.option("--no-open", is_flag=True, help="Only print the address.")
 @click.pass_obj
 def ui(app: App, port: int, edit: bool, no_open: bool) -> None:
-    """It follows sessions while they run. Only this machine can reach it (127.0.0.1); its address has a token that is
-    good for one browser, once. It ends with Ctrl-C.
+    """Follows sessions while they run. Only this machine can reach it (127.0.0.1), and the printed address works once,
+    in one browser. Ctrl-C ends it.
     """
     from ctxvc import loopback
     from ctxvc.cli.live import Access, Live

@@ -24,8 +24,8 @@ from ctxvc.sharing import push as sharing
 @click.pass_obj
 def unshare(app: App, name: str, remote: str, undo: bool) -> None:
     """
-    The next index of this store there, pushed at once, does not have the session. Whoever pulled it keeps it, and the
-    host has its objects until it collects garbage. `ctxvc purge` and `ctxvc push --after-purge` erase contents.
+    Pushes this store's list of sessions without it. Whoever pulled the session keeps it, and the host keeps its objects
+    until it collects garbage. To erase contents, use `ctxvc purge` and `ctxvc push --after-purge`.
     """
     with app.store() as store, Progress("pushing"):
         name = app.resolved(store, name)
@@ -49,7 +49,7 @@ def _lines(answer: Unshared) -> Iterator[str]:
     if not answer.withheld:
         yield safe(f"{answer.session} goes to {answer.remote} again with the next `ctxvc push`")
         return
-    yield safe(f"{answer.session} is no longer on {answer.remote} as this store's")
+    yield safe(f"this store no longer lists {answer.session} on {answer.remote}")
     if answer.elsewhere:
         yield safe(f"others have it and list it there: {', '.join(answer.elsewhere[:12])}")
 

@@ -31,7 +31,7 @@ class Messages:
         self._tools: dict[str, str] = {}  # call → tool
 
     def message(self, kind: str, event: dict[str, Any], key: str) -> Message | str:
-        """The message of an event, or the reason why there is none."""
+        """The message of an event, or why there is none."""
         reply = text_of(event.get("llm_response_id"))
         if kind == "MessageEvent":
             inner = mapping(event, "llm_message")

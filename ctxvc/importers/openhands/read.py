@@ -99,7 +99,7 @@ def events(recording: Recording) -> Iterator[Event]:
                 yield Warned(text=f"event {number} was skipped: {display.one_line(str(error), 200)}")
             continue
         if not isinstance(event, dict):
-            yield Warned(text=f"event {number} was skipped: it is no object")
+            yield Warned(text=f"event {number} was skipped: it is not an object")
             continue
         yield from conversation.events(event, number)
         for bad in file.misread.values():

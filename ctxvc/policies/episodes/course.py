@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ctxvc.core.ledger.ledger import Ledger, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
@@ -64,7 +64,7 @@ class Course:
     #: What was worked out of spans that are over, by their places: forks share it.
     cache: Cache = field(default_factory=Cache)
 
-    def fork(self) -> Self:
+    def fork(self) -> Course:
         """A course that goes on from here, and leaves this one as it is."""
         before, spans, places = [*self.before], [*self.spans], dict(self.places)
         return replace(self, before=before, spans=spans, places=places, _own=set())
@@ -105,22 +105,22 @@ class Course:
         self.places[row.id] = place
 
 
+G = TypeVar("G", bound="Growing")
+
+
 class Growing(Protocol):
     """What is made of the rows of one step after the other."""
 
-    def fork(self) -> Self: ...
+    def fork(self: G) -> G: ...
 
     def take(self, step: list[Row]) -> None: ...
 
-    def renew(self, fresh: Self, rows: list[Row]) -> bool:
+    def renew(self: G, fresh: G, rows: list[Row]) -> bool:
         """Takes over what a `fresh` one knows beside the rows it has taken; False if it would place these otherwise.
 
         `rows` are those that follow.
         """
         ...
-
-
-G = TypeVar("G", bound=Growing)
 
 
 class _Grown(NamedTuple):

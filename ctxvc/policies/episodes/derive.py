@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Self
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
@@ -92,7 +91,7 @@ class _Reading:
                         del alike[next(iter(alike))]
             self.looked_at[path] = episode
 
-    def fork(self) -> Self:
+    def fork(self) -> _Reading:
         return replace(self, looked_at={**self.looked_at}, ending={**self.ending})
 
     def of(self, paths: Iterable[str]) -> tuple[str, ...]:
@@ -125,13 +124,13 @@ class _Derived:
     last: int = 0
     looking: list[str] = field(default_factory=list)
 
-    def fork(self) -> Self:
+    def fork(self) -> _Derived:
         making = self.making and replace(self.making, files={**self.making.files})
         forked = replace(self, course=self.course.fork(), reading=self.reading.fork(), making=making)
         forked.looking = [*self.looking]
         return forked
 
-    def renew(self, fresh: Self, rows: list[Row]) -> bool:  # noqa: ARG002 - nothing that follows changes it
+    def renew(self, fresh: _Derived, rows: list[Row]) -> bool:  # noqa: ARG002 - nothing that follows changes it
         self.text_of = fresh.text_of
         return True
 

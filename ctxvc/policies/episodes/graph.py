@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, Self
+from typing import Literal
 
 import msgspec
 
@@ -165,10 +165,10 @@ class _Marked:
     answered: Mapping[str, str]
     current: int | None = None
 
-    def fork(self) -> Self:
+    def fork(self) -> _Marked:
         return replace(self, course=self.course.fork())
 
-    def renew(self, fresh: Self, rows: list[Row]) -> bool:
+    def renew(self, fresh: _Marked, rows: list[Row]) -> bool:
         before, now = self.marks, fresh.marks
         self.marks, self.answered = fresh.marks, fresh.answered
         places = self.course.places

@@ -79,7 +79,7 @@ _BARRED = re.compile(r"unadvertised object|not our ref")
 
 
 class Barred(Refused):
-    """The other side gives no commit by its id, only whole refs."""
+    """The other side does not serve commits by their ids, only whole refs."""
 
 
 def environment(*, ask: bool, objects: Path | None = None, borrowed: Path | None = None) -> dict[str, str]:
@@ -136,7 +136,7 @@ def run(
     Raises: Unreachable if the connection broke, Refused, NotFound, Conflict, CtxvcError: each in a person's words.
     """
     if not is_address(address):
-        raise Refused(f"{printable(address)} is no address that git may use here", hint=Phrase("share-address"))
+        raise Refused(f"{printable(address)} is not an address that git may use here", hint=Phrase("share-address"))
     if git_dir is not None:
         trust.check(git_dir)
     settings = [word for item in _SETTINGS for word in ("-c", item)]
@@ -217,7 +217,7 @@ def _error(address: str, output: str) -> CtxvcError:
     if "stale info" in output or "[rejected]" in output or "cannot lock ref" in output:
         return Conflict(f"{place} was changed by another clone at the same moment", hint=Phrase("share-again"))
     if _BARRED.search(output):
-        return Barred(f"{place} gives no commit by its id", hint=Phrase("share-again"))
+        return Barred(f"{place} does not serve commits by their ids", hint=Phrase("share-again"))
     if _FULL.search(output):
         return CtxvcError(f"no space left, here or at {place}", hint="free some space, then run it again")
     if _STRANGER.search(output):

@@ -64,10 +64,10 @@ def record_at(store: Store, commit: str) -> PurgeRecord:
             raise ValueError
         record = msgspec.json.decode(store.reader.path(commit, MAP, MAP), type=_Map)
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError, pygit2.GitError) as error:
-        raise Damaged(f"{commit[:12]} is no record of a purge", hint=Phrase("share-theirs")) from error
+        raise Damaged(f"{commit[:12]} is not a record of a purge", hint=Phrase("share-theirs")) from error
     ids = (*record.blobs.items(), *record.commits.items())
     if record.format != 1 or not all(_ID.fullmatch(name) for pair in ids for name in pair):
-        raise Damaged(f"{commit[:12]} is no record of a purge", hint=Phrase("share-theirs"))
+        raise Damaged(f"{commit[:12]} is not a record of a purge", hint=Phrase("share-theirs"))
     return PurgeRecord(commit=commit, blobs=record.blobs, commits=record.commits)
 
 

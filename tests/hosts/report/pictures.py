@@ -20,6 +20,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
 from tests.hosts.environments import ROOT
 from tests.hosts.report.conftest import DEMO, ctxvc, started
+from tests.making.watcher import Silent
 
 PICTURES_FOLDER = ROOT / "docs" / "pictures"
 #: File → the link that it shows, the theme, and the height of the window.
@@ -35,18 +36,6 @@ _OUTLINE = """
 """
 
 
-class _Silent:
-    """A watcher of a run that watches nothing."""
-
-    def said(self, text: str) -> None: ...
-    def called(self, name: str, arguments: object) -> None: ...
-    def answered(self, name: str, outcome: object) -> None: ...
-    def stepped(self, adapter: object) -> None: ...
-
-    def stops(self) -> bool:
-        return False
-
-
 def made(project: Path) -> Path:
     """The page of the demo's recording under a policy with half the tokens that it has; a person took a block back."""
     with create(project / FOLDER) as store:
@@ -55,11 +44,11 @@ def made(project: Path) -> Path:
         turns = retell.recorded(Session(StoredSession.open(store, "recorded")))
     store_path = project / FOLDER
     with Session.open(store_path, "demo", model="claude-sonnet-4-5", budget=14_000, policy=parse("default")) as session:
-        retell.play(session, turns, _Silent())
+        retell.play(session, turns, Silent())
         departed = next(row.id for row in session.ledger().rows() if row.state in ("archived", "blocked"))
         session.recover(departed)
         session.note("the test needs a fixed clock")
-        retell.play(session, turns, _Silent())
+        retell.play(session, turns, Silent())
     ctxvc(project, "--session", "demo", "report", "-o", "page.html")
     return project / "page.html"
 
