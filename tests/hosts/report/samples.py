@@ -43,6 +43,7 @@ def session(
 
     by_part: dict[str, list[int]] = {part: [] for part in _PARTS.values()}
     marks: list[Mapping[str, Any]] = []
+    causes: list[Mapping[str, Any]] = []
     lives: list[Mapping[str, Any]] = []
     prompt: list[int] = []
     everything = 0
@@ -55,7 +56,7 @@ def session(
                 if made.kinds[block] == "tool_result" and made.state[block] == 0:
                     made.change(block, call, 3)
                     splices.append((at, 1, [piece(**_stub(made, block))]))
-                    lives.append(_life(block, made.ids[block], call, "archive"))
+                    lives.append(_life(causes, block, made.ids[block], call, "archive"))
                 if sum(made.size(b) for b in prompt) < budget // 2:
                     break
             marks.append(_mark(call, "compaction", f"archive oldest results of {call} calls"))
@@ -66,7 +67,7 @@ def session(
                 made.change(block, call, 0)
                 made.reads[block].append(call)
                 splices.append((away[0], 1, [piece(**made.piece(block))]))
-                lives.append(_life(block, made.ids[block], call, "restore"))
+                lives.append(_life(causes, block, made.ids[block], call, "restore"))
                 marks.append(_mark(call, "recover", f"recover {made.ids[block]}"))
         splices.append((len(prompt), 0, [piece(**made.piece(b)) for b in new]))
         prompt += new
@@ -96,6 +97,7 @@ def session(
         "calls": _calls(calls, totals, unmanaged, by_part),
         "marks": marks,
         "blocks": made.columns(),
+        "causes": causes,
         "lives": lives,
         "prompts": {"pieces": pieces, "deltas": deltas},
         "scopes": [
@@ -275,17 +277,17 @@ def _note(call: int) -> Mapping[str, Any]:
     return {"call": call, "text": "the token was read from the wrong header", "to": 0}
 
 
-def _life(block: int, id: str, call: int, verb: str) -> Mapping[str, Any]:
-    return {
-        "block": block,
-        "call": call,
-        "verb": verb,
-        "actor": "policy:default" if verb == "archive" else "agent",
-        "policy": "default",
+def _life(causes: list[Mapping[str, Any]], block: int, id: str, call: int, verb: str) -> Mapping[str, Any]:
+    cause = {
+        "actor": "policy" if verb == "archive" else "agent",
+        "policy": "default" if verb == "archive" else "",
         "reason": "oldest results past 60 % of the budget" if verb == "archive" else "the agent asked for it",
         "commit": f"{call:040x}",
-        "undo": f"ctxvc restore {id}" if verb == "archive" else f"ctxvc archive {id}",
     }
+    if not causes or causes[-1] != cause:
+        causes.append(cause)
+    undo = f"ctxvc restore {id}" if verb == "archive" else f"ctxvc archive {id}"
+    return {"block": block, "call": call, "verb": verb, "cause": len(causes) - 1, "undo": undo}
 
 
 def _mark(call: int, kind: str, label: str) -> Mapping[str, Any]:

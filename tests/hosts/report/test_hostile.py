@@ -23,9 +23,10 @@ def test_no_text_of_a_session_becomes_part_of_the_page(visit: Visit, made_page: 
     made = samples.session(calls=20, budget=8_000, texts=ATTACKS, label=label)
     for field in ("title", "session", "model", "command", "cost_reason"):
         made = {**made, field: ATTACKS[1]}
-    lives = [{**life, "reason": ATTACKS[2], "actor": ATTACKS[0], "undo": ATTACKS[1]} for life in made["lives"]]
+    causes = [{**cause, "reason": ATTACKS[2], "actor": ATTACKS[0]} for cause in made["causes"]]
+    lives = [{**life, "undo": ATTACKS[1]} for life in made["lives"]]
     marks = [{**mark, "label": ATTACKS[0], "actor": ATTACKS[2]} for mark in made["marks"]]
-    made = {**made, "lives": lives, "marks": marks}
+    made = {**made, "causes": causes, "lives": lives, "marks": marks}
     path = made_page("hostile", made)  # type: ignore[operator]
 
     for link in (
