@@ -2,6 +2,7 @@
 import { refusal, showPlan } from "./edit.js";
 import { announce, empty, h, replace } from "./dom.js";
 import { header, newPage } from "./header.js";
+import { keep } from "./keep.js";
 import { sessionPage } from "./session_page.js";
 import { short, whole } from "./text.js";
 import { table } from "./table.js";
@@ -31,7 +32,13 @@ export function startLive(page) {
       if (open) await showSession(page, open, listed);
       else {
         sessionList(page, listed);
-        follow("", () => asked("/api/sessions").then((next) => !view().session && sessionList(page, next)));
+        follow("", async () => {
+          const next = await asked("/api/sessions");
+          if (view().session) return;
+          const restore = keep(page);
+          sessionList(page, next);
+          restore();
+        });
       }
     } catch (problem) {
       failed(page, problem);
@@ -48,12 +55,12 @@ async function showSession(page, id, { edit }) {
   const draw = async () => {
     const raw = await asked(`/api/report?session=${encodeURIComponent(id)}`);
     if (view().session !== id) return;
-    const scrolled = scrollY;
+    const restore = keep(page);
     const home = h("a", { class: "button", href: "#/" }, "All sessions");
     const state = h("span", { class: "live", id: "live" }, "live");
     const undo = edit ? h("button", { type: "button", on: { click: () => showPlan(id, "undo", []) } }, "Undo") : null;
     sessionPage(page, raw, { live: true, actions: [state, undo, home], verbs: edit ? (session, block, now) => verbButtons(id, session, block, now) : null });
-    scrollTo(0, scrolled);
+    restore();
     announce(`${raw.calls.n} calls`);
   };
   await draw();
