@@ -4,7 +4,7 @@ import { announce, empty, h, replace } from "./dom.js";
 import { header, newPage } from "./header.js";
 import { keep } from "./keep.js";
 import { sessionPage } from "./session_page.js";
-import { short, whole } from "./text.js";
+import { plural, short, whole } from "./text.js";
 import { table } from "./table.js";
 import { go, link, onView, view } from "./view.js";
 
@@ -18,7 +18,6 @@ async function asked(path) {
 }
 
 export function startLive(page) {
-  let listed = null;
   let open = null;
   window.addEventListener("hashchange", () => view().session !== open && show());
   show();
@@ -28,18 +27,8 @@ export function startLive(page) {
     stopFollowing();
     newPage();
     try {
-      listed = await asked("/api/sessions");
-      if (open) await showSession(page, open, listed);
-      else {
-        sessionList(page, listed);
-        follow("", async () => {
-          const next = await asked("/api/sessions");
-          if (view().session) return;
-          const restore = keep(page);
-          sessionList(page, next);
-          restore();
-        });
-      }
+      if (open) await showSession(page, open, await asked("/api/project"));
+      else await showList(page);
     } catch (problem) {
       failed(page, problem);
     }
@@ -65,6 +54,19 @@ async function showSession(page, id, { edit }) {
   };
   await draw();
   follow(id, draw);
+}
+
+async function showList(page) {
+  const draw = async () => {
+    const listed = await asked("/api/sessions");
+    if (view().session) return;
+    const restore = keep(page);
+    sessionList(page, listed);
+    restore();
+    if (listed.missing) await draw(); // listing a session for the first time takes a while
+  };
+  follow("", draw);
+  await draw();
 }
 
 let stream = null;
@@ -102,7 +104,7 @@ function verbButtons(id, session, block, now) {
     h("button", { type: "button", on: { click: () => showPlan(id, verb, [session.blocks.id[block]]) } }, `${verb[0].toUpperCase()}${verb.slice(1)} …`)));
 }
 
-function sessionList(page, { project, sessions, problems }) {
+function sessionList(page, { project, sessions, missing, problems }) {
   newPage();
   const input = h("input", { type: "search", id: "search", "aria-label": "Sessions that have this in their name", placeholder: "name, title, model" });
   const open = (session) => link({ session: session.id, screen: "overview", call: null, from: null, to: null, block: null, q: "", filter: "" });
@@ -116,9 +118,9 @@ function sessionList(page, { project, sessions, problems }) {
     { name: "calls", cell: (session) => whole(session.calls), sort: (session) => session.calls ?? -1, number: true },
   ], sessions, { part: 100 });
   const main = h("main", { class: "frame", id: "main", tabindex: "-1" }, h("section", { class: "panel" },
-    h("div", { class: "filters" }, input, h("span", { class: "muted" }, `${whole(sessions.length)} sessions`)),
+    h("div", { class: "filters" }, input, h("span", { class: "muted" }, `${plural(sessions.length, "session")}${missing ? `; ${whole(missing)} more are being read` : ""}`)),
     (problems || []).map((problem) => h("p", { class: "muted" }, problem)),
-    sessions.length ? list : empty("No sessions yet", "Nothing is stored for this project. `ctxvc import` takes in what was recorded, `ctxvc watch` what is going on.")));
+    sessions.length || missing ? list : empty("No sessions yet", "Nothing is stored for this project. `ctxvc import` takes in what was recorded, `ctxvc watch` what is going on.")));
   const filter = () => {
     const q = view().q.toLowerCase();
     list.fill(sessions.filter((session) => `${session.title} ${session.name} ${session.model}`.toLowerCase().includes(q)));
