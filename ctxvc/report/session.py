@@ -150,7 +150,8 @@ def _scope_notes(page: History, scope: ScopeHistory) -> Iterator[data.ScopeNote]
 
 
 def _body(page: History, scope: ScopeHistory, row: Row) -> int:
-    return page.add(text_of(scope.snapshot.bodies.body(row), row.ext, row.extra))
+    body = scope.snapshot.bodies.body(row)
+    return page.add(text_of(body, row.ext, row.extra), body)
 
 
 def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:

@@ -125,10 +125,48 @@ def many_runs(*, rows: int = 500, calls: int = 20_000) -> Mapping[str, Any]:
     return {
         **small,
         "marks": [],
+        "causes": [],
         "lives": [],
         "calls": _calls(calls, totals, totals, {"results": totals}),
         "blocks": {"n": rows, **columns},
         "prompts": {"pieces": [], "deltas": [[]] * calls},
+        "scopes": [_scope("main", -1, range(calls), totals, [])],
+    }
+
+
+def many_blocks(*, blocks: int = 100_000, a_call: int = 10, stay: int = 50) -> Mapping[str, Any]:
+    """A session of so many blocks, of which each call brings some; they leave after they were in `stay` prompts."""
+    small = session(calls=2)
+    calls = blocks // a_call
+    columns = {name: [values[0]] * blocks for name, values in small["blocks"].items() if isinstance(values, list)}
+    came = [block // a_call for block in range(blocks)]
+    columns |= {
+        "id": [f"B{block + 1}" for block in range(blocks)],
+        "label": [f"block {block + 1} of many" for block in range(blocks)],
+        "intervals": [
+            [at, at + stay, 0, at + stay, calls + 1, 4] if at + stay <= calls else [at, calls + 1, 0] for at in came
+        ],
+        "reads": [[] for _ in range(blocks)],
+        "step": came,
+        "turn": [at // 100 for at in came],
+    }
+    piece = {name: value for name, value in small["prompts"]["pieces"][0].items() if name != "block"}
+    deltas = [
+        [
+            *([[0, a_call, []]] if call >= stay else []),
+            [a_call * min(call, stay - 1), 0, list(range(call * a_call, (call + 1) * a_call))],
+        ]
+        for call in range(calls)
+    ]
+    totals = [a_call * min(call + 1, stay) * columns["tokens"][0] for call in range(calls)]
+    return {
+        **small,
+        "marks": [],
+        "causes": [],
+        "lives": [],
+        "calls": _calls(calls, totals, totals, {"results": totals}),
+        "blocks": {"n": blocks, **columns},
+        "prompts": {"pieces": [{**piece, "block": block} for block in range(blocks)], "deltas": deltas},
         "scopes": [_scope("main", -1, range(calls), totals, [])],
     }
 

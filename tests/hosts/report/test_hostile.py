@@ -74,6 +74,23 @@ def test_a_line_of_five_megabytes_is_shown_a_part_at_a_time(visit: Visit, made_p
     assert len(body.text_content()) == 400_000
 
 
+def test_a_session_of_100000_blocks_is_shown(visit: Visit, made_page: object) -> None:
+    path = made_page("many", samples.many_blocks())  # type: ignore[operator]
+    page = visit(path, "#/lanes")
+    assert page.locator("#lanes-canvas").get_attribute("aria-label").startswith("100,000 rows")
+    page.locator(".lanes-scroll").evaluate("element => element.scrollTop = element.scrollHeight")
+    page.locator("#lanes-canvas").click(position={"x": 60, "y": 60})
+    page.locator(".drawer").wait_for()
+    page.goto(page.url.split("#")[0] + "#/prompt/9000?block=B90000")
+    page.locator(".piece").first.wait_for()
+    assert page.locator(".drawer h2").inner_text().startswith("B90000@")
+    page.goto(page.url.split("#")[0] + "#/left?filter=never")
+    assert page.get_by_role("button", name="never read back").inner_text() == "never read back 99,510"
+    page.goto(page.url.split("#")[0] + "#/search?q=99999")
+    page.locator(".hit").first.wait_for()
+    assert page.locator(".hits .hit").count() == 1
+
+
 def test_a_body_that_is_not_in_the_page_names_the_command(visit: Visit, made_page: object) -> None:
     made = msgspec.json.decode(msgspec.json.encode(samples.session(calls=4)))
     made["blocks"]["body"][0] = -1
