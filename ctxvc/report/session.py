@@ -304,9 +304,10 @@ def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
         priced = f"Prices are those of {models.MODELS_DATE}"
         notes.append(f"{priced}, for the usage that the provider reported." if reported else f"{priced}.")
     if reported < len(costs):
+        part = f" for {len(costs) - reported:,} of {len(costs):,} calls" if reported else ""
         notes.append(
-            f"The provider's usage is not recorded for {len(costs) - reported:,} of {len(costs):,} calls: there it is "
-            "reckoned from our counts, with a prefix cache of five minutes."
+            f"The provider's usage is not recorded{part}: it is reckoned from our counts, with a prefix cache of five "
+            "minutes."
         )
     source = next((scope.snapshot.ledger.meta.source for scope in page.scopes), None)
     if source and source.missing:

@@ -91,7 +91,7 @@ def session_items(
     cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
     counts = local_cache.file_stamp(store, COUNTS)
     entries: dict[str, _Cached] = {}
-    stale: list[tuple[str, Mapping[str, str], str]] = []
+    stale: list[tuple[str, dict[str, str], str]] = []
     all_tips = store.all_tips()
     for name, tips in all_tips.items():
         key = local_cache.session_key(store, name, tips, _FORM)
