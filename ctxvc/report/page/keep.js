@@ -14,10 +14,10 @@ export function keep(page) {
   const place = [scrollX, scrollY];
 
   return () => {
+    const first = arrange(page, arranged);
     const details = new Map(named(page, "details"));
     for (const name of opened) open(details.get(name));
-    const arrangeable = new Map(named(page, "[data-arranged]"));
-    for (const [name, arrangement] of arranged) arrangeable.get(name)?.arrange(arrangement);
+    arrange(page, arranged.filter(([name]) => !first.has(name))); // the tables that came with what was opened
     const scrollable = new Map(named(page, SCROLLED));
     for (const [name, top, left] of scrolled) scrollable.get(name)?.scrollTo(left, top);
     if (dialog) page.querySelector("dialog")?.showModal();
@@ -26,6 +26,13 @@ export function keep(page) {
     next?.focus({ preventScroll: true });
     if (next && caret) next.setSelectionRange(...caret);
   };
+}
+
+// Puts what is there in its arrangement; gives the names of all that is there.
+function arrange(page, arranged) {
+  const arrangeable = new Map(named(page, "[data-arranged]"));
+  for (const [name, arrangement] of arranged) arrangeable.get(name)?.arrange(arrangement);
+  return arrangeable;
 }
 
 // A table below a picture is made by this event, which a browser sends too late for what follows.

@@ -57,16 +57,16 @@ async function showSession(page, id, { edit }) {
 }
 
 async function showList(page) {
-  const draw = async () => {
-    const listed = await asked("/api/sessions");
+  const draw = async (path) => {
+    const listed = await asked(path);
     if (view().session) return;
     const restore = keep(page);
     sessionList(page, listed);
     restore();
-    if (listed.missing) await draw(); // listing a session for the first time takes a while
+    if (listed.missing) await draw("/api/sessions?rest=1"); // listing a session for the first time takes a while
   };
-  follow("", draw);
-  await draw();
+  follow("", () => draw("/api/sessions"));
+  await draw("/api/sessions");
 }
 
 let stream = null;
