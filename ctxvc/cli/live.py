@@ -124,11 +124,11 @@ class Live:
     def _sessions(self, seconds: float) -> Any:
         with self._store() as store:
             unreadable: list[CtxvcError] = []
-            items, missing = session_items(store, unreadable, seconds=seconds)
+            items, unlisted = session_items(store, unreadable, seconds=seconds)
         now = time.time()
         return {
             "project": self._project,
-            "missing": missing,
+            "missing": unlisted,
             "sessions": [_session(item, now) for item in items],
             "problems": [phrases.message(error) for error in unreadable],
         }

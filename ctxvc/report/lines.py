@@ -45,8 +45,8 @@ class Change(NamedTuple):
 
     def reasons(self) -> dict[str, str]:
         """Block → the reason that was given for it alone."""
-        given = (text.partition(" ") for text in self.entry.trailers.get("Ctxvc-Why", "").split("; "))
-        return {block: reason for block, _, reason in given if block}
+        of_blocks = (text.partition(" ") for text in self.entry.trailers.get("Ctxvc-Why", "").split("; "))
+        return {block: reason for block, _, reason in of_blocks if block}
 
 
 @dataclass(slots=True)

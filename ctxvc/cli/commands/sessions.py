@@ -102,13 +102,13 @@ def session_items(
             entries[name] = entry
     if seconds is not None:
         stale.sort(key=lambda one: _newest(store, one[1].values()), reverse=True)
-    missing, began = 0, time.monotonic()
+    unlisted, start = 0, time.monotonic()
     for number, (name, tips, key) in enumerate(stale):
-        if number and seconds is not None and time.monotonic() - began >= seconds:
+        if number and seconds is not None and time.monotonic() - start >= seconds:
             if name in cached:
                 entries[name] = cached[name]
             else:
-                missing += 1
+                unlisted += 1
             continue
         try:
             item = _item(store, name, tips)
@@ -120,7 +120,7 @@ def session_items(
     if entries != cached:
         local_cache.save(store, _CACHE, entries)
     items = [entries[name].item for name in all_tips if name in entries]
-    return sorted(items, key=lambda item: item.updated, reverse=True), missing
+    return sorted(items, key=lambda item: item.updated, reverse=True), unlisted
 
 
 def _newest(store: Store, tips: Iterable[str]) -> int:
