@@ -30,6 +30,8 @@ from ctxvc.tokens.meter import Meter
 
 #: Seconds between two looks at a session and at the list for news, and until a question for news is answered without.
 _LOOK, _LOOK_AT_ALL, _WAIT = 0.3, 2.0, 20.0
+#: Seconds after which a list of the sessions is answered, whether or not all are on it: at first, and then.
+_LISTING, _LISTING_REST = 0.4, 3.0
 #: Milliseconds after which a browser asks for news again.
 _RETRY = 50
 #: Seconds after its newest commit in which a session counts as running.
@@ -99,8 +101,10 @@ class Live:
                     return self._access.welcome()
                 page = document(b"", title=f"ctxvc: {self._project}", live=True)
                 return Response(200, page, "text/html; charset=utf-8")
+            case "GET", "/api/project":
+                return _json({"project": self._project, "edit": self._changes is not None})
             case "GET", "/api/sessions":
-                return _json(self._sessions())
+                return _json(self._sessions(_LISTING_REST if "rest" in fields else _LISTING))
             case "GET", "/api/report":
                 return self._report(fields.get("session", ""))
             case "GET", "/api/events":
@@ -117,14 +121,14 @@ class Live:
                     return _json(self._changes.apply(stored, approval))
         return text(404, "there is no such page")
 
-    def _sessions(self) -> Any:
+    def _sessions(self, seconds: float) -> Any:
         with self._store() as store:
             unreadable: list[CtxvcError] = []
-            items = session_items(store, unreadable)
+            items, unlisted = session_items(store, unreadable, seconds=seconds)
         now = time.time()
         return {
             "project": self._project,
-            "edit": self._changes is not None,
+            "missing": unlisted,
             "sessions": [_session(item, now) for item in items],
             "problems": [phrases.message(error) for error in unreadable],
         }

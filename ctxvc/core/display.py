@@ -10,6 +10,8 @@ from collections.abc import Sequence
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
+#: Characters that may be wide: all but the first alphabets and the punctuation that is most used, such as an ellipsis.
+_MAYBE_WIDE = re.compile("[^\x00-\u0377\u2000-\u2027]")
 #: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
 _LONG = 16
 _LEAST = 8
@@ -30,7 +32,7 @@ def columns(text: str) -> int:
     """The columns that `text` takes on a terminal, at most: two for a wide character."""
     if text.isascii():
         return len(text)
-    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in _MAYBE_WIDE.findall(text))
 
 
 def fitted(text: str, width: int) -> str:

@@ -110,17 +110,26 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
     body: list[Place]
 
 
-class Life(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a block: who made it, why, and the command that takes it back (empty for none)."""
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of blocks: who made it, under which policy, why (for all of them), and its commit."""
 
-    block: int
-    call: int
-    verb: str
     actor: str
     policy: str
     reason: str
     commit: str
-    undo: str
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a change (a place in `causes`) did to a block, the reason given for this block alone, and the command that
+    takes it back; both are often empty.
+    """
+
+    block: int
+    call: int
+    verb: str
+    cause: int
+    reason: str = ""
+    undo: str = ""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -208,6 +217,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     calls: Calls
     marks: list[Mark]
     blocks: Blocks
+    causes: list[Cause]
     lives: list[Life]
     prompts: Prompts
     scopes: list[Scope]

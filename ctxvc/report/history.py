@@ -89,9 +89,10 @@ class History:
             call = next(calls_left)
             self._news(scope, call, len(self.order))
 
-    def add(self, text: str) -> int:
-        """The number of a text in the pool, without its secrets."""
-        return self.pool.add(display.encode(self.clean(text)))
+    def add(self, text: str, body: bytes = b"") -> int:
+        """The number of a text in the pool, without its secrets; `body` itself is kept where that is the same."""
+        data = display.encode(self.clean(text))
+        return self.pool.add(body if data == body else data)
 
     def _news(self, scope: ScopeHistory, call: Call, number: int) -> None:
         scope.lanes.take(number, call.fresh, call.groups, call.ledger)

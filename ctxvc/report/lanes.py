@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, blocks_of, outermost
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, outermost
 from ctxvc.core.prompt.cut import CUT
 from ctxvc.core.view.view import Price
 from ctxvc.report.data import STATES
@@ -85,6 +85,7 @@ class Lanes:
         self._price = price
         self.lanes: dict[str, Lane] = {}
         self.turned: list[Turned] = []
+        self._group_stubs: dict[str, tuple[tuple[str, ...], bool]] = {}  # group → its members, and if they have a stub
         self._cuttable: list[int] = []
         self._cut = 0
 
@@ -107,12 +108,27 @@ class Lanes:
             lane.row = row
             touched[row.id] = None
         for group in groups:
-            if group.members:
-                touched.update(dict.fromkeys(blocks_of(ledger.groups, group.id)))
+            touched.update(dict.fromkeys(self._regrouped(group.id, ledger.groups)))
         touched.update(dict.fromkeys(self._cut_blocks(ledger.meta, fresh)))
         for name in touched:
             if lane := self.lanes.get(name):
                 self._turn(lane, call, _STATE["gone"] if lane.cut else _state(lane.row, ledger.groups))
+
+    def _regrouped(self, name: str, groups: Mapping[str, Group]) -> Iterator[str]:
+        """The blocks of a changed group; those of groups in it only where these got or lost a stub by it.
+
+        One around all that left before need not touch each of these blocks: that would add up to their square.
+        """
+        outer = groups.get(outermost(groups, name))
+        has_stub = outer is not None and bool(outer.stub)
+        pending = [name]
+        while pending:
+            group = groups.get(pending.pop())
+            if group is None or self._group_stubs.get(group.id) == (group.members, has_stub):
+                continue
+            self._group_stubs[group.id] = group.members, has_stub
+            yield from (member for member in group.members if member.startswith("B"))
+            pending += [member for member in group.members if not member.startswith("B")]
 
     def _turn(self, lane: Lane, call: int, state: int) -> None:
         if not lane.spans:

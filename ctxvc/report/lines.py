@@ -38,12 +38,15 @@ class Change(NamedTuple):
     def actor(self) -> str:
         return self.entry.trailers.get("Ctxvc-Actor", self.entry.actor)
 
-    def reason(self, block: str = "") -> str:
-        """The reason that was given, for this block first; often empty."""
-        trailers = self.entry.trailers
-        of_blocks = (text.partition(" ") for text in trailers.get("Ctxvc-Why", "").split("; "))
-        own = next((why for name, _, why in of_blocks if name == block), "")
-        return "; ".join(filter(None, (own, trailers.get("Ctxvc-Reason", ""))))
+    @property
+    def reason(self) -> str:
+        """The reason that was given for all of it; often empty."""
+        return self.entry.trailers.get("Ctxvc-Reason", "")
+
+    def reasons(self) -> dict[str, str]:
+        """Block → the reason that was given for it alone."""
+        of_blocks = (text.partition(" ") for text in self.entry.trailers.get("Ctxvc-Why", "").split("; "))
+        return {block: reason for block, _, reason in of_blocks if block}
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ from ctxvc.report.texts import TextPool
 
 #: Characters of a text of ours from which on it is a place in the texts.
 _LONG = 300
+#: Slots whose pieces are remembered: so many times those of the newest prompt, and some more.
+_KEPT, _KEPT_AT_LEAST = 4, 1_000
 #: What stands for a long text that the page has no room for.
 LEFT_OUT = "[left out: the page has no room for it]"
 Splice = tuple[int, int, list[int]]
@@ -86,6 +88,8 @@ class Pieces:
             for piece in changed:
                 part = self.parts[piece]
                 tokens[part] = tokens.get(part, 0) + sign * self.tokens[piece]
+        if len(self._by_slot) > _KEPT * len(slots) + _KEPT_AT_LEAST:
+            self._by_slot.clear()  # else slots of all prompts would stay in memory
         adjusted = self._together(own, place)
         is_plain = before is not None and before.pieces is before.alone and adjusted is own
         shared = unchanged if is_plain else _shared(before.pieces, adjusted) if before else 0

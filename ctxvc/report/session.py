@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from ctxvc.core import display
@@ -15,6 +16,7 @@ from ctxvc.report import data
 from ctxvc.report.expense import Expense, Sized, expenses
 from ctxvc.report.history import Clean, History, ScopeHistory, SentCall
 from ctxvc.report.lanes import Lane
+from ctxvc.report.lines import Change
 from ctxvc.report.prompts import text_of
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store.log.stored_session import StoredSession
@@ -65,6 +67,8 @@ def session(
     places, chunks = page.pool.packed()
     calls_made = _calls(page, costs)
     title = clean(_title(front))
+    causes: dict[data.Cause, int] = {}
+    lives = list(_lives(page, commands, causes))
     return data.Session(
         title=title,
         session=name,
@@ -79,7 +83,8 @@ def session(
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
         blocks=_blocks(page, [_place(places[number]) for number in bodies]),
-        lives=list(_lives(page, commands)),
+        causes=list(causes),
+        lives=lives,
         prompts=data.Prompts(pieces=page.pieces.finished(places), deltas=page.deltas),
         scopes=[
             _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
@@ -145,7 +150,8 @@ def _scope_notes(page: History, scope: ScopeHistory) -> Iterator[data.ScopeNote]
 
 
 def _body(page: History, scope: ScopeHistory, row: Row) -> int:
-    return page.add(text_of(scope.snapshot.bodies.body(row), row.ext, row.extra))
+    body = scope.snapshot.bodies.body(row)
+    return page.add(text_of(body, row.ext, row.extra), body)
 
 
 def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
@@ -177,23 +183,30 @@ def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
     )
 
 
-def _lives(page: History, commands: Commands) -> Iterator[data.Life]:
+def _lives(page: History, commands: Commands, causes: dict[data.Cause, int]) -> Iterator[data.Life]:
+    """What was done to the blocks. Each cause gets a place in `causes`, the same the same."""
     for scope in page.scopes:
         newest = {turned.lane.row.id: turned for turned in scope.lanes.turned if turned.verb != "recover"}
-        for turned in scope.lanes.turned:
-            row, change = turned.lane.row, turned.change
-            actor = change.actor
-            stands = newest.get(row.id) is turned and scope is page.scopes[0]
-            yield data.Life(
-                block=scope.place[row.id],
-                call=turned.call,
-                verb=turned.verb,
-                actor=actor.partition(":")[0],
-                policy=actor.partition(":")[2],
-                reason=page.clean(display.one_line(change.reason(row.id), _REASON)),
-                commit=change.entry.commit,
-                undo=commands.undo(turned.verb, row.id) if stands else "",
-            )
+        for change, of_change in groupby(scope.lanes.turned, lambda turned: turned.change):
+            cause = causes.setdefault(_cause(page, change), len(causes))
+            reasons = change.reasons()
+            for turned in of_change:
+                name = turned.lane.row.id
+                stands = newest.get(name) is turned and scope is page.scopes[0]
+                yield data.Life(
+                    block=scope.place[name],
+                    call=turned.call,
+                    verb=turned.verb,
+                    cause=cause,
+                    reason=page.clean(display.one_line(reasons.get(name, ""), _REASON)),
+                    undo=commands.undo(turned.verb, name) if stands else "",
+                )
+
+
+def _cause(page: History, change: Change) -> data.Cause:
+    actor, _, policy = change.actor.partition(":")
+    reason = page.clean(display.one_line(change.reason, _REASON))
+    return data.Cause(actor=actor, policy=policy, reason=reason, commit=change.entry.commit)
 
 
 def _cut(
@@ -291,9 +304,10 @@ def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
         priced = f"Prices are those of {models.MODELS_DATE}"
         notes.append(f"{priced}, for the usage that the provider reported." if reported else f"{priced}.")
     if reported < len(costs):
+        part = f" for {len(costs) - reported:,} of {len(costs):,} calls" if reported else ""
         notes.append(
-            f"The provider's usage is not recorded for {len(costs) - reported:,} of {len(costs):,} calls: there it is "
-            "reckoned from our counts, with a prefix cache of five minutes."
+            f"The provider's usage is not recorded{part}: it is reckoned from our counts, with a prefix cache of five "
+            "minutes."
         )
     source = next((scope.snapshot.ledger.meta.source for scope in page.scopes), None)
     if source and source.missing:

@@ -137,9 +137,9 @@ class Store:
             packed = (self.path / "packed-refs").read_bytes()
         except FileNotFoundError:
             packed = b""
-        if (b" " + prefix.encode()) in packed:
-            lines = (line.partition(b" ")[2] for line in packed.split(b"\n"))
-            ref_names += [line.decode("ascii", "replace") for line in lines if line.startswith(prefix.encode())]
+        # Searched, not split: a store may have 10,000 sessions, and all are asked for their refs.
+        own_lines = re.finditer(b" (" + re.escape(prefix.encode()) + rb"[^\n]*)", packed)
+        ref_names += [line[1].decode("ascii", "replace") for line in own_lines]
         return sorted({name for name in ref_names if name.isascii()})
 
     def all_tips(self) -> dict[str, dict[str, str]]:

@@ -30,7 +30,7 @@ def figures(folder: Path) -> Iterator[Figure]:
     for blocks in SIZES:
         project = folder / str(blocks)
         with create(project / FOLDER) as store:
-            ingest(store, _compacted(blocks), final=True)
+            ingest(store, compacted(blocks), final=True)
         _page(project)  # which counts the tokens
         took, size = _page(project)
         first = first or took
@@ -49,7 +49,7 @@ def figures(folder: Path) -> Iterator[Figure]:
         yield Figure("the largest recording: size", size / 1e6, "MB", target="<= 1.5")
 
 
-def _compacted(blocks: int) -> Iterator[Event]:
+def compacted(blocks: int) -> Iterator[Event]:
     """A recording of so many blocks, with a summary in the place of each 600."""
     for number, event in enumerate(events(blocks), 1):
         yield event

@@ -111,13 +111,28 @@ def test_all_sessions_are_listed_and_each_has_its_page(browser: Browser) -> None
     browser.open()
     answer = browser.ask("/api/sessions").json
     assert {session["id"] for session in answer["sessions"]} == {"demo", "branched", "hostile"}
-    assert answer["edit"] is False
+    assert browser.ask("/api/project").json["edit"] is False
     for session in answer["sessions"]:
         page = browser.ask(f"/api/report?session={session['id']}")
         assert page.status == 200 and page.json["session"] == session["id"]
     assert browser.ask("/api/report?session=%2e%2e%2fx").status == 404
     assert browser.ask("/api/report").status == 404
     assert browser.ask("/nowhere").status == 404
+
+
+def test_a_list_that_takes_too_long_comes_in_parts(
+    browser: Browser, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxvc.cli.live._LISTING", 0.0)
+    browser.open()
+    answers = [browser.ask("/api/sessions").json for _ in range(3)]
+    assert [(len(answer["sessions"]), answer["missing"]) for answer in answers] == [(1, 2), (2, 1), (3, 0)]
+    for name in ("demo", "branched"):
+        with Store(project / FOLDER) as store, StoredSession.open(store, name) as stored:
+            stored.append(Message(role="user", parts=(text_part("one more", "user", "human"),)))
+    again = browser.ask("/api/sessions").json
+    assert again["missing"] == 0, "what changed is listed as it was"
+    assert sum(one["blocks"] for one in again["sessions"]) == sum(one["blocks"] for one in answers[2]["sessions"]) + 1
 
 
 def test_a_running_session_is_followed_within_a_second(browser: Browser, project: Path) -> None:

@@ -146,10 +146,12 @@ def test_the_lanes_end_where_status_has_the_blocks(recorded: Path, name: str) ->
 
 def test_a_change_has_who_made_it_and_what_takes_it_back(recorded: Path) -> None:
     page = paged(recorded, "managed")
-    archived = [life for life in page.lives if life.verb == "archive"]
-    assert archived and {life.actor for life in archived} == {"policy"}
-    assert {life.policy for life in archived} == {"default"}
-    restored = [life for life in page.lives if life.verb == "restore" and life.actor == "user"]
+    archived = [(life, page.causes[life.cause]) for life in page.lives if life.verb == "archive"]
+    assert {(cause.actor, cause.policy) for _, cause in archived} == {("policy", "default")}
+    commits = [cause.commit for cause in page.causes]
+    assert len(set(commits)) == len(commits) < len(page.lives), "what blocks share stands there once"
+    assert len({life.reason for life, cause in archived}) > 1, "each block has its own reason"
+    restored = [life for life in page.lives if life.verb == "restore" and page.causes[life.cause].actor == "user"]
     assert [life.undo for life in restored if life.undo] == [
         f"ctxvc --session managed archive {page.blocks.id[life.block]}" for life in restored if life.undo
     ]

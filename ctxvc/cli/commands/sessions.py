@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import click
@@ -57,7 +59,7 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
     else:
         with app.store() as store:
             known_stores.remember_used(store.path)
-            items, current = session_items(store, unreadable), _current(store)
+            (items, _), current = session_items(store, unreadable), _current(store)
     if app.output.json:
         app.output.value(Sessions(current=current, items=items))
     else:
@@ -72,33 +74,62 @@ def _of_all_projects(app: App, unreadable: list[CtxvcError]) -> list[SessionItem
     items = [
         msgspec.structs.replace(item, project=str(store.path.parent))
         for store in app.all_stores(unreadable)
-        for item in session_items(store, unreadable)
+        for item in session_items(store, unreadable)[0]
     ]
     return sorted(items, key=lambda item: item.updated, reverse=True)
 
 
-def session_items(store: Store, unreadable: list[CtxvcError]) -> list[SessionItem]:
-    """The sessions that can be read, newest first. The errors of the others go into `unreadable`."""
-    items = []
+def session_items(
+    store: Store, unreadable: list[CtxvcError], *, seconds: float | None = None
+) -> tuple[list[SessionItem], int]:
+    """The sessions that can be read, newest first, and how many are not listed yet. The errors of the others go into
+    `unreadable`.
+
+    What was worked out for a session is kept. After so many `seconds` of that no further one is worked out: one that
+    changed is given as it was, and one that is new is left for the next time.
+    """
     cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
     counts = local_cache.file_stamp(store, COUNTS)
     entries: dict[str, _Cached] = {}
-    for name, tips in store.all_tips().items():
+    stale: list[tuple[str, dict[str, str], str]] = []
+    all_tips = store.all_tips()
+    for name, tips in all_tips.items():
         key = local_cache.session_key(store, name, tips, _FORM)
         entry = cached.get(name)
+        if entry is None or entry.key != key or entry.counts not in ("", counts):
+            stale.append((name, tips, key))
+        else:
+            entries[name] = entry
+    if seconds is not None:
+        stale.sort(key=lambda one: _newest(store, one[1].values()), reverse=True)
+    unlisted, start = 0, time.monotonic()
+    for number, (name, tips, key) in enumerate(stale):
+        if number and seconds is not None and time.monotonic() - start >= seconds:
+            if name in cached:
+                entries[name] = cached[name]
+            else:
+                unlisted += 1
+            continue
         try:
-            if entry is None or entry.key != key or entry.counts not in ("", counts):
-                item = _item(store, name, tips)
-                guessed = item.estimated or any(agent.estimated for agent in item.agents)
-                entry = _Cached(key, counts if guessed else "", item)
+            item = _item(store, name, tips)
         except Damaged as error:
             unreadable.append(error)
             continue
-        entries[name] = entry
-        items.append(entry.item)
+        guessed = item.estimated or any(agent.estimated for agent in item.agents)
+        entries[name] = _Cached(key, counts if guessed else "", item)
     if entries != cached:
         local_cache.save(store, _CACHE, entries)
-    return sorted(items, key=lambda item: item.updated, reverse=True)
+    items = [entries[name].item for name in all_tips if name in entries]
+    return sorted(items, key=lambda item: item.updated, reverse=True), unlisted
+
+
+def _newest(store: Store, tips: Iterable[str]) -> int:
+    """The time of the newest of these commits that can be read; 0 for none."""
+    newest = 0
+    for tip in tips:
+        with suppress(Damaged):
+            newest = max(newest, store.commit(tip).commit_time)
+    return newest
 
 
 def _table(items: list[SessionItem], current: str, *, projects: bool) -> Table:

@@ -6,6 +6,7 @@ once, results lead it, and no result stands without its call (reference: the Mes
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain, pairwise, takewhile
@@ -120,7 +121,7 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     now, then = ledger.segments, was.segments
     if any(key < segment for key in (*now.changed_since(then), *then.changed_since(now))) or _moves(ledger):
         return None
-    here, there = ([row for row in side.get(segment) if row.number < head.end] for side in (now, then))
+    here, there = (rows[: bisect_left(rows, head.end, key=_number)] for rows in (now.get(segment), then.get(segment)))
     if len(here) != len(there) or any(map(is_not, here, there)):
         return None
     segments = {key: now[key] for key in takewhile(lambda key: key > segment, reversed(now))}
@@ -132,6 +133,10 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     if not calls.isdisjoint(head.renamed) or any(row.number < head.end for row in calls_and_results(was, calls)):
         return None
     return rest
+
+
+def _number(row: Row) -> int:
+    return row.number
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:

@@ -15,7 +15,7 @@ const WIDE = 260;
 const NARROW = 104;
 
 export function lanesScreen({ session }) {
-  const canvas = h("canvas", { class: "lanes-canvas", tabindex: "0", role: "img", "aria-describedby": "lanes-help" });
+  const canvas = h("canvas", { class: "lanes-canvas", id: "lanes-canvas", tabindex: "0", role: "img", "aria-describedby": "lanes-help" });
   const spacer = h("div", { class: "lanes-spacer" });
   const scroller = h("div", { class: "lanes-scroll", tabindex: "-1" }, h("div", { class: "lanes-stick" }, canvas), spacer);
   const readout = h("p", { class: "readout" });
@@ -24,7 +24,7 @@ export function lanesScreen({ session }) {
   const below = h("div");
   const element = h(
     "div",
-    { class: "screen" },
+    { class: "screen", "data-arranged": "lanes" },
     h(
       "section",
       { class: "panel" },
@@ -51,6 +51,14 @@ export function lanesScreen({ session }) {
   };
   const later = framed(paint);
   element.paint = paint; // what a test times: the script of one frame
+  element.arrangement = () => ({ opened: [...opened], row: rows[chosen] && rowKey(rows[chosen]) });
+  element.arrange = (arrangement) => {
+    for (const key of arrangement.opened) opened.add(key);
+    shape = "";
+    update();
+    chosen = Math.max(rows.findIndex((row) => rowKey(row) === arrangement.row), 0);
+    paint();
+  };
 
   scroller.addEventListener("scroll", later, { passive: true });
   canvas.addEventListener("mousemove", (event) => hover(event));
@@ -128,6 +136,11 @@ export function lanesScreen({ session }) {
   }
 
   return { element, update };
+}
+
+// What a row is called over a page that is drawn anew: its fold, or its block.
+function rowKey(row) {
+  return row.key || row.head;
 }
 
 function laneLegend() {

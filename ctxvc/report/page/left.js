@@ -2,7 +2,7 @@
 import { empty, h, replace } from "./dom.js";
 import { blockLink, callLink, commitText, kindChip } from "./pieces.js";
 import { chosenCalls } from "./session.js";
-import { firstLine, plain, plural, short } from "./text.js";
+import { firstLine, plain, plural, short, whole } from "./text.js";
 import { table } from "./table.js";
 import { go, view } from "./view.js";
 
@@ -26,7 +26,7 @@ export function leftScreen({ session }) {
     const chosen = rows.filter((FILTERS[view().filter] || FILTERS[""])[1]);
     replace(filters, Object.entries(FILTERS).map(([value, [name, fits]]) =>
       h("button", { type: "button", "aria-pressed": String(view().filter === value), on: { click: () => go({ filter: value }, { quiet: true }) } },
-        `${name} ${rows.filter(fits).length}`)), h("span", { class: "muted" }, sum(session, chosen)));
+        `${name} ${whole(rows.filter(fits).length)}`)), h("span", { class: "muted" }, sum(session, chosen)));
     list.fill(chosen);
     list.hidden = !chosen.length;
     replace(none, chosen.length ? null : reason(session, rows));

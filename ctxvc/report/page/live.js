@@ -2,8 +2,9 @@
 import { refusal, showPlan } from "./edit.js";
 import { announce, empty, h, replace } from "./dom.js";
 import { header, newPage } from "./header.js";
+import { keep } from "./keep.js";
 import { sessionPage } from "./session_page.js";
-import { short, whole } from "./text.js";
+import { plural, short, whole } from "./text.js";
 import { table } from "./table.js";
 import { go, link, onView, view } from "./view.js";
 
@@ -17,7 +18,6 @@ async function asked(path) {
 }
 
 export function startLive(page) {
-  let listed = null;
   let open = null;
   window.addEventListener("hashchange", () => view().session !== open && show());
   show();
@@ -27,12 +27,8 @@ export function startLive(page) {
     stopFollowing();
     newPage();
     try {
-      listed = await asked("/api/sessions");
-      if (open) await showSession(page, open, listed);
-      else {
-        sessionList(page, listed);
-        follow("", () => asked("/api/sessions").then((next) => !view().session && sessionList(page, next)));
-      }
+      if (open) await showSession(page, open, await asked("/api/project"));
+      else await showList(page);
     } catch (problem) {
       failed(page, problem);
     }
@@ -48,16 +44,29 @@ async function showSession(page, id, { edit }) {
   const draw = async () => {
     const raw = await asked(`/api/report?session=${encodeURIComponent(id)}`);
     if (view().session !== id) return;
-    const scrolled = scrollY;
+    const restore = keep(page);
     const home = h("a", { class: "button", href: "#/" }, "All sessions");
     const state = h("span", { class: "live", id: "live" }, "live");
     const undo = edit ? h("button", { type: "button", on: { click: () => showPlan(id, "undo", []) } }, "Undo") : null;
     sessionPage(page, raw, { live: true, actions: [state, undo, home], verbs: edit ? (session, block, now) => verbButtons(id, session, block, now) : null });
-    scrollTo(0, scrolled);
+    restore();
     announce(`${raw.calls.n} calls`);
   };
   await draw();
   follow(id, draw);
+}
+
+async function showList(page) {
+  const draw = async (path) => {
+    const listed = await asked(path);
+    if (view().session) return;
+    const restore = keep(page);
+    sessionList(page, listed);
+    restore();
+    if (listed.missing) await draw("/api/sessions?rest=1"); // listing a session for the first time takes a while
+  };
+  follow("", () => draw("/api/sessions"));
+  await draw("/api/sessions");
 }
 
 let stream = null;
@@ -95,7 +104,7 @@ function verbButtons(id, session, block, now) {
     h("button", { type: "button", on: { click: () => showPlan(id, verb, [session.blocks.id[block]]) } }, `${verb[0].toUpperCase()}${verb.slice(1)} …`)));
 }
 
-function sessionList(page, { project, sessions, problems }) {
+function sessionList(page, { project, sessions, missing, problems }) {
   newPage();
   const input = h("input", { type: "search", id: "search", "aria-label": "Sessions that have this in their name", placeholder: "name, title, model" });
   const open = (session) => link({ session: session.id, screen: "overview", call: null, from: null, to: null, block: null, q: "", filter: "" });
@@ -109,9 +118,9 @@ function sessionList(page, { project, sessions, problems }) {
     { name: "calls", cell: (session) => whole(session.calls), sort: (session) => session.calls ?? -1, number: true },
   ], sessions, { part: 100 });
   const main = h("main", { class: "frame", id: "main", tabindex: "-1" }, h("section", { class: "panel" },
-    h("div", { class: "filters" }, input, h("span", { class: "muted" }, `${whole(sessions.length)} sessions`)),
+    h("div", { class: "filters" }, input, h("span", { class: "muted" }, `${plural(sessions.length, "session")}${missing ? `; ${whole(missing)} more are being read` : ""}`)),
     (problems || []).map((problem) => h("p", { class: "muted" }, problem)),
-    sessions.length ? list : empty("No sessions yet", "Nothing is stored for this project. `ctxvc import` takes in what was recorded, `ctxvc watch` what is going on.")));
+    sessions.length || missing ? list : empty("No sessions yet", "Nothing is stored for this project. `ctxvc import` takes in what was recorded, `ctxvc watch` what is going on.")));
   const filter = () => {
     const q = view().q.toLowerCase();
     list.fill(sessions.filter((session) => `${session.title} ${session.name} ${session.model}`.toLowerCase().includes(q)));

@@ -61,6 +61,6 @@ function callTable(session) {
     { name: "step", cell: (call) => step?.[call] ?? "–", number: true },
     { name: "all", cell: (call) => whole(total[call]), sort: (call) => total[call], number: true },
     ...parts.map((part) => ({ name: part, cell: (call) => short(tokens[part][call]), sort: (call) => tokens[part][call], number: true })),
-    { name: "had nothing left", cell: (call) => whole(unmanaged?.[call]), number: true },
+    { name: "if nothing had left", cell: (call) => whole(unmanaged?.[call]), number: true },
   ], rows);
 }

@@ -244,7 +244,7 @@ function legendItems(session, parts, call) {
     ...parts.map((part) => item(swatch(PARTS[part]), part, short(session.calls.tokens[part][call]))),
     unmanaged === undefined || unmanaged === null
       ? null
-      : item(h("i", { class: "dashes", "aria-hidden": "true" }), "had nothing left", short(unmanaged)),
+      : item(h("i", { class: "dashes", "aria-hidden": "true" }), "if nothing had left", short(unmanaged)),
     ...Object.entries(MARKS)
       .filter(([kind]) => present.has(kind))
       .map(([kind, [shape, name]]) => item(h("i", { class: `mark mark-${kind}`, "aria-hidden": "true" }, shape), name, "")),

@@ -93,7 +93,7 @@ function blockHit(session, block, text) {
 
 function lifeHits(session, query, [from, to]) {
   const words = wordsOf(query);
-  return (session.raw.lives || []).flatMap((life) => {
+  return session.allLives().flatMap((life) => {
     const text = `${life.verb} ${life.actor} ${life.policy} ${life.reason}`;
     const at = match(text, words);
     if (at < 0 || life.call < from || (life.call > to && to < session.n - 1)) return [];

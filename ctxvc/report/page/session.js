@@ -60,12 +60,21 @@ export class Session {
   lives(block) {
     if (!this._lives) {
       this._lives = new Map();
-      for (const life of this.raw.lives || []) {
+      for (const life of this.allLives()) {
         if (!this._lives.has(life.block)) this._lives.set(life.block, []);
         this._lives.get(life.block).push(life);
       }
     }
     return this._lives.get(block) || [];
+  }
+
+  // What was done to all blocks, each with its cause: `{block, call, verb, undo, actor, policy, reason, commit}`.
+  allLives() {
+    const { causes = [], lives = [] } = this.raw;
+    return lives.map((life) => {
+      const cause = causes[life.cause];
+      return { undo: "", ...cause, ...life, reason: [life.reason, cause.reason].filter(Boolean).join("; ") };
+    });
   }
 
   // Each time that a block left the prompt: `{block, call, state, life, reads}`, `reads` the calls since in which it was back.

@@ -13,7 +13,7 @@ export function table(caption, columns, rows, { sorted = null, part = PART } = {
   const heads = columns.map((column, index) => head(column, () => sortBy(index)));
   const element = h(
     "div",
-    null,
+    { "data-arranged": caption },
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -28,6 +28,11 @@ export function table(caption, columns, rows, { sorted = null, part = PART } = {
   element.fill = (next) => {
     rows = next;
     shownRows = part;
+    draw();
+  };
+  element.arrangement = () => [order, shownRows];
+  element.arrange = (arrangement) => {
+    [order, shownRows] = arrangement;
     draw();
   };
   draw();

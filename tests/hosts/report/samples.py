@@ -43,6 +43,7 @@ def session(
 
     by_part: dict[str, list[int]] = {part: [] for part in _PARTS.values()}
     marks: list[Mapping[str, Any]] = []
+    causes: list[Mapping[str, Any]] = []
     lives: list[Mapping[str, Any]] = []
     prompt: list[int] = []
     everything = 0
@@ -55,7 +56,7 @@ def session(
                 if made.kinds[block] == "tool_result" and made.state[block] == 0:
                     made.change(block, call, 3)
                     splices.append((at, 1, [piece(**_stub(made, block))]))
-                    lives.append(_life(block, made.ids[block], call, "archive"))
+                    lives.append(_life(causes, block, made.ids[block], call, "archive"))
                 if sum(made.size(b) for b in prompt) < budget // 2:
                     break
             marks.append(_mark(call, "compaction", f"archive oldest results of {call} calls"))
@@ -66,7 +67,7 @@ def session(
                 made.change(block, call, 0)
                 made.reads[block].append(call)
                 splices.append((away[0], 1, [piece(**made.piece(block))]))
-                lives.append(_life(block, made.ids[block], call, "restore"))
+                lives.append(_life(causes, block, made.ids[block], call, "restore"))
                 marks.append(_mark(call, "recover", f"recover {made.ids[block]}"))
         splices.append((len(prompt), 0, [piece(**made.piece(b)) for b in new]))
         prompt += new
@@ -96,6 +97,7 @@ def session(
         "calls": _calls(calls, totals, unmanaged, by_part),
         "marks": marks,
         "blocks": made.columns(),
+        "causes": causes,
         "lives": lives,
         "prompts": {"pieces": pieces, "deltas": deltas},
         "scopes": [
@@ -123,10 +125,48 @@ def many_runs(*, rows: int = 500, calls: int = 20_000) -> Mapping[str, Any]:
     return {
         **small,
         "marks": [],
+        "causes": [],
         "lives": [],
         "calls": _calls(calls, totals, totals, {"results": totals}),
         "blocks": {"n": rows, **columns},
         "prompts": {"pieces": [], "deltas": [[]] * calls},
+        "scopes": [_scope("main", -1, range(calls), totals, [])],
+    }
+
+
+def many_blocks(*, blocks: int = 100_000, a_call: int = 10, stay: int = 50) -> Mapping[str, Any]:
+    """A session of so many blocks, of which each call brings some; they leave after they were in `stay` prompts."""
+    small = session(calls=2)
+    calls = blocks // a_call
+    columns = {name: [values[0]] * blocks for name, values in small["blocks"].items() if isinstance(values, list)}
+    came = [block // a_call for block in range(blocks)]
+    columns |= {
+        "id": [f"B{block + 1}" for block in range(blocks)],
+        "label": [f"block {block + 1} of many" for block in range(blocks)],
+        "intervals": [
+            [at, at + stay, 0, at + stay, calls + 1, 4] if at + stay <= calls else [at, calls + 1, 0] for at in came
+        ],
+        "reads": [[] for _ in range(blocks)],
+        "step": came,
+        "turn": [at // 100 for at in came],
+    }
+    piece = {name: value for name, value in small["prompts"]["pieces"][0].items() if name != "block"}
+    deltas = [
+        [
+            *([[0, a_call, []]] if call >= stay else []),
+            [a_call * min(call, stay - 1), 0, list(range(call * a_call, (call + 1) * a_call))],
+        ]
+        for call in range(calls)
+    ]
+    totals = [a_call * min(call + 1, stay) * columns["tokens"][0] for call in range(calls)]
+    return {
+        **small,
+        "marks": [],
+        "causes": [],
+        "lives": [],
+        "calls": _calls(calls, totals, totals, {"results": totals}),
+        "blocks": {"n": blocks, **columns},
+        "prompts": {"pieces": [{**piece, "block": block} for block in range(blocks)], "deltas": deltas},
         "scopes": [_scope("main", -1, range(calls), totals, [])],
     }
 
@@ -275,17 +315,17 @@ def _note(call: int) -> Mapping[str, Any]:
     return {"call": call, "text": "the token was read from the wrong header", "to": 0}
 
 
-def _life(block: int, id: str, call: int, verb: str) -> Mapping[str, Any]:
-    return {
-        "block": block,
-        "call": call,
-        "verb": verb,
-        "actor": "policy:default" if verb == "archive" else "agent",
-        "policy": "default",
+def _life(causes: list[Mapping[str, Any]], block: int, id: str, call: int, verb: str) -> Mapping[str, Any]:
+    cause = {
+        "actor": "policy" if verb == "archive" else "agent",
+        "policy": "default" if verb == "archive" else "",
         "reason": "oldest results past 60 % of the budget" if verb == "archive" else "the agent asked for it",
         "commit": f"{call:040x}",
-        "undo": f"ctxvc restore {id}" if verb == "archive" else f"ctxvc archive {id}",
     }
+    if not causes or causes[-1] != cause:
+        causes.append(cause)
+    undo = f"ctxvc restore {id}" if verb == "archive" else f"ctxvc archive {id}"
+    return {"block": block, "call": call, "verb": verb, "cause": len(causes) - 1, "undo": undo}
 
 
 def _mark(call: int, kind: str, label: str) -> Mapping[str, Any]:

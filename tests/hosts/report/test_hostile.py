@@ -23,9 +23,10 @@ def test_no_text_of_a_session_becomes_part_of_the_page(visit: Visit, made_page: 
     made = samples.session(calls=20, budget=8_000, texts=ATTACKS, label=label)
     for field in ("title", "session", "model", "command", "cost_reason"):
         made = {**made, field: ATTACKS[1]}
-    lives = [{**life, "reason": ATTACKS[2], "actor": ATTACKS[0], "undo": ATTACKS[1]} for life in made["lives"]]
+    causes = [{**cause, "reason": ATTACKS[2], "actor": ATTACKS[0]} for cause in made["causes"]]
+    lives = [{**life, "undo": ATTACKS[1]} for life in made["lives"]]
     marks = [{**mark, "label": ATTACKS[0], "actor": ATTACKS[2]} for mark in made["marks"]]
-    made = {**made, "lives": lives, "marks": marks}
+    made = {**made, "causes": causes, "lives": lives, "marks": marks}
     path = made_page("hostile", made)  # type: ignore[operator]
 
     for link in (
@@ -71,6 +72,23 @@ def test_a_line_of_five_megabytes_is_shown_a_part_at_a_time(visit: Visit, made_p
     assert 100_000 < len(body.text_content()) < 300_000
     page.get_by_role("button", name="Go on").first.click()
     assert len(body.text_content()) == 400_000
+
+
+def test_a_session_of_100000_blocks_is_shown(visit: Visit, made_page: object) -> None:
+    path = made_page("many", samples.many_blocks())  # type: ignore[operator]
+    page = visit(path, "#/lanes")
+    assert page.locator("#lanes-canvas").get_attribute("aria-label").startswith("100,000 rows")
+    page.locator(".lanes-scroll").evaluate("element => element.scrollTop = element.scrollHeight")
+    page.locator("#lanes-canvas").click(position={"x": 60, "y": 60})
+    page.locator(".drawer").wait_for()
+    page.goto(page.url.split("#")[0] + "#/prompt/9000?block=B90000")
+    page.locator(".piece").first.wait_for()
+    assert page.locator(".drawer h2").inner_text().startswith("B90000@")
+    page.goto(page.url.split("#")[0] + "#/left?filter=never")
+    assert page.get_by_role("button", name="never read back").inner_text() == "never read back 99,510"
+    page.goto(page.url.split("#")[0] + "#/search?q=99999")
+    page.locator(".hit").first.wait_for()
+    assert page.locator(".hits .hit").count() == 1
 
 
 def test_a_body_that_is_not_in_the_page_names_the_command(visit: Visit, made_page: object) -> None:

@@ -64,6 +64,29 @@ def test_a_change_of_the_session_is_drawn(address: str, visit: Visit, project: P
     page.get_by_text("left it; none came back").wait_for(timeout=10_000)
 
 
+def test_what_a_person_has_open_stays_when_the_page_is_drawn_again(address: str, visit: Visit, project: Path) -> None:
+    page = visit(address)
+    page.locator("tbody a").first.click()
+    page.locator(".verdict").wait_for()
+    page.goto(page.url.replace("overview", "lanes") + "&fold=tool")
+    page.locator("#lanes-canvas").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    rows = page.locator("#lanes-canvas").get_attribute("aria-label")
+    page.get_by_text("The lanes as a table").click()
+    tokens = page.get_by_role("button", name="tokens")
+    tokens.click()
+    first = page.locator("details tbody tr").first.inner_text()
+    page.evaluate("document.querySelector('.frame').dataset.drawn = 'before'")
+
+    ctxvc(project, "archive", "B4")
+    page.wait_for_selector(".frame:not([data-drawn])", timeout=10_000)
+
+    assert page.locator("#lanes-canvas").get_attribute("aria-label") == rows, "the fold is open still"
+    assert page.locator("details[open] tbody tr").first.inner_text() == first, "the table is open, and sorted as it was"
+    assert page.evaluate("document.activeElement.textContent") == "tokens"
+
+
 def test_a_verb_shows_its_plan_and_is_done_and_undone(editable: str, visit: Visit) -> None:
     page = visit(editable)
     page.locator("tbody a").first.click()

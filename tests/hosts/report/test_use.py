@@ -138,6 +138,12 @@ def test_what_left_is_filtered_and_sorted(visit: Visit, session_page: Path) -> N
     )
 
 
+def test_a_table_can_be_read_on_a_telephone(visit: Visit, session_page: Path) -> None:
+    page = visit(session_page, "#/left", width=390)
+    assert page.locator("main td.wide").first.bounding_box()["width"] >= 200
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "the table scrolls, not the page"
+
+
 def test_the_theme_is_switched_and_stays(visit: Visit, session_page: Path) -> None:
     page = visit(session_page)
     page.keyboard.press("t")
