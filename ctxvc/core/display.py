@@ -12,6 +12,7 @@ _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u2
 
 #: All characters but Latin letters, punctuation, arrows and signs of mathematics, none of which is wide.
 _MAYBE_WIDE = re.compile("[^\x00-\u036f\u2010-\u205e\u2190-\u22ff]")
+_SLASH = re.compile(r"[/\\]")
 #: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
 _LONG = 16
 _LEAST = 8
@@ -104,12 +105,12 @@ def _is_path(word: str) -> bool:
 
 def _slashes(path: str) -> list[int]:
     """The places of the slashes in a path, but for one at its end."""
-    return [at for at, char in enumerate(path[:-1]) if char in "/\\"]
+    return [match.start() for match in _SLASH.finditer(path, 0, len(path) - 1)]
 
 
 def _end(path: str) -> str:
     """The last part of a path."""
-    return path[max(_slashes(path), default=-1) + 1 :]
+    return path[max(path.rfind("/", 0, -1), path.rfind("\\", 0, -1)) + 1 :]
 
 
 def visible_controls(text: str) -> str:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from operator import is_, is_not
 from pathlib import Path
 from types import TracebackType
@@ -337,13 +337,12 @@ def epoch(time: str, default: int) -> int:
     if match is None:
         return default
     *parts, sign, hours, minutes = match.groups()
-    away = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    away = int(hours or 0) * 3600 + int(minutes or 0) * 60
     try:
-        moment = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
-        seconds = (moment - _EPOCH) // timedelta(seconds=1)
+        since = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc) - _EPOCH  # type: ignore[misc,arg-type]
     except ValueError:
         return default
-    return storable_date(seconds - int(away.total_seconds()) * (-1 if sign == "-" else 1))
+    return storable_date(since.days * 86_400 + since.seconds - (-away if sign == "-" else away))
 
 
 def storable_date(seconds: int) -> int:
