@@ -66,9 +66,9 @@ class Segments:
         """The segments that `earlier` has and this has not, in ascending order."""
         removed: list[int] = []
         for number, page in earlier._pages.items():
-            kept = self._pages.get(number)
-            if kept is not page:
-                removed += sorted(page.keys() - (kept or {}).keys())
+            new = self._pages.get(number, {})
+            if new is not page:
+                removed += sorted(page.keys() - new.keys())
         return removed
 
     def get(self, key: int) -> Rows:

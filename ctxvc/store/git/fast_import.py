@@ -326,7 +326,7 @@ def _body_edits(
 
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
     """The length of the common beginning: mostly all of `old`, since rows are added at the end."""
-    return next((at for at, other in enumerate(map(is_not, old, new)) if other), min(len(old), len(new)))
+    return next((at for at, differs in enumerate(map(is_not, old, new)) if differs), min(len(old), len(new)))
 
 
 def epoch(time: str, default: int) -> int:
