@@ -10,8 +10,9 @@ from collections.abc import Sequence
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
-#: Characters that may be wide: all but the first alphabets and the punctuation that is most used, such as an ellipsis.
-_MAYBE_WIDE = re.compile("[^\x00-\u0377\u2000-\u2027]")
+#: All characters but Latin letters, punctuation, arrows and signs of mathematics, each of which has one column.
+_MAYBE_WIDE = re.compile("[^\x00-\u02ff\u2010-\u2027\u2190-\u22ff]")
+_SLASH = re.compile(r"[/\\]")
 #: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
 _LONG = 16
 _LEAST = 8
@@ -22,10 +23,18 @@ _PATH = re.compile(r"""['"`(]?(?:[\w….~@+,:%=-]*(?:/[\w.~@+,:%=\[\]*{}-]*)+|[A
 def one_line(text: str, width: int) -> str:
     """`text` on one line of at most `width` characters, without a character that moves a cursor."""
     # Only the head can be shown, so only the head is cleaned: a 100 MB result costs no more than a short one.
-    head = " ".join(_UNSAFE.sub(" ", text[: width * 8 + 64]).split())
-    if len(head) <= width and len(text) <= width * 8 + 64:
+    longest = width * 8 + 64
+    head = _on_one_line(text[: width * 2])
+    if len(head) <= width and len(text) > width * 2:  # it is mostly space
+        head = _on_one_line(text[:longest])
+    if len(head) <= width and len(text) <= longest:
         return head
     return head[: width - 1].rstrip() + "…" if len(head) >= width else head + "…"
+
+
+def _on_one_line(text: str) -> str:
+    # Nothing unsafe is printable, and most short texts are.
+    return " ".join((text if text.isprintable() else _UNSAFE.sub(" ", text)).split())
 
 
 def columns(text: str) -> int:
@@ -47,7 +56,7 @@ def fitted(text: str, width: int) -> str:
         return ""
     parts = text.split(" ")
     for at in sorted(range(len(parts)), key=lambda at: -len(parts[at])):
-        if over > 0 and _is_path(parts[at]) and len(parts[at]) > _LONG:
+        if over > 0 and len(parts[at]) > _LONG and _is_path(parts[at]):
             before = columns(parts[at])
             parts[at] = path_fitted(parts[at], before - over, columns(_end(parts[at])) + 2)
             over -= before - columns(parts[at])
@@ -96,12 +105,12 @@ def _is_path(word: str) -> bool:
 
 def _slashes(path: str) -> list[int]:
     """The places of the slashes in a path, but for one at its end."""
-    return [at for at, char in enumerate(path[:-1]) if char in "/\\"]
+    return [match.start() for match in _SLASH.finditer(path, 0, len(path) - 1)]
 
 
 def _end(path: str) -> str:
     """The last part of a path."""
-    return path[max(_slashes(path), default=-1) + 1 :]
+    return path[max(path.rfind("/", 0, -1), path.rfind("\\", 0, -1)) + 1 :]
 
 
 def visible_controls(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +18,10 @@ from ctxvc.errors import BadInput
 #: and low enough that a hostile file cannot fill the memory.
 LONGEST = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
+#: A file of at most this many bytes is read in one call: some recordings have a file for each message.
+_SMALL = 64 * 1024
+_GZIP = b"\x1f\x8b"
+_Read = TypeVar("_Read")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -94,10 +98,12 @@ class Recording:
 
     def document(self) -> bytes:
         """The whole file in UTF-8. Raises: BadInput if it has more than `LONGEST` bytes."""
-        with self._open() as stream:
-            data = self._guard(lambda: stream.read(_CHUNK))
-            if len(data) == _CHUNK:  # memory for the longest is not asked for a small file
-                data += self._guard(lambda: stream.read(LONGEST + 1 - _CHUNK))
+        data = self._guard(self._small)
+        if data is None:
+            with self._open() as stream:
+                data = self._guard(lambda: stream.read(_CHUNK))
+                if len(data) == _CHUNK:  # memory for the longest is not asked for a small file
+                    data += self._guard(lambda: stream.read(LONGEST + 1 - _CHUNK))
         if len(data) > LONGEST:
             raise BadInput(f"{self.path}: a single JSON document of more than {LONGEST >> 20} MB", hint=_TOO_LONG)
         self._progress(len(data))
@@ -147,17 +153,23 @@ class Recording:
         """Counts `size` raw bytes as read, where an importer reads by other means."""
         self._progress(size)
 
+    def _small(self) -> bytes | None:
+        """The bytes of a small file that is not gzipped; None for any other. Raises: OSError."""
+        with open(self.path, "rb", buffering=0) as raw:
+            data = raw.read(_SMALL)
+            return None if raw.read(1) or data.startswith(_GZIP) else data
+
     def _open(self) -> BinaryIO:
         try:
             raw = open(self.path, "rb")  # noqa: SIM115 - closed by the caller's with
-            if raw.peek(2)[:2] != b"\x1f\x8b":
+            if raw.peek(2)[:2] != _GZIP:
                 return raw
             raw.close()
             return cast(BinaryIO, gzip.open(self.path))
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
-    def _guard(self, operation: Callable[[], bytes]) -> bytes:
+    def _guard(self, operation: Callable[[], _Read]) -> _Read:
         try:
             return operation()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:

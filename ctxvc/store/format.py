@@ -86,7 +86,8 @@ def block_of_path(path: str) -> str:
 
 @cache
 def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
-    return tuple((field.name, field.default) for field in msgspec.structs.fields(kind) if not field.required)
+    """Each field with its default; that of a required one equals nothing."""
+    return tuple((field.name, field.default) for field in msgspec.structs.fields(kind))
 
 
 def plain(value: S) -> S:
@@ -97,8 +98,8 @@ def plain(value: S) -> S:
     """
     other = {
         name: default
-        for name, default in _defaults(type(value))
-        if (own := getattr(value, name)) is not default and isinstance(own, type(default)) and own == default
+        for (name, default), own in zip(_defaults(type(value)), msgspec.structs.astuple(value), strict=True)
+        if own is not default and own == default and isinstance(own, type(default))
     }
     return msgspec.structs.replace(value, **other) if other else value
 

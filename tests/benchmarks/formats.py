@@ -9,12 +9,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ctxvc import importers
-from ctxvc.core.conversion import chat
+from ctxvc.core.conversion import chat, responses
 from ctxvc.importers.request_log import text_of
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create
@@ -218,6 +220,83 @@ def openhands(folder: Path) -> Path:
     return written(state, folder / "base_state.json")
 
 
+def openai_responses(folder: Path) -> Path:
+    request = responses.to_responses({"model": "m", "messages": [*session()]}).value
+    return written(request, folder / "long.json")
+
+
+def hf_trace(folder: Path) -> Path:
+    header = {"type": "session", "harness": "pi", "id": "long"}
+    path = folder / "long.jsonl"
+    with path.open("w") as file:
+        for value in (header, *({"type": "message", "message": _traced(message)} for message in chat_messages())):
+            file.write(json.dumps(value) + "\n")
+    return path
+
+
+def _traced(message: dict[str, Any]) -> dict[str, Any]:
+    fields = {"role": message["role"], "content": text_of(message.get("content")), "timestamp": 1_790_000_000_000}
+    if message["role"] == "tool":
+        return {**fields, "toolCallId": message["tool_call_id"]}
+    return {**fields, "toolCalls": message["tool_calls"]} if message.get("tool_calls") else fields
+
+
+def otel_genai(folder: Path) -> Path:
+    """One span: the last inference of a conversation, with all that was sent."""
+    attributes = {"operation.name": "chat", "request.model": "m", "conversation.id": "long"}
+    attributes["input.messages"] = json.dumps([_spoken(message) for message in chat_messages()])
+    attributes["output.messages"] = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}])
+    listed = [{"key": f"gen_ai.{name}", "value": {"stringValue": value}} for name, value in attributes.items()]
+    span = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "chat m", "endTimeUnixNano": "1", "attributes": listed}
+    return written({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}, folder / "long.json")
+
+
+def _spoken(message: dict[str, Any]) -> dict[str, Any]:
+    text = text_of(message.get("content"))
+    if message["role"] == "tool":
+        part = {"type": "tool_call_response", "id": message["tool_call_id"], "response": text}
+        return {"role": "tool", "parts": [part]}
+    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    for call in message.get("tool_calls", ()):
+        function = call["function"]
+        arguments = json.loads(function["arguments"])
+        parts.append({"type": "tool_call", "id": call["id"], "name": function["name"], "arguments": arguments})
+    return {"role": message["role"], "parts": parts}
+
+
+def opencode(folder: Path) -> Path:
+    """A database with the columns that are read."""
+    path = folder / "opencode.db"
+    calls: dict[str, dict[str, Any]] = {}
+    replies: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    for message in chat_messages():
+        text = text_of(message.get("content"))
+        if message["role"] == "tool":
+            calls[message["tool_call_id"]] |= {"status": "completed", "output": text}
+            continue
+        parts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            state = calls[call["id"]] = {"status": "running", "input": json.loads(function["arguments"])}
+            parts.append({"type": "tool", "tool": function["name"], "callID": call["id"], "state": state})
+        if message["role"] != "system":
+            moment = 1_790_000_000_000 + len(replies)
+            info = {"role": message["role"], "modelID": "m", "time": {"created": moment, "completed": moment}}
+            replies.append((info, parts))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE session (id, parent_id, directory, title, version, time_created)")
+        database.execute("CREATE TABLE message (id, session_id, time_created, data)")
+        database.execute("CREATE TABLE part (id, message_id, session_id, data)")
+        database.execute("INSERT INTO session VALUES ('long', NULL, '/project', 'A long one', '1.18', 1)")
+        for number, (info, parts) in enumerate(replies):
+            name, created = f"m{number:08}", info["time"]["created"]
+            database.execute("INSERT INTO message VALUES (?, 'long', ?, ?)", (name, created, json.dumps(info)))
+            for at, part in enumerate(parts):
+                row = (f"{name}-{at:04}", name, json.dumps(part))
+                database.execute("INSERT INTO part VALUES (?, ?, 'long', ?)", row)
+    return path
+
+
 #: format → what makes a long recording of it in a folder, and gives the path to import.
 MAKERS: dict[str, Maker] = {
     "ctxvc-trajectory": lines(*_SESSION, header=2),
@@ -234,6 +313,10 @@ MAKERS: dict[str, Maker] = {
     "langchain": langchain,
     "anthropic-messages": lambda folder: written({"messages": [*session()]}, folder / "long.json"),
     "openai-chat": lambda folder: written({"model": "m", "messages": chat_messages()}, folder / "long.json"),
+    "openai-responses": openai_responses,
+    "hf-trace": hf_trace,
+    "otel-genai": otel_genai,
+    "opencode": opencode,
 }
 
 

@@ -46,6 +46,24 @@ def test_one_line_of_a_huge_text_costs_no_more_and_says_that_more_follows(fillin
     assert line.startswith("begin") and line.endswith("…") and len(line) <= 40
 
 
+def test_every_character_takes_the_columns_that_unicode_gives_it() -> None:
+    for char in map(chr, range(0x3100)):
+        assert display.columns(char) == (2 if unicodedata.east_asian_width(char) in "WF" else 1), hex(ord(char))
+
+
+def test_one_line_looks_past_space() -> None:
+    assert display.one_line("begin" + " " * 60 + "end", 10) == "begin end"
+
+
+@given(anything, st.integers(1, 20))
+def test_one_line_does_not_depend_on_how_much_of_the_text_is_looked_at(value: str, width: int) -> None:
+    cleaned = " ".join("".join(" " if char in COMMANDS else char for char in value[: width * 8 + 64]).split())
+    if len(cleaned) > width:
+        assert display.one_line(value, width) == cleaned[: width - 1].rstrip() + "…"
+    elif len(value) <= width * 8 + 64:
+        assert display.one_line(value, width) == cleaned
+
+
 @given(anything)
 def test_visible_controls_changes_nothing_but_controls(value: str) -> None:
     unsafe = COMMANDS - {"\t", "\n"}

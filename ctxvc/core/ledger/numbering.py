@@ -215,7 +215,8 @@ class Numbering:
             self._see(row)
             rows.append(row)
             bodies.append((block_id, "", part.body))
-            bodies.extend((block_id, suffix, data) for suffix, data in part.files)
+            if part.files:
+                bodies += [(block_id, suffix, data) for suffix, data in part.files]
         return rows, bodies
 
 
@@ -271,7 +272,7 @@ def _row(
         tool=storable(tool),
         error=part.error,
         ext=part.ext,
-        files=tuple(suffix for suffix, _ in part.files) or (),  # the one empty tuple, on every Python
+        files=tuple(suffix for suffix, _ in part.files) if part.files else (),  # the one empty tuple, on every Python
         bytes=len(part.body),
         sha256=hashlib.sha256(part.body).hexdigest(),
         parent=parent,
@@ -290,6 +291,8 @@ def _storable(message: Message) -> Message:
 
 def storable(value: Any) -> Any:
     """`value` with `?` for lone surrogates, which no row can hold. Bodies keep theirs."""
+    if not value or (isinstance(value, str) and value.isascii()):
+        return value
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:

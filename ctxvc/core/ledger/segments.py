@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, compress
+from operator import is_not
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,10 +56,20 @@ class Segments:
         changed: list[int] = []
         for number, page in self._pages.items():
             old = earlier._pages.get(number)
-            if old is page:
-                continue
-            changed += [key for key, rows in page.items() if old is None or old.get(key) is not rows]
+            if old is None:
+                changed += page
+            elif old is not page:
+                changed += compress(page, map(is_not, map(old.get, page), page.values()))
         return changed
+
+    def removed_since(self, earlier: Segments) -> list[int]:
+        """The segments that `earlier` has and this has not, in ascending order."""
+        removed: list[int] = []
+        for number, page in earlier._pages.items():
+            new = self._pages.get(number, {})
+            if new is not page:
+                removed += sorted(page.keys() - new.keys())
+        return removed
 
     def get(self, key: int) -> Rows:
         """The rows of segment `key`; none if there is no such segment."""

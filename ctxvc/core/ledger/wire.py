@@ -74,17 +74,18 @@ def _parsed_by_python(data: bytes | str) -> Any:
 def _is_deep(data: bytes | str, value: Any) -> bool:
     """Whether a value that was read from `data` is nested deeper than `DEEPEST`."""
     opened = data.count(b"[") + data.count(b"{") if isinstance(data, bytes) else data.count("[") + data.count("{")
-    level = [value] if opened > DEEPEST else []
+    if opened <= DEEPEST or not isinstance(value, (dict, list)):
+        return False
+    level = [value]
     for _ in range(DEEPEST + 1):
-        inside: list[Any] = []
-        for element in level:
-            if isinstance(element, dict):
-                inside += [item for item in element.values() if isinstance(item, (dict, list))]
-            elif isinstance(element, list):
-                inside += [item for item in element if isinstance(item, (dict, list))]
-        if not inside:
+        level = [
+            item
+            for element in level
+            for item in (element.values() if isinstance(element, dict) else element)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
             return False
-        level = inside
     return True
 
 

@@ -147,7 +147,11 @@ class Gatherer:
         )
 
     def _at(self, scope: str) -> _Open:
-        return self._open.setdefault(scope or self.current, _Open())
+        scope = scope or self.current
+        step = self._open.get(scope)
+        if step is None:
+            step = self._open[scope] = _Open()
+        return step
 
     def _message_added(self, event: Said) -> Iterator[Unit]:
         scope, message = event.scope or self.current, event.message

@@ -13,7 +13,8 @@ import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
+from operator import is_, is_not
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -22,7 +23,7 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Body
-from ctxvc.core.ledger.segments import NO_SEGMENTS
+from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
@@ -246,6 +247,7 @@ class _Blobs:
         self._last = last
         self._bodies: list[tuple[int, bytes]] = []
         self._versions: dict[str, list[tuple[int, bytes]]] = {}
+        self._newest: tuple[Sequence[Row], bytes] = (), b""
 
     def body(self, data: bytes) -> int:
         self._last += 1
@@ -257,6 +259,14 @@ class _Blobs:
         self._last += 1
         self._versions.setdefault(path, []).append((self._last, data))
         return self._last
+
+    def segment(self, path: str, rows: Sequence[Row]) -> int:
+        """Adds a segment; returns its mark. Where it only goes on from the newest one, only new rows are encoded."""
+        earlier, data = self._newest
+        goes_on = len(earlier) <= len(rows) and all(map(is_, earlier, rows))
+        data = data + fmt.encode_rows(rows[len(earlier) :]) if goes_on else fmt.encode_rows(rows)
+        self._newest = rows, data
+        return self.version(path, data)
 
     def encoded(self) -> tuple[list[bytes], int]:
         """The blobs in fast-import's syntax, and the last mark used."""
@@ -270,15 +280,18 @@ class _Blobs:
 def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
     """The lines that turn the tree of `commit.before` into that of `commit.after`."""
     before, after = commit.before, commit.after
-    yield from _body_edits(commit, blobs)
+    old_segments = before.segments if before else NO_SEGMENTS
+    changed = after.segments.changed_since(old_segments)
+    removed = after.segments.removed_since(old_segments)
+    yield from _body_edits(commit, old_segments, changed, removed, blobs)
     yield from (f"D {path}\n" for path in commit.without)
     for path, data in commit.files:
         yield f"M 100644 :{blobs.body(data)} {path}\n"
-    for key in _removed(before, after):
+    for key in removed:
         yield f"D {fmt.segment_path(key)}\n"
-    for key in _changed(before, after):
+    for key in changed:
         path = fmt.segment_path(key)
-        yield f"M 100644 :{blobs.version(path, fmt.encode_rows(after.segments[key]))} {path}\n"
+        yield f"M 100644 :{blobs.segment(path, after.segments[key])} {path}\n"
     if after.groups != (before.groups if before else {}):
         if after.groups:
             yield f"M 100644 :{blobs.version(fmt.GROUPS, fmt.encode_groups(after.groups.values()))} {fmt.GROUPS}\n"
@@ -288,12 +301,13 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
         yield f"M 100644 :{blobs.version(fmt.META, fmt.encode_meta(after.meta))} {fmt.META}\n"
 
 
-def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
+def _body_edits(
+    commit: Commit, old_segments: Segments, changed: Sequence[int], removed: Sequence[int], blobs: _Blobs
+) -> Iterable[str]:
     """The lines for bodies that are removed, moved between `blocks/` and `archive/`, or added."""
-    old_segments = commit.before.segments if commit.before else NO_SEGMENTS
-    old_rows = {row.id: row for key in _removed(commit.before, commit.after) for row in old_segments[key]}
+    old_rows = {row.id: row for key in removed for row in old_segments[key]}
     rows: dict[str, Row] = {}
-    for key in _changed(commit.before, commit.after):
+    for key in changed:
         old, new = old_segments.get(key), commit.after.segments[key]
         same = _common(old, new)
         old_rows.update((row.id, row) for row in old[same:])
@@ -310,25 +324,9 @@ def _body_edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
         yield f"M 100644 :{blobs.body(data)} {path}\n"
 
 
-def _changed(before: Ledger | None, after: Ledger) -> list[int]:
-    """The segments of `after` that differ from those of `before`."""
-    return after.segments.changed_since(before.segments if before else NO_SEGMENTS)
-
-
-def _removed(before: Ledger | None, after: Ledger) -> list[int]:
-    if before is None:
-        return []
-    return [key for key in before.segments.changed_since(after.segments) if key not in after.segments]
-
-
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
     """The length of the common beginning: mostly all of `old`, since rows are added at the end."""
-    count = 0
-    for earlier, later in zip(old, new, strict=False):
-        if earlier is not later:
-            break
-        count += 1
-    return count
+    return next((at for at, differs in enumerate(map(is_not, old, new)) if differs), min(len(old), len(new)))
 
 
 def epoch(time: str, default: int) -> int:
@@ -339,13 +337,12 @@ def epoch(time: str, default: int) -> int:
     if match is None:
         return default
     *parts, sign, hours, minutes = match.groups()
-    away = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    away = int(hours or 0) * 3600 + int(minutes or 0) * 60
     try:
-        moment = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc)  # type: ignore[misc,arg-type]
-        seconds = (moment - _EPOCH) // timedelta(seconds=1)
+        since = datetime(*(int(part or 0) for part in parts), tzinfo=timezone.utc) - _EPOCH  # type: ignore[misc,arg-type]
     except ValueError:
         return default
-    return storable_date(seconds - int(away.total_seconds()) * (-1 if sign == "-" else 1))
+    return storable_date(since.days * 86_400 + since.seconds - (-away if sign == "-" else away))
 
 
 def storable_date(seconds: int) -> int:

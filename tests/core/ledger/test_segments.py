@@ -52,3 +52,15 @@ def test_what_changed_is_what_has_other_rows(updates: list[dict[int, tuple[Row, 
     earlier, later = (data.draw(st.sampled_from(history)) for _ in range(2))
     expected = [key for key in later if key not in earlier or later[key] is not earlier[key]]
     assert later.changed_since(earlier) == expected
+
+
+@given(changes, st.data())
+def test_what_is_removed_is_what_the_later_has_not(
+    updates: list[dict[int, tuple[Row, ...]]], data: st.DataObject
+) -> None:
+    earlier = Segments({key: rows for update in updates for key, rows in update.items()})
+    kept = data.draw(st.sets(st.sampled_from([*earlier, 10**9 + 1])))
+    later = Segments({key: earlier.get(key) for key in kept})
+    assert later.removed_since(earlier) == [key for key in earlier if key not in kept]
+    assert earlier.removed_since(later) == sorted(kept - set(earlier))
+    assert earlier.removed_since(earlier.updated({0: ()})) == [0] * (0 not in earlier)
