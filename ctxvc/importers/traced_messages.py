@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -90,15 +91,15 @@ def prompt(sent: Any) -> tuple[Any, list[Any]]:
         messages = messages[0]
     if isinstance(messages, str) and messages:
         messages = [{"role": "user", "content": messages}]
-    read = [_message(message) for message in messages] if isinstance(messages, list) else []
+    read: list[Any] = [_message(message) for message in messages] if isinstance(messages, list) else []
     if not any(read):
         return None, []
     system = sent.get("system") if isinstance(sent, dict) else None
     if read[0] is not None and "role" not in read[0]:
-        leading = [message for message in read if message is not None and "role" not in message]
+        leading = [*takewhile(lambda message: message is not None and "role" not in message, read)]
         instructions, count = langchain_messages.leading_system(leading)
         return system or instructions, read[count:]
-    instructions, rest = openai_chat.instructions([message or {} for message in read])
+    instructions, rest = openai_chat.instructions(read)
     return system or instructions, rest
 
 

@@ -64,7 +64,7 @@ LOGS_OF_MESSAGES = LOGS[:2]
 #: Formats whose files are one document.
 DOCUMENTS = ("swe-agent", "mini-swe-agent", "langgraph", "langchain")
 #: Formats that refuse files without what they begin with.
-REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace", "otel-genai")
+REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace", "langsmith", "langfuse", "otel-genai")
 #: Files that are of a second format too, which is asked later.
 ALSO = {("openai-chat", "github_issue.traj.json")}
 #: Fields without which a header is none.

@@ -53,7 +53,11 @@ class Batches:
                 extra = run.get("extra") or {}
                 extra.pop("runtime", None)
                 metadata = extra.get("metadata") or {}
-                extra["metadata"] = {name: metadata[name] for name in metadata if not name.startswith("LANGSMITH_")}
+                extra["metadata"] = {
+                    name: value
+                    for name, value in metadata.items()
+                    if not name.startswith("LANGSMITH_") and name != "revision_id"
+                }
             self._file.write(json.dumps(batch, ensure_ascii=False) + "\n")
             self._file.flush()
         return {}
@@ -83,26 +87,29 @@ def wrapped(path: Path) -> None:
 
 
 def traced_by_langchain(path: Path) -> None:
-    """LangChain's tracer of a chat model: two calls below one chain."""
+    """LangChain's tracer of a chat model: two chains in one thread."""
     with scripted.server(Batches(path)) as address:
         client = Client(api_url=address, api_key="none")
         model = ChatOpenAI(model="scripted", base_url=f"{address}/v1", api_key="none").bind_tools(scripted.TOOLS)
 
         @traceable(run_type="chain", client=client)
-        def agent(question: str) -> str:
-            messages: list[BaseMessage] = [SystemMessage("You read files."), HumanMessage(question)]
+        def agent(history: list[BaseMessage], question: str) -> list[BaseMessage]:
+            messages = [*(history or [SystemMessage("You read files.")]), HumanMessage(question)]
             while True:
                 reply = model.invoke(messages)
                 assert isinstance(reply, AIMessage)
                 messages.append(reply)
                 if not reply.tool_calls:
-                    return str(reply.content)
+                    return messages
                 for call in reply.tool_calls:
                     text = scripted.read(call["args"].get("path", ""))
                     messages.append(ToolMessage(text, tool_call_id=call["id"], id=str(uuid4())))
 
         with tracing_context(enabled=True, client=client):
-            agent("Read a.py and gone.py.", langsmith_extra={"metadata": {"thread_id": "thread-2"}})
+            thread = {"metadata": {"thread_id": "thread-2"}}
+            first = agent([], "Read a.py and gone.py.", langsmith_extra=thread)
+            client.flush()
+            agent(first, "And this?", langsmith_extra=thread)
             client.flush()
 
 
