@@ -134,7 +134,7 @@ def _parsed(value: Any) -> Any:
 
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     tree = Tree()
-    known: dict[str, dict[str, Any]] = {}
+    observations: dict[str, dict[str, Any]] = {}
     sessions: dict[str, str] = {}
     entries: list[Entry | Warned] = []
     for item in _pieces(recording):
@@ -146,16 +146,16 @@ def _entries(recording: Recording) -> Iterator[Entry | Warned]:
             sessions.setdefault(text_of(piece.get("traceId")) or piece["id"], session)
         if not text_of(piece.get("traceId")):
             continue  # it is a trace
-        before = known.get(piece["id"], {})
-        observation = known[piece["id"]] = {**before, **piece}
-        placed = _placed(observation)
-        tree.add(placed)
+        before = observations.get(piece["id"], {})
+        observation = observations[piece["id"]] = {**before, **piece}
+        node = _node(observation)
+        tree.add(node)
         # A reply is told once, and a prompt also before its reply: what was sent last may have none.
         news = [name for name in ("input", "output") if observation.get(name) and not before.get(name)]
-        if placed.kind == "model" and news:
-            if inference := _inference(observation, placed, tree):
+        if node.kind == "model" and news:
+            if inference := _inference(observation, node, tree):
                 entries.append((inference, item))
-            elif "output" in news and not tree.is_within_model(placed):
+            elif "output" in news and not tree.is_within_model(node):
                 text = "skipped: a generation whose messages are in a form that is not read"
                 entries.append(Warned(text=text, line=item.line))
     for entry in entries:  # SDK 2 may tell the session when a trace ends
@@ -183,15 +183,15 @@ def _pieces(recording: Recording) -> Iterator[Record | Warned]:
             else:
                 yield Warned(text="skipped: an observation without an id", line=record.line)
         if pieces is not alone:
-            yield from traces.in_order(pieces, _begun)
-    yield from traces.in_order(alone, _begun)
+            yield from traces.in_order(pieces, _start)
+    yield from traces.in_order(alone, _start)
 
 
-def _begun(piece: Mapping[str, Any]) -> str:
+def _start(piece: Mapping[str, Any]) -> str:
     return text_of(piece.get("startTime"))
 
 
-def _placed(observation: Mapping[str, Any]) -> Run:
+def _node(observation: Mapping[str, Any]) -> Run:
     return Run(
         id=observation["id"],
         parent=text_of(observation.get("parentObservationId")),
@@ -199,12 +199,12 @@ def _placed(observation: Mapping[str, Any]) -> Run:
     )
 
 
-def _inference(observation: Mapping[str, Any], placed: Run, tree: Tree) -> Inference | None:
+def _inference(observation: Mapping[str, Any], node: Run, tree: Tree) -> Inference | None:
     """The inference of a generation as far as it came; None without messages, or within that of another."""
     call = _call(observation)
-    if not (call.messages or call.reply) or tree.is_within_model(placed):
+    if not (call.messages or call.reply) or tree.is_within_model(node):
         return None
-    agent, is_sure = tree.agent(placed)
+    agent, is_sure = tree.agent(node)
     return Inference(
         value=call,
         trace=text_of(observation.get("traceId")),

@@ -78,22 +78,22 @@ def _is_run(run: Mapping[str, Any]) -> bool:
 
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     tree = Tree()
-    known: dict[str, dict[str, Any]] = {}
+    runs: dict[str, dict[str, Any]] = {}
     for item in _pieces(recording):
         if isinstance(item, Warned):
             yield item
             continue
         # A patch repeats only some of the fields, and may have others as null.
         fields = {name: field for name, field in item.value.items() if field is not None}
-        before = known.get(fields["id"], {})
-        run = known[fields["id"]] = {**before, **fields}
-        tree.add(_placed(run))
+        before = runs.get(fields["id"], {})
+        run = runs[fields["id"]] = {**before, **fields}
+        tree.add(_node(run))
         # A reply is told once, and a prompt also before its reply: what was sent last may have none.
         news = [name for name in ("inputs", "outputs") if run.get(name) and not before.get(name)]
         if run.get("run_type") == "llm" and news:
             if inference := _inference(run, tree):
                 yield inference, item
-            elif "outputs" in news and not tree.is_within_model(_placed(run)):
+            elif "outputs" in news and not tree.is_within_model(_node(run)):
                 yield Warned(text="skipped: a run whose messages are in a form that is not read", line=item.line)
 
 
@@ -114,16 +114,16 @@ def _pieces(recording: Recording) -> Iterator[Record | Warned]:
             else:
                 yield Warned(text="skipped: a run without an id", line=record.line)
         if pieces is not alone:
-            yield from traces.in_order(pieces, _begun)
-    yield from traces.in_order(alone, _begun)
+            yield from traces.in_order(pieces, _start)
+    yield from traces.in_order(alone, _start)
 
 
-def _begun(run: Mapping[str, Any]) -> str:
+def _start(run: Mapping[str, Any]) -> str:
     """When a run began: the last part of its `dotted_order`, before its id."""
     return text_of(run.get("dotted_order")).rpartition(".")[2] or text_of(run.get("start_time"))
 
 
-def _placed(run: Mapping[str, Any]) -> Run:
+def _node(run: Mapping[str, Any]) -> Run:
     kind = run.get("run_type")
     return Run(
         id=run["id"],
@@ -134,16 +134,16 @@ def _placed(run: Mapping[str, Any]) -> Run:
 
 def _inference(run: Mapping[str, Any], tree: Tree) -> Inference | None:
     """The inference of a model's run as far as it came; None without messages, or within that of another."""
-    placed = _placed(run)
+    node = _node(run)
     call = _call(run)
-    if not (call.messages or call.reply) or tree.is_within_model(placed):
+    if not (call.messages or call.reply) or tree.is_within_model(node):
         return None
-    agent, is_sure = tree.agent(placed)
+    agent, is_sure = tree.agent(node)
     metadata = mapping(run, "extra", "metadata")
     threads = (text_of(metadata.get(name)) for name in _THREADS)
     return Inference(
         value=call,
-        trace=text_of(run.get("trace_id")) or placed.parent or placed.id,
+        trace=text_of(run.get("trace_id")) or node.parent or node.id,
         agent=agent,
         conversation=next(filter(None, threads), "") or text_of(run.get("thread_id")),
         beginning=b"" if is_sure else call.beginning,
@@ -154,14 +154,16 @@ def _call(run: Mapping[str, Any]) -> Call:
     inputs, outputs = mapping(run, "inputs"), mapping(run, "outputs")
     system, messages = traced_messages.prompt(inputs)
     reply, more = traced_messages.reply(outputs) if outputs else (None, 0)
-    asked = text_at(run, "extra", "metadata", "ls_model_name") or text_at(run, "extra", "invocation_params", "model")
-    answered = text_of(outputs.get("model")) or text_at(reply, "response_metadata", "model_name")
+    requested = text_at(run, "extra", "metadata", "ls_model_name") or text_at(
+        run, "extra", "invocation_params", "model"
+    )
+    response_model = text_of(outputs.get("model")) or text_at(reply, "response_metadata", "model_name")
     return Call(
         messages=messages,
         reply=reply,
         system=system,
         tools=traced_messages.definitions(inputs, mapping(run, "extra", "invocation_params")),
-        model=answered or text_of(inputs.get("model")) or asked,
+        model=response_model or text_of(inputs.get("model")) or requested,
         usage=traced_messages.usage(
             outputs.get("usage_metadata"),
             mapping(run, "extra", "metadata").get("usage_metadata"),

@@ -91,16 +91,16 @@ def prompt(sent: Any) -> tuple[Any, list[Any]]:
         messages = messages[0]
     if isinstance(messages, str) and messages:
         messages = [{"role": "user", "content": messages}]
-    read: list[Any] = [_message(message) for message in messages] if isinstance(messages, list) else []
-    if not any(read):
+    converted: list[Any] = [_message(message) for message in messages] if isinstance(messages, list) else []
+    if not any(converted):
         return None, []
     system = sent.get("system") if isinstance(sent, dict) else None
-    if read[0] is not None and "role" not in read[0]:
-        leading = [*takewhile(lambda message: message is not None and "role" not in message, read)]
+    if converted[0] is not None and "role" not in converted[0]:
+        leading = [*takewhile(lambda message: message is not None and "role" not in message, converted)]
         instructions, count = langchain_messages.leading_system(leading)
-        return system or instructions, read[count:]
-    instructions, rest = openai_chat.instructions(read)
-    return system or instructions, rest
+        return system or instructions, converted[count:]
+    instructions, others = openai_chat.instructions(converted)
+    return system or instructions, others
 
 
 def reply(received: Any) -> tuple[dict[str, Any] | None, int]:

@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.core.ledger import names
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.recording.events import Event, Said, Warned
+from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations
@@ -91,11 +91,11 @@ class Tree:
             run = above
 
 
-def in_order(pieces: Sequence[Record], begun: Callable[[Any], str]) -> Iterator[Record]:
+def in_order(pieces: Sequence[Record], start: Callable[[Any], str]) -> Iterator[Record]:
     """The pieces of a batch or an export by when their runs began, if all tell it; an export has the newest first."""
     end = 0
-    by_time = sorted(pieces, key=lambda piece: begun(piece.value))
-    for piece in by_time if all(begun(piece.value) for piece in pieces) else pieces:
+    by_time = sorted(pieces, key=lambda piece: start(piece.value))
+    for piece in by_time if all(start(piece.value) for piece in pieces) else pieces:
         end = max(end, piece.end)
         yield Record(piece.value, piece.line, end)
 
@@ -136,6 +136,8 @@ def _events(entries: list[Entry], stem: str, form: Form, warnings: Iterable[Warn
         try:
             for event in log.events([Record(inference.value, record.line, record.end)], form.turns):
                 silent = silent and not isinstance(event, Said)
+                if isinstance(event, Opened):
+                    event = msgspec.structs.replace(event, grows=True)  # a tracer may append its next batch
                 if not scope:
                     yield event
                     yield from warnings
