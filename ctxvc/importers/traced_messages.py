@@ -99,8 +99,8 @@ def prompt(sent: Any) -> tuple[Any, list[Any]]:
         leading = [*takewhile(lambda message: message is not None and "role" not in message, converted)]
         instructions, count = langchain_messages.leading_system(leading)
         return system or instructions, converted[count:]
-    instructions, others = openai_chat.instructions(converted)
-    return system or instructions, others
+    instructions, messages = openai_chat.instructions(converted)
+    return system or instructions, messages
 
 
 def reply(received: Any) -> tuple[dict[str, Any] | None, int]:

@@ -136,10 +136,9 @@ def _events(entries: list[Entry], stem: str, form: Form, warnings: Iterable[Warn
         try:
             for event in log.events([Record(inference.value, record.line, record.end)], form.turns):
                 silent = silent and not isinstance(event, Said)
-                if isinstance(event, Opened):
-                    event = msgspec.structs.replace(event, grows=True)  # a tracer may append its next batch
                 if not scope:
-                    yield event
+                    # A tracer may append its next batch.
+                    yield msgspec.structs.replace(event, grows=True) if isinstance(event, Opened) else event
                     yield from warnings
                     warnings = ()
                 elif isinstance(event, Said):

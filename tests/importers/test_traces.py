@@ -310,7 +310,7 @@ def test_a_file_imported_at_random_cuts_gives_the_history_of_one_import(path: Pa
     data, random = path.read_bytes(), Random(7)
     known, first = importers.detect(Recording(path)), data.index(b"\n") + 1
     cuts = sorted(random.sample(range(first, len(data)), 4))
-    histories = []
+    trees = []
     for ends in ([*cuts, len(data)], [len(data)]):
         growing = tmp_path / str(len(ends)) / path.name
         growing.parent.mkdir()
@@ -319,12 +319,15 @@ def test_a_file_imported_at_random_cuts_gives_the_history_of_one_import(path: Pa
                 growing.write_bytes(data[:end])
                 outcomes = list(import_paths(store, [growing], format=known, final=end == len(data)))
                 assert [outcome.error for outcome in outcomes] == [None]
-            tips = store.all_tips().items()
-            histories.append(
-                {(session, scope): store.repository[tip].tree_id for session, of in tips for scope, tip in of.items()}
+            trees.append(
+                {
+                    (session, scope): store.repository[tip].tree_id
+                    for session, tips in store.all_tips().items()
+                    for scope, tip in tips.items()
+                }
             )
 
-    assert histories[0] == histories[1]
+    assert trees[0] == trees[1]
 
 
 # --- forms of messages
