@@ -28,6 +28,8 @@ FORMATS = (
     "langgraph",
     "langchain",
     "hf-trace",
+    "langsmith",
+    "langfuse",
     "openai-responses",
     "otel-genai",
     "anthropic-messages",

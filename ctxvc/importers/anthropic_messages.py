@@ -81,7 +81,7 @@ def _is_block(block: Any) -> bool:
 
 def events(recording: Recording) -> Iterator[Event]:
     """Raises: BadInput if the file holds no message."""
-    log = Log(FORMAT, recording.stem, _fingerprint, _message)
+    log = Log(FORMAT, recording.stem, _fingerprint, message)
     return log.events(records(recording), _turns)
 
 
@@ -133,8 +133,8 @@ def _is_response(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") == "message" and value.get("role") == "assistant"
 
 
-def _message(value: Any, key: str, turn: Turn) -> Message | str:
-    """The message as one of ours, or why there is none."""
+def message(value: Any, key: str, turn: Turn) -> Message | str:
+    """The message as one of ours, or the reason why there is none."""
     match value:
         case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
             blocks = [content] if isinstance(content, str) and content else list(content)

@@ -133,7 +133,7 @@ state = file_state
 
 def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
     reader = Reader()
-    return Log(FORMAT, stem, _fingerprint, reader.message).events(entries, reader.turns)
+    return Log(FORMAT, stem, fingerprint, reader.message).events(entries, reader.turns)
 
 
 def _is_runs(value: Any) -> bool:
@@ -444,7 +444,7 @@ def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part
     return annotated(part, "openai", marks) if marks else part
 
 
-def _fingerprint(message: Any) -> bytes:
+def fingerprint(message: Any) -> bytes:
     """Equal for a reply and the same as a later request repeats it, mostly without nulls and reasoning."""
     if not isinstance(message, dict):
         return digest(message)

@@ -9,16 +9,14 @@ others are its sub-agents. Source: open-telemetry/semantic-conventions-genai, in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-import msgspec
-
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
-from ctxvc.core.recording.events import Event, Said, Warned
-from ctxvc.errors import BadInput
+from ctxvc.core.recording.events import Warned
+from ctxvc.importers import traces
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import (
     JSON,
@@ -30,7 +28,8 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Log, Record, Turn, annotated, digest, objects, records, text_of
+from ctxvc.importers.request_log import Turn, annotated, digest, objects, records, text_of
+from ctxvc.importers.traces import Entry, Form, Inference
 
 FORMAT = "otel-genai"
 ENDINGS = JSON
@@ -49,86 +48,26 @@ _USAGE = {
 _DEEPEST = 40
 
 
-class _Inference(msgspec.Struct, frozen=True):
-    """A span of an inference: its attributes by their names after `gen_ai.`, and its place in the trace."""
-
-    attributes: dict[str, Any]
-    trace: str
-    parent: str
-    time: str
-
-
 def sniff(head: bytes) -> bool:
     """Whether a file begins as a batch of spans does; whether they are of inferences, only all of it tells."""
-    return _BEGINNING.match(head) is not None
+    return _BEGINNING.match(head) is not None and b'"langfuse.observation.' not in head
 
 
 def conversations(recording: Recording) -> Conversations:
     """The conversations: what shares a `gen_ai.conversation.id`, else each trace. Raises: BadInput if there is none."""
-    warnings: list[Warned] = []
-    together: dict[str, list[tuple[_Inference, Record]]] = {}
-    homes: dict[str, str] = {}  # trace → its first inference's conversation: a sub-agent may name one of its own
+    return traces.conversations(recording, _FORM, _entries(recording))
+
+
+def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     for record in records(recording):
         if isinstance(record, Warned):
-            warnings.append(record)
-            continue
-        if not (isinstance(record.value, dict) and isinstance(record.value.get("resourceSpans"), list)):
-            warnings.append(Warned(text="the line is not a batch of spans", line=record.line))
-            continue
-        for inference in _inferences(record.value):
-            own = text_of(inference.attributes.get("conversation.id")) or inference.trace
-            together.setdefault(homes.setdefault(inference.trace, own), []).append((inference, record))
-    if not together:
-        raise BadInput(
-            f"{recording.path}: no span with the messages of an inference",
-            hint="let the instrumentation include content: gen_ai.input.messages and gen_ai.output.messages",
-        )
-    endings: set[str] = set()
-    for number, (name, inferences) in enumerate(together.items(), 1):
-        ending = f"-{names.slug(name[-12:]).lower()}" if len(together) > 1 else ""
-        if ending in endings:
-            ending += f"-{number}"
-        endings.add(ending)
-        yield ending, _events(inferences, recording.stem, warnings if number == 1 else [])
-
-
-def _events(inferences: list[tuple[_Inference, Record]], stem: str, warnings: Iterable[Warned]) -> Iterator[Event]:
-    """One conversation's events; sub-agents' are told in scopes of their own."""
-    logs: dict[str, Log] = {}
-    silent = True
-    agents: dict[str, str] = {}  # trace → the parent of its first agent's inferences
-    for inference, record in inferences:
-        main = agents.setdefault(inference.trace, inference.parent) == inference.parent
-        scope = "" if main else names.slug(f"agent-{inference.parent[-12:]}".lower(), "agent")
-        log = logs.get(scope)
-        if log is None:
-            log = logs[scope] = Log(FORMAT, stem, digest, _message)
-        try:
-            for event in log.events([Record(inference, record.line, record.end)], _turns):
-                silent = silent and not isinstance(event, Said)
-                if not scope:
-                    yield event
-                    yield from warnings
-                    warnings = ()
-                elif isinstance(event, Said):
-                    yield _of_agent(event, scope)
-                elif isinstance(event, Warned):
-                    yield event
-        except BadInput:
-            continue  # nothing in it is a message
-    if silent:
-        raise BadInput(f"{stem}: no message in the format {FORMAT}")
-
-
-def _of_agent(event: Said, scope: str) -> Said:
-    """What was told in a sub-agent's scope: its prompt is from the agent that asked it."""
-    key = f"{scope}/{event.message.key}"
-    parts = tuple(
-        msgspec.structs.replace(part, origin="client") if part.origin == "human" else part
-        for part in event.message.parts
-    )
-    message = msgspec.structs.replace(event.message, key=key, reply=key if event.message.reply else "", parts=parts)
-    return msgspec.structs.replace(event, message=message, scope=scope)
+            yield record
+        elif isinstance(record.value, dict) and isinstance(record.value.get("resourceSpans"), list):
+            for span in spans(record.value):
+                if inference := _inference(span):
+                    yield inference, record
+        else:
+            yield Warned(text="the line is not a batch of spans", line=record.line)
 
 
 folders = no_folders
@@ -139,26 +78,35 @@ stamp = file_stamp
 state = file_state
 
 
-def _inferences(batch: dict[str, Any]) -> Iterator[_Inference]:
-    """The spans of a batch that have messages."""
-    for group in (
-        scope for resource in objects(batch["resourceSpans"]) for scope in objects(resource.get("scopeSpans"))
-    ):
-        for span in objects(group.get("spans")):
-            attributes = {
-                text_of(item.get("key")).removeprefix(_PREFIX): _value(item.get("value"))
-                for item in objects(span.get("attributes"))
-                if text_of(item.get("key")).startswith(_PREFIX)
-            }
-            if attributes.get("operation.name") in ("invoke_agent", "execute_tool"):
-                continue  # an agent's span repeats the messages of its inferences
-            if _messages(attributes.get(_INPUT)) or _messages(attributes.get(_OUTPUT)):
-                yield _Inference(
-                    attributes,
-                    text_of(span.get("traceId")),
-                    text_of(span.get("parentSpanId")),
-                    _time(span.get("endTimeUnixNano")),
-                )
+def spans(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The spans of a batch."""
+    for resource in objects(batch.get("resourceSpans")):
+        for group in objects(resource.get("scopeSpans")):
+            yield from objects(group.get("spans"))
+
+
+def attributes_of(span: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A span's attributes whose names begin with `prefix`, by the rest of their names, in plain JSON."""
+    return {
+        text_of(item.get("key")).removeprefix(prefix): _value(item.get("value"))
+        for item in objects(span.get("attributes"))
+        if text_of(item.get("key")).startswith(prefix)
+    }
+
+
+def _inference(span: Mapping[str, Any]) -> Inference | None:
+    """The inference of a span; None if it has no messages."""
+    attributes = attributes_of(span, _PREFIX)
+    if attributes.get("operation.name") in ("invoke_agent", "execute_tool"):
+        return None  # an agent's span repeats the messages of its inferences
+    if not (_messages(attributes.get(_INPUT)) or _messages(attributes.get(_OUTPUT))):
+        return None
+    return Inference(
+        value=(attributes, time_of_nanoseconds(span.get("endTimeUnixNano"))),
+        trace=text_of(span.get("traceId")),
+        agent=text_of(span.get("parentSpanId")),
+        conversation=text_of(attributes.get("conversation.id")),
+    )
 
 
 def _value(value: Any, depth: int = 0) -> Any:
@@ -177,7 +125,7 @@ def _value(value: Any, depth: int = 0) -> Any:
     return None
 
 
-def _structured(value: Any) -> Any:
+def structured(value: Any) -> Any:
     """The value of an attribute that many write as JSON in a string."""
     if not isinstance(value, str):
         return value
@@ -188,17 +136,17 @@ def _structured(value: Any) -> Any:
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
-    return [message for message in objects(_structured(value)) if isinstance(message.get("role"), str)]
+    return [message for message in objects(structured(value)) if isinstance(message.get("role"), str)]
 
 
-def _turns(inference: _Inference) -> Iterator[Turn]:
-    """What was sent, and the reply to it."""
-    attributes = inference.attributes
+def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
+    """What was sent, and the reply to it, of a span's attributes and its end."""
+    attributes, time = value
     messages = _messages(attributes.get(_INPUT))
-    instructions = _texts(_structured(attributes.get(_SYSTEM)))
+    instructions = _texts(structured(attributes.get(_SYSTEM)))
     while messages and messages[0]["role"] == "system":
         instructions += _texts(messages.pop(0).get("parts"))
-    tools = [_definition(tool) for tool in objects(_structured(attributes.get("tool.definitions")))]
+    tools = [_definition(tool) for tool in objects(structured(attributes.get("tool.definitions")))]
     model = text_of(attributes.get("response.model")) or text_of(attributes.get("request.model"))
     if messages:
         yield Turn(
@@ -220,7 +168,7 @@ def _turns(inference: _Inference) -> Iterator[Turn]:
             model=model,
             reply=text_of(attributes.get("response.id")),
             usage=_usage(attributes),
-            time=inference.time,
+            time=time,
             left_out=f"{len(replies) - 1} more choices in the response" if len(replies) > 1 else "",
         )
 
@@ -296,8 +244,18 @@ def _kind(media: str) -> str:
     return "image" if media.startswith("image/") else "document"
 
 
-def _time(nanoseconds: Any) -> str:
+def time_of_nanoseconds(nanoseconds: Any) -> str:
+    """ISO 8601 for nanoseconds since 1970, in a string; empty for what is no such number."""
     digits = str(nanoseconds)
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         return ""
     return datetime.fromtimestamp(int(digits) / 1e9, timezone.utc).isoformat(timespec="milliseconds")
+
+
+_FORM = Form(
+    format=FORMAT,
+    turns=_turns,
+    fingerprint=digest,
+    reader=lambda: _message,
+    hint="let the instrumentation include content: gen_ai.input.messages and gen_ai.output.messages",
+)

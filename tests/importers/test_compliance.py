@@ -59,12 +59,14 @@ REAL = [
 OF_JSON = tuple(name for name in FORMATS if name != "opencode")
 #: Formats that find the conversation in whatever is there, or refuse the file where there is none.
 LOGS = ("anthropic-messages", "openai-chat", "openai-responses")
-#: Those of them whose messages have roles and stand in `messages`.
+#: Formats whose files may fall into several conversations, each with keys of its own.
+TRACES = ("langsmith", "langfuse", "otel-genai")
+#: Those logs whose messages have roles and stand in `messages`.
 LOGS_OF_MESSAGES = LOGS[:2]
 #: Formats whose files are one document.
 DOCUMENTS = ("swe-agent", "mini-swe-agent", "langgraph", "langchain")
 #: Formats that refuse files without what they begin with.
-REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace", "otel-genai")
+REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace", "langsmith", "langfuse", "otel-genai")
 #: Files that are of a second format too, which is asked later.
 ALSO = {("openai-chat", "github_issue.traj.json")}
 #: Fields without which a header is none.
@@ -318,7 +320,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
         return False
     assert isinstance(events[0], Opened)
     keys = [message.key for message in messages(events)]
-    assert len(keys) == len(set(keys)) or format in LOGS
+    assert len(keys) == len(set(keys)) or format in (*LOGS, *TRACES)
     assert all(not event.scope or not names.problem(event.scope) for event in events if isinstance(event, Said))
     summaries = [message for event in events if isinstance(event, Compacted) for message in event.summary]
     for part in [*parts(events), *(part for message in summaries for part in message.parts)]:

@@ -126,7 +126,7 @@ def test_a_span_that_is_no_inference_says_nothing(tmp_path: Path) -> None:
 
 
 def test_without_content_the_file_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no span with the messages") as caught:
+    with pytest.raises(BadInput, match="no inference with its messages") as caught:
         told(written(tmp_path / "x.jsonl", span(**{"usage.input_tokens": {"intValue": "7"}})))
 
     assert "include content" in str(caught.value.hint)

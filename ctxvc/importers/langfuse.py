@@ -1,0 +1,238 @@
+"""Observations of Langfuse: as its SDKs send them, a batch a line, or as its API and its exports give them.
+
+SDKs since version 3 send spans (OTLP, here as JSON) with attributes of Langfuse's own, older ones events of a form of
+its own; exports have observations, alone or in their traces. A generation has the whole prompt, in the form of the
+traced library. Source: langfuse 5.0 and 2.60, langfuse.api.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ctxvc.core.recording.events import Warned
+from ctxvc.importers import traced_messages, traces
+from ctxvc.importers.documents import mapping
+from ctxvc.importers.file import Recording
+from ctxvc.importers.otel_genai import attributes_of, spans, structured, time_of_nanoseconds
+from ctxvc.importers.protocol import (
+    JSON,
+    Conversations,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+)
+from ctxvc.importers.request_log import Record, objects, opening, records, text_of
+from ctxvc.importers.traced_messages import Call
+from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
+
+FORMAT = "langfuse"
+ENDINGS = JSON
+GROWS = False
+
+_OBSERVATION = "langfuse.observation."
+_KINDS: dict[str, Literal["model", "tool", "agent"]] = {"generation": "model", "tool": "tool", "agent": "agent"}
+
+
+def sniff(head: bytes) -> bool:
+    """Whether `head` begins with a batch, with spans that have attributes of Langfuse's, or with an observation."""
+    if b'"resourceSpans"' in head[:100]:
+        return f'"{_OBSERVATION}'.encode() in head
+    if not any(mark in head for mark in (b'"traceId"', b'"observations"', b'"trace-create"')):
+        return False
+    values = opening(head)
+    value: Any = values[0] if values else None
+    if isinstance(value, dict) and isinstance(value.get("data"), list):
+        value = value["data"]
+    first = value[0] if isinstance(value, list) and value else value
+    match first:
+        case {"batch": [{"type": str(kind)}, *_]}:
+            return kind in ("trace-create", "span-create", "generation-create")
+        case {"observations": [dict(), *_]}:
+            return "sessionId" in first
+        case {"traceId": str(), "type": str(kind)}:
+            return kind.lower() in (*_KINDS, "span", "event", "chain")
+    return False
+
+
+def conversations(recording: Recording) -> Conversations:
+    """The conversations: what shares a session's id, else each trace. Raises: BadInput if there is none."""
+    return traces.conversations(recording, _FORM, _entries(recording))
+
+
+folders = no_folders
+recordings = no_recordings
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
+
+
+def _pieces_of(value: Any) -> list[dict[str, Any]]:
+    """The observations in a value of the file, in the names of the API; of SDK 2 traces too, without a `traceId`."""
+    match value:
+        case {"resourceSpans": list()}:
+            return [_of_span(span) for span in spans(value)]
+        case {"batch": list(events)}:
+            return [piece for event in objects(events) if (piece := _of_event(event))]
+        case {"data": list(items)} | list(items):
+            return [piece for item in objects(items) if "data" not in item for piece in _pieces_of(item)]
+        case {"observations": list(observations)}:
+            trace = {"traceId": value.get("id"), "sessionId": value.get("sessionId")}
+            return [{**one, **trace} for one in objects(observations)]
+        case {"traceId": _}:
+            return [value]
+    return []
+
+
+def _has_pieces(value: Any) -> bool:
+    names = {"resourceSpans", "batch", "data", "observations", "traceId"}
+    return isinstance(value, list) or (isinstance(value, dict) and not names.isdisjoint(value))
+
+
+def _of_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """An observation, or what became of it, in an event of SDK 2; a trace; None if it is none."""
+    kind, _, verb = text_of(event.get("type")).rpartition("-")
+    body = event.get("body")
+    if not isinstance(body, dict) or verb not in ("create", "update"):
+        return None
+    if kind == "trace":
+        return {"id": body.get("id"), "sessionId": body.get("sessionId")}
+    return {"type": text_of(body.get("type")) or kind, **body} if kind != "score" else None
+
+
+def _of_span(span: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = attributes_of(span)
+    own = {
+        name.removeprefix(_OBSERVATION): value for name, value in attributes.items() if name.startswith(_OBSERVATION)
+    }
+    return {
+        "id": text_of(span.get("spanId")),
+        "traceId": text_of(span.get("traceId")),
+        "parentObservationId": text_of(span.get("parentSpanId")),
+        "sessionId": text_of(attributes.get("session.id")),
+        "type": text_of(own.get("type")),
+        "input": _parsed(own.get("input")),
+        "output": _parsed(own.get("output")),
+        "model": own.get("model.name"),
+        "usageDetails": structured(own.get("usage_details")),
+        "startTime": time_of_nanoseconds(span.get("startTimeUnixNano")),
+        "endTime": time_of_nanoseconds(span.get("endTimeUnixNano")),
+    }
+
+
+def _parsed(value: Any) -> Any:
+    """A value that stands as JSON in a string, unless it is a text."""
+    parsed = structured(value)
+    return parsed if isinstance(parsed, (dict, list)) else value
+
+
+def _entries(recording: Recording) -> Iterator[Entry | Warned]:
+    tree = Tree()
+    observations: dict[str, dict[str, Any]] = {}
+    sessions: dict[str, str] = {}
+    entries: list[Entry | Warned] = []
+    for item in _pieces(recording):
+        if isinstance(item, Warned):
+            entries.append(item)
+            continue
+        piece: dict[str, Any] = {name: field for name, field in item.value.items() if field is not None}
+        if session := text_of(piece.get("sessionId")):
+            sessions.setdefault(text_of(piece.get("traceId")) or piece["id"], session)
+        if not text_of(piece.get("traceId")):
+            continue  # it is a trace
+        before = observations.get(piece["id"], {})
+        observation = observations[piece["id"]] = {**before, **piece}
+        node = _node(observation)
+        tree.add(node)
+        # A reply is told once, and a prompt also before its reply: what was sent last may have none.
+        news = [name for name in ("input", "output") if observation.get(name) and not before.get(name)]
+        if node.kind == "model" and news:
+            if inference := _inference(observation, node, tree):
+                entries.append((inference, item))
+            elif "output" in news and not tree.is_within_model(node):
+                text = "skipped: a generation whose messages are in a form that is not read"
+                entries.append(Warned(text=text, line=item.line))
+    for entry in entries:  # SDK 2 may tell the session when a trace ends
+        if isinstance(entry, Warned):
+            yield entry
+        else:
+            session = sessions.get(entry[0].trace, "")
+            yield msgspec.structs.replace(entry[0], conversation=session), entry[1]
+
+
+def _pieces(recording: Recording) -> Iterator[Record | Warned]:
+    """Observations and what became of them, each with the place of its line."""
+    alone: list[Record] = []
+    for record in records(recording):
+        if isinstance(record, Warned):
+            yield record
+            continue
+        if not _has_pieces(record.value):
+            yield Warned(text="the line has no observation", line=record.line)
+            continue
+        pieces: list[Record] = alone if "traceId" in record.value else []
+        for piece in _pieces_of(record.value):
+            if text_of(piece.get("id")):
+                pieces.append(Record(piece, record.line, record.end))
+            else:
+                yield Warned(text="skipped: an observation without an id", line=record.line)
+        if pieces is not alone:
+            yield from traces.in_order(pieces, _start)
+    yield from traces.in_order(alone, _start)
+
+
+def _start(piece: Mapping[str, Any]) -> str:
+    return text_of(piece.get("startTime"))
+
+
+def _node(observation: Mapping[str, Any]) -> Run:
+    return Run(
+        id=observation["id"],
+        parent=text_of(observation.get("parentObservationId")),
+        kind=_KINDS.get(text_of(observation.get("type")).lower(), ""),
+    )
+
+
+def _inference(observation: Mapping[str, Any], node: Run, tree: Tree) -> Inference | None:
+    """The inference of a generation as far as it came; None without messages, or within that of another."""
+    call = _call(observation)
+    if not (call.messages or call.reply) or tree.is_within_model(node):
+        return None
+    agent, is_sure = tree.agent(node)
+    return Inference(
+        value=call,
+        trace=text_of(observation.get("traceId")),
+        agent=agent,
+        beginning=b"" if is_sure else call.beginning,
+    )
+
+
+def _call(observation: Mapping[str, Any]) -> Call:
+    sent, received = _parsed(observation.get("input")), _parsed(observation.get("output"))
+    system, messages = traced_messages.prompt(sent)
+    reply, more = traced_messages.reply(received) if received else (None, 0)
+    return Call(
+        messages=messages,
+        reply=reply,
+        system=system,
+        tools=traced_messages.definitions(sent, mapping(observation, "modelParameters")),
+        model=text_of(observation.get("model")) or text_of(observation.get("providedModelName")),
+        usage=traced_messages.usage(observation.get("usageDetails"), observation.get("usage")),
+        time=text_of(observation.get("endTime")),
+        left_out=f"{more} more choices in the response" if more else "",
+    )
+
+
+_FORM = Form(
+    format=FORMAT,
+    turns=traced_messages.turns,
+    fingerprint=traced_messages.fingerprint,
+    reader=lambda: traced_messages.Reader().message,
+    hint="the inputs and outputs of generations may be masked, or left out of the export",
+)

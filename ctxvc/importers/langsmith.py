@@ -1,0 +1,184 @@
+"""Runs of LangSmith: batches as its SDK sends them, a line each, or runs as its API and its exports give them.
+
+A batch has runs that begin (`post`) and what became of runs that began earlier (`patch`). A run of a model has the
+whole prompt, in the form of the traced library. Source: langsmith 0.15, its `schemas.RunBase` and `client.list_runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ctxvc.core.recording.events import Warned
+from ctxvc.importers import traced_messages, traces
+from ctxvc.importers.documents import mapping, text_at
+from ctxvc.importers.file import Recording
+from ctxvc.importers.protocol import (
+    JSON,
+    Conversations,
+    file_stamp,
+    file_state,
+    no_folders,
+    no_recordings,
+    nothing_beside,
+    only_file,
+)
+from ctxvc.importers.request_log import Record, objects, opening, records, text_of
+from ctxvc.importers.traced_messages import Call
+from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
+
+FORMAT = "langsmith"
+ENDINGS = JSON
+GROWS = False
+
+#: Names in a run's metadata by which LangSmith knows a thread, in its order.
+_THREADS = ("session_id", "thread_id", "conversation_id")
+_BATCH = ("post", "patch")
+
+
+def sniff(head: bytes) -> bool:
+    """Whether `head` begins with a run, alone, in a list or in a batch."""
+    values = opening(head) if b'"trace_id"' in head or b'"dotted_order"' in head else []
+    runs = _runs(values[0]) if values else []
+    return bool(runs) and _is_run(runs[0])
+
+
+def conversations(recording: Recording) -> Conversations:
+    """The conversations: what shares a thread's id, else each trace. Raises: BadInput if there is none."""
+    return traces.conversations(recording, _FORM, _entries(recording))
+
+
+folders = no_folders
+recordings = no_recordings
+beside = nothing_beside
+files = only_file
+stamp = file_stamp
+state = file_state
+
+
+def _runs(value: Any) -> list[dict[str, Any]]:
+    """The runs in a value of the file, as far as they are objects."""
+    match value:
+        case {"runs": list(runs)} | list(runs):
+            return objects(runs)
+        case {"run_type": _}:
+            return [value]
+        case dict():
+            return [run for name in _BATCH for run in objects(value.get(name))]
+    return []
+
+
+def _is_of_runs(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, dict) and not {"runs", "run_type", *_BATCH}.isdisjoint(value))
+
+
+def _is_run(run: Mapping[str, Any]) -> bool:
+    return isinstance(run.get("id"), str) and ("dotted_order" in run or ("run_type" in run and "trace_id" in run))
+
+
+def _entries(recording: Recording) -> Iterator[Entry | Warned]:
+    tree = Tree()
+    runs: dict[str, dict[str, Any]] = {}
+    for item in _pieces(recording):
+        if isinstance(item, Warned):
+            yield item
+            continue
+        # A patch repeats only some of the fields, and may have others as null.
+        fields = {name: field for name, field in item.value.items() if field is not None}
+        before = runs.get(fields["id"], {})
+        run = runs[fields["id"]] = {**before, **fields}
+        tree.add(_node(run))
+        # A reply is told once, and a prompt also before its reply: what was sent last may have none.
+        news = [name for name in ("inputs", "outputs") if run.get(name) and not before.get(name)]
+        if run.get("run_type") == "llm" and news:
+            if inference := _inference(run, tree):
+                yield inference, item
+            elif "outputs" in news and not tree.is_within_model(_node(run)):
+                yield Warned(text="skipped: a run whose messages are in a form that is not read", line=item.line)
+
+
+def _pieces(recording: Recording) -> Iterator[Record | Warned]:
+    """Runs and what became of them, each with the place of its line."""
+    alone: list[Record] = []
+    for record in records(recording):
+        if isinstance(record, Warned):
+            yield record
+            continue
+        if not _is_of_runs(record.value):
+            yield Warned(text="the line is neither a batch of runs nor a run", line=record.line)
+            continue
+        pieces: list[Record] = alone if "run_type" in record.value else []
+        for run in _runs(record.value):
+            if text_of(run.get("id")):
+                pieces.append(Record(run, record.line, record.end))
+            else:
+                yield Warned(text="skipped: a run without an id", line=record.line)
+        if pieces is not alone:
+            yield from traces.in_order(pieces, _start)
+    yield from traces.in_order(alone, _start)
+
+
+def _start(run: Mapping[str, Any]) -> str:
+    """When a run began: the last part of its `dotted_order`, before its id."""
+    return text_of(run.get("dotted_order")).rpartition(".")[2] or text_of(run.get("start_time"))
+
+
+def _node(run: Mapping[str, Any]) -> Run:
+    kind = run.get("run_type")
+    return Run(
+        id=run["id"],
+        parent=text_of(run.get("parent_run_id")),
+        kind="model" if kind == "llm" else "tool" if kind == "tool" else "",
+    )
+
+
+def _inference(run: Mapping[str, Any], tree: Tree) -> Inference | None:
+    """The inference of a model's run as far as it came; None without messages, or within that of another."""
+    node = _node(run)
+    call = _call(run)
+    if not (call.messages or call.reply) or tree.is_within_model(node):
+        return None
+    agent, is_sure = tree.agent(node)
+    metadata = mapping(run, "extra", "metadata")
+    threads = (text_of(metadata.get(name)) for name in _THREADS)
+    return Inference(
+        value=call,
+        trace=text_of(run.get("trace_id")) or node.parent or node.id,
+        agent=agent,
+        conversation=next(filter(None, threads), "") or text_of(run.get("thread_id")),
+        beginning=b"" if is_sure else call.beginning,
+    )
+
+
+def _call(run: Mapping[str, Any]) -> Call:
+    inputs, outputs = mapping(run, "inputs"), mapping(run, "outputs")
+    system, messages = traced_messages.prompt(inputs)
+    reply, more = traced_messages.reply(outputs) if outputs else (None, 0)
+    requested = text_at(run, "extra", "metadata", "ls_model_name") or text_at(
+        run, "extra", "invocation_params", "model"
+    )
+    response_model = text_of(outputs.get("model")) or text_at(reply, "response_metadata", "model_name")
+    return Call(
+        messages=messages,
+        reply=reply,
+        system=system,
+        tools=traced_messages.definitions(inputs, mapping(run, "extra", "invocation_params")),
+        model=response_model or text_of(inputs.get("model")) or requested,
+        usage=traced_messages.usage(
+            outputs.get("usage_metadata"),
+            mapping(run, "extra", "metadata").get("usage_metadata"),
+            mapping(reply).get("usage_metadata"),
+            outputs.get("usage"),
+        ),
+        time=text_of(run.get("end_time")),
+        left_out=f"{more} more choices in the response" if more else "",
+    )
+
+
+_FORM = Form(
+    format=FORMAT,
+    turns=traced_messages.turns,
+    fingerprint=traced_messages.fingerprint,
+    reader=lambda: traced_messages.Reader().message,
+    hint="the inputs and outputs of runs of models may be hidden, or left out of the export",
+)
