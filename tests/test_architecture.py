@@ -408,7 +408,7 @@ def test_the_rooms_of_the_core_go_one_way() -> None:
 
 def test_an_import_against_the_order_of_the_core_is_seen() -> None:
     assert list(wrong_core_imports("ctxvc.core.ledger.x", "from ctxvc.core.plan import guard"))
-    assert not list(wrong_core_imports("ctxvc.core.plan.x", "from ctxvc.core.ledger import names"))
+    assert not list(wrong_core_imports("ctxvc.core.plan.x", "from ctxvc.core.ledger import name_rules"))
 
 
 def place_in_the_store(name: str) -> int | None:

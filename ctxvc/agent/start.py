@@ -18,7 +18,7 @@ from ctxvc.agent.workspace import DEFINITIONS
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.names import check
+from ctxvc.core.ledger.name_rules import check
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget

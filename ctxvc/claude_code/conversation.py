@@ -9,7 +9,7 @@ from typing import Any
 
 from ctxvc.claude_code import requests, spool
 from ctxvc.claude_code.hook import SESSIONS
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import NotFound
 from ctxvc.recording import places
 from ctxvc.store.session_name import by_recency
@@ -71,7 +71,7 @@ def has_begun(env: Mapping[str, str]) -> bool:
 
 def agent_scope(agent: str) -> str:
     """The scope in which a sub-agent of that id is recorded."""
-    return names.slug(f"agent-{agent}".lower(), "agent")
+    return name_rules.slug(f"agent-{agent}".lower(), "agent")
 
 
 def _caller(store: Path, call: str) -> tuple[str, str]:

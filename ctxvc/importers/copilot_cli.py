@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
@@ -228,7 +228,7 @@ class _Session:
             task = task or (name if name in self._tools else "")
             label = _text(data, "agentName")[:30] if started else ""
             # Lower case, so that no two scopes differ by case only.
-            scope = names.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
+            scope = name_rules.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
             while scope in {place[0] for place in self._agents.values()}:
                 scope = f"{scope}-{len(self._agents) + 1}"
             self._agents[name] = scope, task
@@ -418,7 +418,7 @@ def _stem(recording: Recording) -> str:
 
 
 def _name(source: str) -> str:
-    return "copilot-" + names.slug(source[:8])
+    return "copilot-" + name_rules.slug(source[:8])
 
 
 def _title(path: Path) -> str:

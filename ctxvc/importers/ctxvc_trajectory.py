@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
@@ -101,7 +101,7 @@ def _opened(header: dict[str, Any]) -> Opened:
     return Opened(
         format=FORMAT,
         source=source,
-        name=names.slug(source),
+        name=name_rules.slug(source),
         model=text_of(header.get("model")),
         agent=text_of(header.get("agent")),
         title=text_of(header.get("task")),

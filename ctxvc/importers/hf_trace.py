@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
@@ -62,7 +62,7 @@ def events(recording: Recording) -> Iterator[Event]:
     yield Opened(
         format=FORMAT,
         source=header["id"],
-        name=names.slug(header["id"]),
+        name=name_rules.slug(header["id"]),
         model=text_of(header.get("model")),
         agent=text_of(header.get("agent")) or ("" if ours else header["harness"]),
         title=text_of(header.get("name")),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers import documents
@@ -73,7 +73,7 @@ def events(recording: Recording) -> Iterator[Event]:
     yield Opened(
         format=FORMAT,
         source=documents.identity(recording.stem, *map(identity, messages)),
-        name=names.slug(recording.stem),
+        name=name_rules.slug(recording.stem),
         agent="LangChain",
         system=system,
         missing=_MISSING if system else ("the system prompt", *_MISSING),

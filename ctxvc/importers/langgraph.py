@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
@@ -98,7 +98,7 @@ def _opened(stem: str, states: list[dict[str, Any]], system: Any) -> Opened:
         format=FORMAT,
         # A thread whose older messages a summary replaced since begins differently, and is another recording.
         source=documents.identity(thread, identity(_messages(states[0])[0])),
-        name=names.slug(f"thread-{thread[:8]}" if thread != stem else stem),
+        name=name_rules.slug(f"thread-{thread[:8]}" if thread != stem else stem),
         model=text_of(metadata.get("model_name")),
         time=text_of(states[0].get("created_at")),
         agent=" ".join(filter(None, ("LangGraph", version, graph and f"({graph})"))),
@@ -186,7 +186,7 @@ class _Thread:
             messages = _messages(inner)
             if not messages:
                 continue
-            scope = names.slug(
+            scope = name_rules.slug(
                 f"agent-{text_of(task.get('name'))[:30]}-{text_of(task.get('id'))[-12:]}".lower(), "agent"
             )
             self._readers.setdefault(scope, Reader())

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core.conversion import chat, responses
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
 from ctxvc.importers import documents
@@ -113,7 +113,7 @@ def _opened(stem: str, info: dict[str, Any], system: Any, beginning: Sequence[An
     return Opened(
         format=FORMAT,
         source=documents.identity(stem, *beginning),  # the first reply has its time, where the version tells it
-        name=names.slug(stem),
+        name=name_rules.slug(stem),
         model=documents.text_at(config, "model", "model_name"),
         cwd=documents.text_at(config, "environment", "cwd"),
         agent=" ".join(filter(None, ("mini-swe-agent", text_of(info.get("mini_version"))))),

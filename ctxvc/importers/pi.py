@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
@@ -338,7 +338,7 @@ def _told_later(*, model: str = "", title: str = "") -> Iterator[Event]:
 
 def session_name(source: str) -> str:
     """A session name from an id; of a UUIDv7 the end, since its beginning is the time, the same for a whole minute."""
-    return "pi-" + names.slug(source[-8:] if source[14:15] == "7" else source[:8])
+    return "pi-" + name_rules.slug(source[-8:] if source[14:15] == "7" else source[:8])
 
 
 def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
@@ -106,7 +106,7 @@ class Log:
             return
         if not self._opened:
             self._opened = True
-            name = names.slug(self._stem)
+            name = name_rules.slug(self._stem)
             yield Opened(format=self._format, source=self._identity(turn), name=name, missing=turn.missing, **news)
         elif news:
             yield Opened(format=self._format, **news)

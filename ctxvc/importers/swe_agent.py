@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Edited, Event, Opened, Said, Warned
@@ -125,7 +125,7 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
         format=FORMAT,
         # An instance is run many times, under one name and with one beginning.
         source=documents.identity(stem, *beginning, steps[0].get("execution_time") if steps else None),
-        name=names.slug(stem),
+        name=name_rules.slug(stem),
         model=documents.text_at(config, "agent", "model", "name"),
         agent=" ".join(filter(None, ("SWE-agent", version))),
         title=stem,

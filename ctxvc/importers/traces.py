@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
@@ -116,7 +116,7 @@ def conversations(recording: Recording, form: Form, entries: Iterable[Entry | Wa
         raise BadInput(f"{recording.path}: no inference with its messages", hint=form.hint)
     endings: set[str] = set()
     for number, (name, inferences) in enumerate(together.items(), 1):
-        ending = f"-{names.slug(name[-12:]).lower()}" if len(together) > 1 else ""
+        ending = f"-{name_rules.slug(name[-12:]).lower()}" if len(together) > 1 else ""
         if ending in endings:
             ending += f"-{number}"
         endings.add(ending)
@@ -165,7 +165,7 @@ class _Scopes:
         if scope is None and beginning:
             scope = self._beginnings.get((trace, beginning))
         if scope is None:
-            scope = names.slug(f"agent-{agent[-12:]}".lower(), "agent") if trace in self._traces else ""
+            scope = name_rules.slug(f"agent-{agent[-12:]}".lower(), "agent") if trace in self._traces else ""
         self._traces.add(trace)
         self._agents[trace, agent] = scope
         if beginning:

@@ -16,7 +16,7 @@ import msgspec
 from ctxvc.agent import managed
 from ctxvc.agent.adapter import Adapter, annotated
 from ctxvc.agent.call import with_ids
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.policy import Policy
@@ -302,10 +302,10 @@ def session_name(text: str) -> str:
 
     What differs by case alone, or ends like a name that was made here, is another name, too.
     """
-    if text == text.lower() and not names.problem(text) and not _MADE.search(text):
+    if text == text.lower() and not name_rules.problem(text) and not _MADE.search(text):
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:14]
-    return f"{names.slug(text).lower()[:80].rstrip('-._')}-{digest}"
+    return f"{name_rules.slug(text).lower()[:80].rstrip('-._')}-{digest}"
 
 
 def _block(row: Row, bodies: Bodies) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import Damaged, Phrase, Refused
 
 FORMAT = 1
@@ -70,7 +70,7 @@ def clone_problem(name: str) -> str:
     """Why a clone cannot have that name; empty if it can."""
     if len(name) > _CLONE or name != name.lower():
         return f"use up to {_CLONE} lower-case letters, digits, '.', '_' and '-'"
-    return names.problem(name)
+    return name_rules.problem(name)
 
 
 def files(index: Index) -> dict[str, bytes]:
@@ -143,12 +143,12 @@ def _session(line: bytes) -> tuple[SessionEntry | None, str]:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None, "a line that is no session's"
     name = display.one_line(session.name, 100)
-    if reason := names.problem(session.name):
+    if reason := name_rules.problem(session.name):
         return None, f"session {name!r}: {reason}"
     if len(session.scopes) > MOST_SCOPES:
         return None, f"session {name!r} has more than {MOST_SCOPES:,} scopes"
     for scope, tip in session.scopes.items():
-        if reason := names.scope_problem(scope) or ("" if _COMMIT.fullmatch(tip) else "its tip is no commit"):
+        if reason := name_rules.scope_problem(scope) or ("" if _COMMIT.fullmatch(tip) else "its tip is no commit"):
             return None, f"session {name!r}, scope {display.one_line(scope, 100)!r}: {reason}"
     if clash := _clash(session.scopes):
         return None, f"session {name!r}: {clash}"

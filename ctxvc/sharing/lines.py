@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -60,12 +60,12 @@ def _unused(target: str, aside: str, state: Mapping[str, str]) -> str:
         if _fits(name, frozenset(state)):
             return name
     base, _, clone = aside.partition("@")
-    return f"{names.slug(base.replace('/', '-'))}@{clone}"
+    return f"{name_rules.slug(base.replace('/', '-'))}@{clone}"
 
 
 def _fits(name: str, scopes: frozenset[str]) -> bool:
     """Whether git and a file system can have that scope beside the others."""
-    if names.scope_problem(name):
+    if name_rules.scope_problem(name):
         return False
     lower = name.lower()
     return not any(

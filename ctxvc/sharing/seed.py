@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
 from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.pull import Arrival, begin, settle_current
@@ -28,7 +28,7 @@ def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcErro
     sessions: dict[str, dict[str, str]] = {}
     for ref, tip in transport.refs(address).items():
         place = scope_of(ref)
-        if place and not names.problem(place[0]) and not names.scope_problem(place[1]):
+        if place and not name_rules.problem(place[0]) and not name_rules.scope_problem(place[1]):
             sessions.setdefault(place[0], {})[place[1]] = tip
     if not any("main" in scopes for scopes in sessions.values()):
         raise BadInput(f"{path} has no session in it", hint="`git bundle list-heads FILE` shows what it has")

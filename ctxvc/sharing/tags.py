@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import BadName, Damaged, NotFound, Phrase
 from ctxvc.sharing import index as indices
 from ctxvc.sharing import inventory
@@ -19,8 +19,8 @@ def sign(store: Store, name: str, session: str = "") -> int:
 
     Raises: BadName; Refused if the tag is there or nothing can be signed; NotFound if there is nothing to sign.
     """
-    if reason := names.problem(name):
-        raise BadName(f"bad tag name {name[:100]!r}: {reason}", hint=f"try {names.slug(name, 'tag')!r}")
+    if reason := name_rules.problem(name):
+        raise BadName(f"bad tag name {name[:100]!r}: {reason}", hint=f"try {name_rules.slug(name, 'tag')!r}")
     gc.flush(store)
     remote = Remote(name=_CLONE, address="", sessions=(session,) if session else ())
     index = inventory.index(store, remote, _CLONE, "")

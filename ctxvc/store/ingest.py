@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
@@ -152,7 +152,7 @@ def start_ingest(
             created = not session_name
     if created:
         taken = {*tips, *(other.result.session for other in after)}
-        session_name = names.check(name, "session", taken) if name else _free(opened.name or "session", taken)
+        session_name = name_rules.check(name, "session", taken) if name else _free(opened.name or "session", taken)
     if not redact:
         if not (created or store.redaction.is_exact(session_name)):
             raise Refused(
@@ -300,7 +300,7 @@ def _source(opened: Opened) -> Source:
 
 def _free(wish: str, taken: set[str]) -> str:
     """`wish` as a valid name, with a number appended if it is taken."""
-    name = names.slug(wish)
+    name = name_rules.slug(wish)
     lower = {other.lower() for other in taken}
     number = 2
     free = name

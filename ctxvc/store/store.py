@@ -15,7 +15,7 @@ from typing import Any
 import pygit2
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import contained, known_stores, leftovers, packed_refs, purge_apply, secret_scanner, timestamp, trust
@@ -105,7 +105,7 @@ class Store:
 
     def tips(self, session: str) -> dict[str, str]:
         """scope → full id of its newest commit. Of all refs only the session's are read. Raises: Damaged."""
-        if names.problem(session):
+        if name_rules.problem(session):
             return {}
         tips: dict[str, str] = {}
         try:
@@ -199,7 +199,7 @@ class Store:
             name = contained.read(self.path, _USED, 300).decode("ascii", "replace").strip()
         except FileNotFoundError:
             return ""
-        return name if not names.problem(name) and self.has(name) else ""
+        return name if not name_rules.problem(name) and self.has(name) else ""
 
     def use(self, session: str) -> None:
         """Makes the session the current one until further notice; empty ends that. Raises: CtxvcError."""
@@ -302,7 +302,7 @@ class Store:
         `system` and `tools` are the parts of the provider's request besides the messages.
         Raises: BadName; Refused if the session exists.
         """
-        names.check(name, "session", set(self.sessions()))
+        name_rules.check(name, "session", set(self.sessions()))
         with locked(self.lock_path(name)) as handle:
             if self.tips(name):
                 raise Refused(f"session {name!r} already exists", hint=Phrase("session-taken"))

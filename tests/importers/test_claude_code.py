@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
@@ -742,7 +742,7 @@ def test_sub_agents_among_the_sessions_lines_are_scopes_named_by_their_first_lin
         ("d3", "agent-cafe0002", "t1"),
     ]
     assert [part.origin for part in parts(events)][3:7] == ["model", "model", "model", "model"]
-    assert all(not names.problem(scope) for _, scope, _ in scopes(events))
+    assert all(not name_rules.problem(scope) for _, scope, _ in scopes(events))
 
 
 def session(folder: Path, *lines: Line) -> Path:

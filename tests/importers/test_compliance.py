@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ctxvc import importers
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers import FORMATS
@@ -321,7 +321,7 @@ def is_read_or_refused(format: str, path: Path) -> bool:
     assert isinstance(events[0], Opened)
     keys = [message.key for message in messages(events)]
     assert len(keys) == len(set(keys)) or format in (*LOGS, *TRACES)
-    assert all(not event.scope or not names.problem(event.scope) for event in events if isinstance(event, Said))
+    assert all(not event.scope or not name_rules.problem(event.scope) for event in events if isinstance(event, Said))
     summaries = [message for event in events if isinstance(event, Compacted) for message in event.summary]
     for part in [*parts(events), *(part for message in summaries for part in message.parts)]:
         block_of(part)

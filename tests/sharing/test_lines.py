@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.sharing.lines import arrivals
 
 
@@ -48,7 +48,7 @@ def test_in_any_order_no_line_is_lost_and_all_clones_agree_in_the_end(steps: lis
     assert maximal(clones["a"]) == maximal(clones["b"]) == maximal(clones["c"])
     for tips in clones.values():
         assert all(any(b == base and follows(tip, t) for b, tip in maximal(tips)) for base, t in made)
-        assert not any(names.scope_problem(name) for name in tips)
+        assert not any(name_rules.scope_problem(name) for name in tips)
 
 
 def test_a_second_time_nothing_moves() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc import Action, Plan, Session
-from ctxvc.core.ledger.names import scope_problem
+from ctxvc.core.ledger.name_rules import scope_problem
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 from tests.making.blocks import call, result

@@ -15,7 +15,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
 from ctxvc.cli.progress import Progress
 from ctxvc.cli.standard_input import DASH, as_file
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
 from ctxvc.store import bundle, retention
@@ -50,7 +50,7 @@ def import_(
     app = ctx.ensure_object(App)
     name = name or app.session
     if name:
-        names.check(name, "session")
+        name_rules.check(name, "session")
     folders: list[Path] = []
     chosen = [app.path(path) for path in paths]
     copy = None
@@ -63,7 +63,7 @@ def import_(
     store, created = _store(app)
     with store:
         if name:
-            names.check(name, "session", set(store.sessions()))
+            name_rules.check(name, "session", set(store.sessions()))
         host_prompt.settle(store)
         outcomes: list[Outcome] = []
         removed = {} if paths else retention.removed_recordings(store)

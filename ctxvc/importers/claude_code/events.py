@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxvc.core import display
 from ctxvc.core.hosts.match import is_stub
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.prompt.request import frame
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Sent, Warned
@@ -155,7 +155,7 @@ class Session:
             fresh["title"] = self._title
         if not self._known:
             source = fresh.setdefault("source", self._stem)
-            fresh |= {"name": names.slug(f"claude-{source[:8]}"), "missing": MISSING, "grows": True}
+            fresh |= {"name": name_rules.slug(f"claude-{source[:8]}"), "missing": MISSING, "grows": True}
         if fresh:
             self._known |= fresh
             yield Opened(format=FORMAT, **fresh)
@@ -445,7 +445,7 @@ def _line_key(home: str, line: Line) -> str:
 
 def _scope_name(name: str) -> str:
     # Lower case, so that no two scopes differ by case only.
-    return names.slug(name.lower(), "agent")
+    return name_rules.slug(name.lower(), "agent")
 
 
 def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:

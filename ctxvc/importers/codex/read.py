@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
@@ -409,7 +409,7 @@ def _usage(usage: object) -> dict[str, int]:
 
 def _name(source: str) -> str:
     """A session name from the end of an id: the beginning of a UUIDv7 is the time, the same for a whole minute."""
-    return "codex-" + names.slug(source[-8:])
+    return "codex-" + name_rules.slug(source[-8:])
 
 
 def _summary(summary: str, key: str, time: str) -> list[Message]:

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from heapq import merge
 from typing import Any
 
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.opencode.database import Session, Stored, Tree
@@ -236,7 +236,7 @@ def _scopes(tree: Tree) -> dict[str, tuple[str, str]]:
     scopes = {root.id: ("", "")}
     for agent in agents:
         # Lower case, so that no two scopes differ by case only.
-        scope = names.slug(f"agent-{agent.id[-12:]}".lower(), "agent")
+        scope = name_rules.slug(f"agent-{agent.id[-12:]}".lower(), "agent")
         while scope in (name for name, _ in scopes.values()):
             scope = f"{scope}-{len(scopes) + 1}"
         scopes[agent.id] = scope, tasks.get(agent.id, "")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ctxvc.core import display
 from ctxvc.core.conversion import fields
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
@@ -72,7 +72,7 @@ class Conversation:
         self._state = state
         self._source = source_of(state, path)
         is_subagent = SUBAGENTS in path.parts[-4:-1]
-        self._scope = names.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
+        self._scope = name_rules.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
         self._model = text_at(state, "agent", "llm", "model")
         self._messages = Messages(self._model, _usage_by_response(state), by_agent=is_subagent)
         self._instructions: list[str] = []
@@ -86,7 +86,7 @@ class Conversation:
         return Opened(
             format="openhands",
             source=self._source,
-            name=f"openhands-{names.slug(self._source[:8])}",
+            name=f"openhands-{name_rules.slug(self._source[:8])}",
             model=self._model,
             cwd=text_at(self._state, "workspace", "working_dir"),
             agent="OpenHands",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.integrations.conversation import Conversation
@@ -114,7 +114,7 @@ def _fork(store: Store, shared: _Shared, source: str, policy: Policy) -> Session
 
 def _new(host: Host, store: Store, host_session: HostSession, policy: Policy) -> Session:
     in_use = {name.lower() for name in store.sessions()}
-    slug = names.slug(host_session.name)
+    slug = name_rules.slug(host_session.name)
     name = next(name for number in count(1) if (name := slug if number == 1 else f"{slug}-{number}") not in in_use)
     recorded = Source(
         format=live_format(host.NAME),

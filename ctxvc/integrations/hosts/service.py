@@ -12,7 +12,7 @@ import msgspec
 from ctxvc.agent.tools import phrases, why
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 from ctxvc.importers import pi as pi_recording
@@ -207,7 +207,7 @@ def _name(host: Host, session: str) -> str:
     """The name of a new session: for pi the one that an import would give it."""
     if host.NAME == pi.NAME:
         return pi_recording.session_name(session)
-    return f"{host.NAME}-{names.slug(session[-8:])}"
+    return f"{host.NAME}-{name_rules.slug(session[-8:])}"
 
 
 def _state(open_conversation: HostConversation) -> dict[str, Any]:

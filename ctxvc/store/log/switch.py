@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ctxvc.core import scope as scoping
-from ctxvc.core.ledger import names, wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, block_number
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.core.ledger.numbering import Numbering
@@ -61,7 +61,7 @@ def check(state: SessionState, scope: str, switch: Switch) -> None:
         if switch.name == scope:
             raise Refused(f"already in scope {scope!r}", hint=Phrase("other-scopes"))
         return
-    names.check(switch.name, "scope", set(state.scopes))
+    name_rules.check(switch.name, "scope", set(state.scopes))
     if switch.name in state.scopes:
         raise Refused(f"scope {switch.name!r} already exists", hint=Phrase("goto-scope", scope=switch.name))
     if switch.origin and state.store.reader.meta(switch.origin).session != state.name:

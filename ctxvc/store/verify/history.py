@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.ledger import Counters, Meta
 from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.store import format as fmt
@@ -113,7 +113,7 @@ class History:
             new = _meta(trees, trees.root)
         except CtxvcError as error:
             yield damage(str(error), trees.at(fmt.META), error.advice)
-        if new is not None and (names.problem(new.session) or names.scope_problem(new.scope)):
+        if new is not None and (name_rules.problem(new.session) or name_rules.scope_problem(new.scope)):
             what = f"{new.session!r} or {new.scope!r} is not a valid session or scope name"
             yield damage(what, trees.at(fmt.META), EDITED)
         elif new is not None:

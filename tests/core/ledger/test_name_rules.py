@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.core.ledger import names
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import BadName
 
 GIT = shutil.which("git") or "git"
@@ -36,23 +36,23 @@ likely = st.text("aB1._-/ @{~^:\\*?[\x7f\té", max_size=12) | st.sampled_from(
 
 @given(likely)
 def test_git_takes_what_we_take(name: str) -> None:
-    if not names.problem(name):
+    if not name_rules.problem(name):
         assert subprocess.run([GIT, "check-ref-format", f"refs/heads/{name}/{name}"], check=False).returncode == 0
 
 
 @given(likely | st.text(max_size=200), st.sampled_from(["session", "agent"]))
 def test_every_text_has_a_valid_name(text: str, default: str) -> None:
-    name = names.slug(text, default)
+    name = name_rules.slug(text, default)
 
-    assert names.problem(name) == ""
-    assert names.slug(name, default) == name or len(name) > 60
+    assert name_rules.problem(name) == ""
+    assert name_rules.slug(name, default) == name or len(name) > 60
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}", fullmatch=True))
 def test_a_valid_name_is_its_own(name: str) -> None:
-    if not names.problem(name):
-        assert names.check(name, "scope") == name
-        assert names.slug(name).strip("-_") == name.strip("-_")
+    if not name_rules.problem(name):
+        assert name_rules.check(name, "scope") == name
+        assert name_rules.slug(name).strip("-_") == name.strip("-_")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_valid_name_is_its_own(name: str) -> None:
 )  # fmt: skip
 def test_what_cannot_name_anything_is_refused_with_a_reason_and_a_way_out(name: str) -> None:
     with pytest.raises(BadName) as refused:
-        names.check(name, "scope")
+        name_rules.check(name, "scope")
 
     assert "scope" in str(refused.value) and "try " in refused.value.hint
     assert str(refused.value).isprintable()
@@ -71,19 +71,19 @@ def test_what_cannot_name_anything_is_refused_with_a_reason_and_a_way_out(name: 
 
 @pytest.mark.parametrize("name", ["a", "0", "a.b", "A-b_c.d", "lock", "x.lockx", "headless", "console", "x" * 100])
 def test_what_can_name_something_can(name: str) -> None:
-    assert names.problem(name) == ""
+    assert name_rules.problem(name) == ""
 
 
 def test_a_scope_s_name_may_have_parts_and_a_session_s_may_not() -> None:
-    assert names.check("plan/login.2", "scope", {"main", "plan/logout"}) == "plan/login.2"
+    assert name_rules.check("plan/login.2", "scope", {"main", "plan/logout"}) == "plan/login.2"
     with pytest.raises(BadName):
-        names.check("plan/login", "session")
+        name_rules.check("plan/login", "session")
     for name, taken in (("a", "a/b"), ("a/b", "a"), ("A/b/c", "a/B")):
         with pytest.raises(BadName, match="inside of another"):
-            names.check(name, "scope", {taken})
+            name_rules.check(name, "scope", {taken})
 
 
 def test_names_that_differ_by_case_only_are_refused() -> None:
-    assert names.check("main", "scope", {"main", "other"}) == "main"
+    assert name_rules.check("main", "scope", {"main", "other"}) == "main"
     with pytest.raises(BadName, match="differ only in case"):
-        names.check("Main", "scope", {"main"})
+        name_rules.check("Main", "scope", {"main"})
