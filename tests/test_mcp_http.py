@@ -281,7 +281,7 @@ def test_the_command_serves_until_it_is_ended_and_keeps_its_token(store: Path, t
         (["--http", "x"], "not an address", 1),
         (["--http", "example.org:80"], "can be reached from other machines", 2),
         (["--token-file", "x"], "require --http", 2), (["--beyond-this-machine"], "require --http", 2),
-        (["--http", "0", "--token-file", "."], "no plain file", 1),
+        (["--http", "0", "--token-file", "."], "not a plain file", 1),
     ],
 )  # fmt: skip
 def test_what_would_not_be_safe_is_refused(store: Path, words: list[str], why: str, code: int) -> None:

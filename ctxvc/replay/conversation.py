@@ -149,8 +149,10 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]], t
         for unit in units:
             number += 1
             match unit:
-                case Step(scope=scope):
-                    steps.setdefault(scope, []).append((number, unit))
+                case Step(scope=scope, messages=messages, sent=sent):
+                    around = sent.before + sent.after if sent else 0  # what came with a summary goes with it
+                    step = msgspec.structs.replace(unit, messages=messages[around:])
+                    steps.setdefault(scope, []).append((number, step))
                 case Compaction(scope=scope, event=event):
                     texts = (display.decode(part.body) for message in event.summary for part in message.parts)
                     compacted.append((number, scope, "\n".join(texts)))

@@ -49,7 +49,7 @@ def test_one_byte_that_is_no_utf_8_costs_one_character(path: Path, tmp_path: Pat
 
         now = bodies(events(spoilt))
 
-        if path.name in ("log.jsonl", "spans.jsonl"):
+        if path.name == "log.jsonl" or path.parent.name in ("otel-genai", "langsmith", "langfuse"):
             # Each request repeats what was said before it: one copy of a message differs now, and so is another.
             assert {kind for kind, _, _ in now} == {kind for kind, _, _ in whole} and len(now) >= len(whole)
             changed += any(b"\xed\xb3\xa9" in body or b"\\udce9" in body for _, _, body in now)
