@@ -171,9 +171,8 @@ class Memgit(Rival):
 
     def earlier(self, count: int) -> list[str]:
         checkpoint = self._repository.log(limit=1, skip=max(len(self._repository.list()) - count, 0))[0]
-        changed = self._repository.diff_full(checkpoint.sha, None)
-        later = {slug for kind, slug, before, _ in changed if before is None}
-        return [memory.body or "" for memory in self._repository.list() if memory.slug not in later]
+        states = self._repository.diff_full(checkpoint.sha, None)
+        return [then.body or "" for _, _, then, _ in states if then is not None]
 
 
 class Ctxvc(Rival):
