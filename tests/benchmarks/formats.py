@@ -284,7 +284,7 @@ def opencode(folder: Path) -> Path:
             info = {"role": message["role"], "modelID": "m", "time": {"created": moment, "completed": moment}}
             replies.append((info, parts))
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE session (id, parent_id, directory, title, version, time_created)")
+        database.execute("CREATE TABLE `session` (id, parent_id, directory, title, version, time_created)")
         database.execute("CREATE TABLE message (id, session_id, time_created, data)")
         database.execute("CREATE TABLE part (id, message_id, session_id, data)")
         database.execute("INSERT INTO session VALUES ('long', NULL, '/project', 'A long one', '1.18', 1)")

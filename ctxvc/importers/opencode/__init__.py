@@ -20,13 +20,15 @@ ENDINGS = ("opencode.db",)
 GROWS = True
 
 _MAGIC = b"SQLite format 3\0"
-_STATEMENT, _TABLE = b"CREATE TABLE", b"CREATE TABLE `session_context_epoch`"
+_STATEMENT = b"CREATE TABLE"
+#: An old and a new one: the statement of one that came with an update may stand anywhere in a large file.
+_TABLES = (b"CREATE TABLE `session`", b"CREATE TABLE `session_context_epoch`")
 _LOG = "-wal"
 
 
 def sniff(head: bytes) -> bool:
     """Whether a file is a database with such tables, or one whose tables are still in its log of writes."""
-    return head.startswith(_MAGIC) and (_TABLE in head or _STATEMENT not in head)
+    return head.startswith(_MAGIC) and (any(table in head for table in _TABLES) or _STATEMENT not in head)
 
 
 def conversations(recording: Recording) -> Conversations:
