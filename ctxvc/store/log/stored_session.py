@@ -676,7 +676,7 @@ class StoredSession:
         It works as any other process would, on a session of its own, so that nothing of this one is shared with its
         thread.
         """
-        if self._later is None or self._later.has_begun.is_set():
+        if self._later is None:
             self._later = _Flush(self.store.path, self.name)
             self._later.start()
 
@@ -721,11 +721,9 @@ class _Flush(threading.Timer):
     def __init__(self, store: Path, name: str) -> None:
         super().__init__(TURN_SECONDS, self._flush)
         self.daemon = True
-        self.has_begun = threading.Event()
         self._path, self._session = store, name
 
     def _flush(self) -> None:
-        self.has_begun.set()
         with suppress(CtxvcError, OSError), Store(self._path) as store, StoredSession(store, self._session) as session:
             session.flush()
 
