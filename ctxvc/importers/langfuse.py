@@ -27,7 +27,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Record, objects, opening, records, text_of
+from ctxvc.importers.request_log import objects, opening, text_of
 from ctxvc.importers.traced_messages import Call
 from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
 
@@ -137,7 +137,7 @@ def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     observations: dict[str, dict[str, Any]] = {}
     sessions: dict[str, str] = {}
     entries: list[Entry | Warned] = []
-    for item in _pieces(recording):
+    for item in traces.pieces(recording, _PARTS):
         if isinstance(item, Warned):
             entries.append(item)
             continue
@@ -166,29 +166,18 @@ def _entries(recording: Recording) -> Iterator[Entry | Warned]:
             yield msgspec.structs.replace(entry[0], conversation=session), entry[1]
 
 
-def _pieces(recording: Recording) -> Iterator[Record | Warned]:
-    """Observations and what became of them, each with the place of its line."""
-    alone: list[Record] = []
-    for record in records(recording):
-        if isinstance(record, Warned):
-            yield record
-            continue
-        if not _has_pieces(record.value):
-            yield Warned(text="the line has no observation", line=record.line)
-            continue
-        pieces: list[Record] = alone if "traceId" in record.value else []
-        for piece in _pieces_of(record.value):
-            if text_of(piece.get("id")):
-                pieces.append(Record(piece, record.line, record.end))
-            else:
-                yield Warned(text="skipped: an observation without an id", line=record.line)
-        if pieces is not alone:
-            yield from traces.in_order(pieces, _start)
-    yield from traces.in_order(alone, _start)
-
-
 def _start(piece: Mapping[str, Any]) -> str:
     return text_of(piece.get("startTime"))
+
+
+_PARTS = traces.Parts(
+    holds=_has_pieces,
+    split=_pieces_of,
+    single="traceId",
+    start=_start,
+    none="the line has no observation",
+    nameless="skipped: an observation without an id",
+)
 
 
 def _node(observation: Mapping[str, Any]) -> Run:

@@ -23,7 +23,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Record, objects, opening, records, text_of
+from ctxvc.importers.request_log import objects, opening, text_of
 from ctxvc.importers.traced_messages import Call
 from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
 
@@ -79,7 +79,7 @@ def _is_run(run: Mapping[str, Any]) -> bool:
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     tree = Tree()
     runs: dict[str, dict[str, Any]] = {}
-    for item in _pieces(recording):
+    for item in traces.pieces(recording, _PARTS):
         if isinstance(item, Warned):
             yield item
             continue
@@ -97,30 +97,19 @@ def _entries(recording: Recording) -> Iterator[Entry | Warned]:
                 yield Warned(text="skipped: a run whose messages are in a form that is not read", line=item.line)
 
 
-def _pieces(recording: Recording) -> Iterator[Record | Warned]:
-    """Runs and what became of them, each with the place of its line."""
-    alone: list[Record] = []
-    for record in records(recording):
-        if isinstance(record, Warned):
-            yield record
-            continue
-        if not _is_of_runs(record.value):
-            yield Warned(text="the line is neither a batch of runs nor a run", line=record.line)
-            continue
-        pieces: list[Record] = alone if "run_type" in record.value else []
-        for run in _runs(record.value):
-            if text_of(run.get("id")):
-                pieces.append(Record(run, record.line, record.end))
-            else:
-                yield Warned(text="skipped: a run without an id", line=record.line)
-        if pieces is not alone:
-            yield from traces.in_order(pieces, _start)
-    yield from traces.in_order(alone, _start)
-
-
 def _start(run: Mapping[str, Any]) -> str:
     """When a run began: the last part of its `dotted_order`, before its id."""
     return text_of(run.get("dotted_order")).rpartition(".")[2] or text_of(run.get("start_time"))
+
+
+_PARTS = traces.Parts(
+    holds=_is_of_runs,
+    split=_runs,
+    single="run_type",
+    start=_start,
+    none="the line is neither a batch of runs nor a run",
+    nameless="skipped: a run without an id",
+)
 
 
 def _node(run: Mapping[str, Any]) -> Run:

@@ -17,7 +17,7 @@ from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations
-from ctxvc.importers.request_log import Log, Record, Turn
+from ctxvc.importers.request_log import Log, Record, Turn, records, text_of
 
 
 class Inference(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +89,42 @@ class Tree:
             passed.add(above.id)
             yield above
             run = above
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """How the values of a file are split into runs.
+
+    `holds` says whether a value has any, and `split` gives them; a value with the key `single` is one run itself.
+    `start` is when a run began. `none` and `nameless` are the warnings about a value without runs and a run without id.
+    """
+
+    holds: Callable[[Any], bool]
+    split: Callable[[Any], list[dict[str, Any]]]
+    single: str
+    start: Callable[[Any], str]
+    none: str
+    nameless: str
+
+
+def pieces(recording: Recording, parts: Parts) -> Iterator[Record | Warned]:
+    """The runs of a file, each with the place of its line; those of a batch in order, and those a line all together."""
+    alone: list[Record] = []
+    for record in records(recording):
+        if isinstance(record, Warned):
+            yield record
+            continue
+        if not parts.holds(record.value):
+            yield Warned(text=parts.none, line=record.line)
+            continue
+        batch = alone if parts.single in record.value else []
+        for run in parts.split(record.value):
+            if text_of(run.get("id")):
+                batch.append(Record(run, record.line, record.end))
+            else:
+                yield Warned(text=parts.nameless, line=record.line)
+        if batch is not alone:
+            yield from in_order(batch, parts.start)
+    yield from in_order(alone, parts.start)
 
 
 def in_order(pieces: Sequence[Record], start: Callable[[Any], str]) -> Iterator[Record]:
