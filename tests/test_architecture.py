@@ -73,36 +73,17 @@ CORE = (
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
-    *("timestamp", "files", "format", "contained", "identity"),
-    *(
-        "git.config_parser",
-        "git.allowlist",
-        "known_stores",
-        "trust",
-        "project_trust",
-        "git",
-    ),  # the program starts git with what a person trusts
-    *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
-    *("packed_refs", "push_attempt"),
-    *("recovered_files", "code_history", "code_remotes", "cached_indexes"),
-    *("commit_reader", "log.journal"),
-    *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies", "sent_prompt"),
-    *("operations", "address"),
-    *(
-        "recorded_prompts",
-        "links",
-        "push_check",
-        "verify",
-        "quarantine",
-        "ingest",
-        "checkout",
-        "gc",
-        "retention",
-        "bundle",
-        "copies",
-        "purge",
-    ),
+    *("timestamp", "files", "format", "trust.contained", "trust.identity"),
+    *("git.config_parser", "git.allowlist", "trust.known_stores", "trust.trust", "trust.project_trust"),
+    "git",  # the program starts git with what a person trusts
+    *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
+    *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
+    *("cache.recovered_files", "project.code_history", "project.code_remotes", "cache.cached_indexes"),
+    *("read.commit_reader", "log.journal"),
+    *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
+    *("store", "read.session_name", "cache.local_cache", "exports", "pending_plans", "log"),
+    *("read.revision", "read.replies", "read.sent_prompt", "read", "project.links", "secrets.push_check", "verify"),
+    *("trust.quarantine", "ingest", "checkout", "upkeep.gc", "upkeep.retention", "upkeep.bundle", "purge"),
 )
 
 #: What the core may use: values and algorithms. Nothing with effects, no clock, no chance.
@@ -167,8 +148,8 @@ CLAUDE_CODE = {
     "tokens.media": "asks which family a model is of",
     "cli.app": "asks which conversation an agent's shell is in",
     "cli.hook_entry": "hands an event to the host's own room",
-    "cli.host_compaction": "reads what a person has set for it",
-    "cli.host_prompt": "says when a prompt of its is ours",
+    "cli.hosts.compaction": "reads what a person has set for it",
+    "cli.hosts.prompt": "says when a prompt of its is ours",
     "cli.settings": "the name of its table",
     "cli.command_list": "the summary of `hook`",
     "cli.commands.ask": "an example with a session's name",
@@ -191,7 +172,9 @@ WORLD = frozenset({"os.environ", "os.getenv", "sys.exit", "sys.argv", "sys.stdin
 SPEAKING = frozenset({"print", "input", "exit", "quit", "breakpoint"})
 
 #: A child of ours gets this environment, less what could send git elsewhere.
-MAY_READ_THE_ENVIRONMENT = frozenset({"ctxvc.store.git.program", "ctxvc.store.git.transport", "ctxvc.store.identity"})
+MAY_READ_THE_ENVIRONMENT = frozenset(
+    {"ctxvc.store.git.program", "ctxvc.store.git.transport", "ctxvc.store.trust.identity"}
+)
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
@@ -212,6 +195,10 @@ HAS_ONE_READER = frozenset(
 
 #: A command of another program, as a text quotes it, ends with it or is it; and a line of a shell's script.
 OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*")
+
+
+#: Modules and rooms of one folder.
+MOST_ENTRIES = 30
 
 
 # --- the rules, each from a module's name and source to what is wrong with it
@@ -246,6 +233,15 @@ def parsed(source: str) -> ast.Module:
 def every_node(tree: ast.AST) -> tuple[ast.AST, ...]:
     """All of a tree, to be walked by many."""
     return tuple(ast.walk(tree))
+
+
+def entries(folder: Path) -> list[Path]:
+    """The modules and the rooms of a folder."""
+    return [
+        path
+        for path in folder.iterdir()
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
+    ]
 
 
 def part_of(name: str) -> str:
@@ -428,19 +424,19 @@ def wrong_store_imports(module: str, source: str) -> Iterator[str]:
 
 
 def test_the_rooms_of_the_store_go_one_way() -> None:
-    packages = {"ctxvc.store", *(f"ctxvc.store.{room}" for room in ("git", "log", "purge", "verify"))}
     places = {name: place_in_the_store(name) for name in modules() if name.startswith("ctxvc.store.")}
+    rooms = {name.rpartition(".")[0] for name in places}
 
     assert set(places.values()) - {None} == set(range(len(STORE)))
-    assert not [name for name, place in places.items() if place is None and name not in packages]
+    assert not [name for name, place in places.items() if place is None and name not in rooms]
     assert not everywhere(wrong_store_imports)
 
 
 def test_an_import_against_the_order_of_the_store_is_seen() -> None:
     assert list(wrong_store_imports("ctxvc.store.store", "from ctxvc.store.log.stored_session import StoredSession"))
-    assert list(wrong_store_imports("ctxvc.store.log.state", "def f():\n    from ctxvc.store import revision"))
-    assert list(wrong_store_imports("ctxvc.store.trust", "from ctxvc.store.git import program"))
-    assert not list(wrong_store_imports("ctxvc.store.trust", "from ctxvc.store.git import allowlist"))
+    assert list(wrong_store_imports("ctxvc.store.log.state", "def f():\n    from ctxvc.store.read import revision"))
+    assert list(wrong_store_imports("ctxvc.store.trust.trust", "from ctxvc.store.git import program"))
+    assert not list(wrong_store_imports("ctxvc.store.trust.trust", "from ctxvc.store.git import allowlist"))
     assert not list(wrong_store_imports("ctxvc.store.log.state", "from ctxvc.store.store import Store"))
 
 
@@ -515,7 +511,7 @@ def test_no_command_imports_another() -> None:
 def test_an_import_of_a_command_by_another_is_seen() -> None:
     assert list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.commands.run import Screen"))
     assert list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.commands import run"))
-    assert not list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.screen import Screen"))
+    assert not list(command_imports("ctxvc.cli.commands.ask", "from ctxvc.cli.terminal.run_screen import Screen"))
 
 
 def test_every_part_of_the_package_has_its_place() -> None:
@@ -530,6 +526,13 @@ def test_only_the_command_line_speaks_with_the_person() -> None:
 
 def test_only_the_command_line_names_its_commands_and_options() -> None:
     assert not everywhere(speaking_as_command_line)
+
+
+def test_no_folder_is_a_hall() -> None:
+    """What a reader meets at once can be taken in; a file for each command is a list that nobody reads through."""
+    folders = [path for path in PACKAGE.rglob("*") if (path / "__init__.py").exists() and path.name != "commands"]
+
+    assert not [path for path in [PACKAGE, *folders] if len(entries(path)) > MOST_ENTRIES]
 
 
 def test_every_module_says_what_it_is_for() -> None:

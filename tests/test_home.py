@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.store import known_stores, trust
 from ctxvc.store.store import create
+from ctxvc.store.trust import known_stores, trust
 
 
 @pytest.fixture(scope="session")

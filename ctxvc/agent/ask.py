@@ -39,8 +39,8 @@ from ctxvc.inspection.bodies import bodies, read
 from ctxvc.inspection.captions import captioned, label_of
 from ctxvc.inspection.grep import Search
 from ctxvc.session.session import Session
-from ctxvc.store import address, revision
-from ctxvc.store import address as addresses
+from ctxvc.store.read import address, revision
+from ctxvc.store.read import address as addresses
 
 SYSTEM = """\
 You answer a question about the recorded session of a coding agent. The recording is in blocks, such as B17: you \

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ctxvc.store.git import program
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 
 
 def below(start: Path, root: Path) -> set[str]:

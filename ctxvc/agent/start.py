@@ -24,9 +24,9 @@ from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import Conflict, Phrase, Refused
 from ctxvc.session.session import Session
-from ctxvc.store import revision
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import models
 

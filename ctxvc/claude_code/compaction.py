@@ -35,9 +35,9 @@ from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower
 from ctxvc.session.compaction import Compaction, compaction
 from ctxvc.session.session import Session
-from ctxvc.store import contained
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 
 #: The event by which the host's extension asks.
 EVENT = "SessionCompact"

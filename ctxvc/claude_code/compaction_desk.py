@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxvc.claude_code import hook
 from ctxvc.recording import places
-from ctxvc.store import contained
+from ctxvc.store.trust import contained
 
 if TYPE_CHECKING:
     from ctxvc.claude_code.compaction import Choice

@@ -12,7 +12,7 @@ from ctxvc.claude_code.hook import SESSIONS
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import NotFound
 from ctxvc.recording import places
-from ctxvc.store.session_name import by_recency
+from ctxvc.store.read.session_name import by_recency
 from ctxvc.store.store import Store
 
 #: In what the host says of a call of a tool: the id of the call.

@@ -15,8 +15,8 @@ from ctxvc.claude_code import requests, settings, spool
 from ctxvc.claude_code.event import HookEvent
 from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
-from ctxvc.store import contained
 from ctxvc.store.files import locked
+from ctxvc.store.trust import contained
 
 #: The host's name, and the variable in which it names its session to the programs that it runs.
 SESSIONS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}

@@ -21,7 +21,7 @@ from ctxvc.importers.claude_code import FORMAT
 from ctxvc.importers.protocol import State
 from ctxvc.recording import places
 from ctxvc.recording.files import SETTLED
-from ctxvc.store.locate import project_root
+from ctxvc.store.project.locate import project_root
 from ctxvc.store.store import Store
 
 #: Days without a change after which Claude Code deletes a transcript, unless its settings differ.

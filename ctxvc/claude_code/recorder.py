@@ -21,11 +21,11 @@ from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower, Outcome
-from ctxvc.store import contained
 from ctxvc.store.files import locked
-from ctxvc.store.locate import FOLDER, is_store, project_root
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER, is_store, project_root
 from ctxvc.store.store import Store, create
+from ctxvc.store.trust import contained
 
 #: Seconds that a recorder waits for more requests before it ends, so that a session rarely pays for a start.
 LINGER = 20.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ctxvc.recording import places
-from ctxvc.store import contained
+from ctxvc.store.trust import contained
 
 FOLDER = "ctxvc/hooks/requests"
 

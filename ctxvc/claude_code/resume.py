@@ -30,9 +30,11 @@ from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
 from ctxvc.importers.claude_code.provenance import marked
-from ctxvc.store import purge_apply, replies, revision, timestamp
-from ctxvc.store.replies import Reply
-from ctxvc.store.revision import Snapshot
+from ctxvc.store import timestamp
+from ctxvc.store.purge import apply as purge_apply
+from ctxvc.store.read import replies, revision
+from ctxvc.store.read.replies import Reply
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
 #: The release whose form is written if the revision comes from no other.

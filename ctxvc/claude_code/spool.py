@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError
-from ctxvc.store import identity
+from ctxvc.store.trust import identity
 
 _FOLDER = "conversations"
 _CONVERSATION = re.compile(r"[0-9A-Za-z-]{1,64}")

@@ -14,8 +14,8 @@ from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Damaged
 from ctxvc.recording import places
-from ctxvc.store import contained
 from ctxvc.store.hook_outputs import folder
+from ctxvc.store.trust import contained
 
 #: The share of the allowed characters that shows the beginning; the others show the end.
 _HEAD = 0.7
@@ -63,8 +63,8 @@ def _item(item: Any, truncator: _Truncator) -> Any:
 
 def _scanner(store: Path) -> str:
     """The scanner in the store's settings, read by git's rules; empty for none. Raises: CtxvcError."""
-    from ctxvc.store import secret_scanner
     from ctxvc.store.git import config_parser
+    from ctxvc.store.secrets import secret_scanner
 
     try:
         settings = dict(config_parser.settings(contained.read(store, "config", 1 << 20)))
@@ -98,7 +98,7 @@ class _Truncator:
 
     def _redacted(self, text: str) -> bytes:
         """`text` as it may be on the disk, with marks for secrets, as in every recording. Raises: CtxvcError."""
-        from ctxvc.store.redaction import Redaction
+        from ctxvc.store.secrets.redaction import Redaction
 
         redactor = Redaction(self._store, scanner=_scanner(self._store)).of("")
         return (redactor.text(text) if redactor else text).encode("utf-8", "surrogatepass")

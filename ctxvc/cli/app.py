@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ctxvc.core.ledger.ledger import Ledger
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
-    from ctxvc.store.revision import Snapshot
-    from ctxvc.store.session_name import Ambiguous
+    from ctxvc.store.read.revision import Snapshot
+    from ctxvc.store.read.session_name import Ambiguous
     from ctxvc.store.store import Store
     from ctxvc.tokens.meter import Meter
 
@@ -83,7 +83,7 @@ class App:
     @cached_property
     def project_file(self) -> Path:
         """Where the project's own settings are, or would be."""
-        from ctxvc.store.locate import project_root
+        from ctxvc.store.project.locate import project_root
 
         return project_root(self.folder) / settings.PROJECT_FILE
 
@@ -93,7 +93,7 @@ class App:
         data = settings.project_content(self.project_file.parent) if self.configured else None
         if data is None:
             return {}
-        from ctxvc.store import project_trust
+        from ctxvc.store.trust import project_trust
 
         if project_trust.is_accepted(self.project_file, data):
             return settings.project(self.project_file, data)
@@ -130,7 +130,7 @@ class App:
 
     def store_path(self) -> Path:
         """The path of the store: the one that is named, else the nearest upwards. Raises: NotFound."""
-        from ctxvc.store.locate import find
+        from ctxvc.store.project.locate import find
 
         setting = self.env.get("CTXVC_STORE")
         return Path(setting).absolute() if setting and self.start is None else find(self.folder)
@@ -139,8 +139,8 @@ class App:
         """The folders whose sessions belong to the project: its root, the starting folder inside it, and the roots of
         its linked worktrees.
         """
-        from ctxvc.store.contained import linked_worktrees
-        from ctxvc.store.locate import project_root
+        from ctxvc.store.project.locate import project_root
+        from ctxvc.store.trust.contained import linked_worktrees
 
         root = project_root(self.folder)
         return list(dict.fromkeys((root, self.folder.resolve(), *linked_worktrees(root))))
@@ -159,8 +159,8 @@ class App:
         first. The errors of those that cannot be opened go into `unreadable`.
         """
         from ctxvc.errors import NotFound
-        from ctxvc.store import known_stores
         from ctxvc.store.store import Store
+        from ctxvc.store.trust import known_stores
 
         paths = known_stores.paths()
         with suppress(NotFound):
@@ -180,7 +180,7 @@ class App:
     @contextmanager
     def reading(self) -> Iterator[StoredSession]:
         """The chosen session, for reading: nothing is flushed on the way out."""
-        from ctxvc.cli import host_prompt
+        from ctxvc.cli.hosts import prompt as host_prompt
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
@@ -193,7 +193,7 @@ class App:
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
         """The chosen session, for changing its context; complete steps are committed on the way out."""
-        from ctxvc.cli import host_prompt
+        from ctxvc.cli.hosts import prompt as host_prompt
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
 
@@ -206,7 +206,7 @@ class App:
 
     def meter(self, store: Store, ledger: Ledger) -> Meter:
         """Counts a session's tokens, with a bar where that takes a while: the first time after an import."""
-        from ctxvc.cli.progress import Progress
+        from ctxvc.cli.terminal.progress import Progress
         from ctxvc.tokens.meter import Meter
 
         bar = click.get_current_context().with_resource(
@@ -228,7 +228,7 @@ class App:
 
     def resolved(self, store: Store, name: str) -> str:
         """The full name of a session; on a terminal a person picks one of several that fit. Raises: NotFound."""
-        from ctxvc.store.session_name import Ambiguous, resolve
+        from ctxvc.store.read.session_name import Ambiguous, resolve
 
         try:
             return resolve(store, name)
@@ -239,8 +239,8 @@ class App:
         """The snapshot at a revision, as `revision.resolve` gives it; on a terminal a person picks one of several
         sessions that fit. Raises: NotFound, BadInput.
         """
-        from ctxvc.store import revision
-        from ctxvc.store.session_name import Ambiguous
+        from ctxvc.store.read import revision
+        from ctxvc.store.read.session_name import Ambiguous
 
         try:
             return revision.resolve(stored.store, stored, text)
@@ -263,7 +263,7 @@ class App:
 
         Raises: CtxvcError.
         """
-        from ctxvc.cli.why_answer import in_lines
+        from ctxvc.cli.answers.why import in_lines
 
         return in_lines(self.folder, store, target)
 

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ctxvc.cli.output import plain
-from ctxvc.cli.status_table import COLUMNS, Page, columns_of, page_of
+from ctxvc.cli.terminal.status_table import COLUMNS, Page, columns_of, page_of
 from ctxvc.core.display import one_line
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import contained, revision
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 from ctxvc.tokens.meter import Meter
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#])")

@@ -35,13 +35,13 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     event = arguments[0] if arguments else ""
     if event == answering.RECORD:
         from ctxvc.claude_code.recorder import record
-        from ctxvc.cli.auto_push import AutoPush
         from ctxvc.cli.phrases import COMMAND_LINE  # `doctor` shows the log
+        from ctxvc.cli.remotes.auto_push import AutoPush
 
         record(arguments[1:], env, COMMAND_LINE, _choice, AutoPush(env))
         return 0
     if event == "push" and len(arguments) > 1:
-        from ctxvc.cli.auto_push import push
+        from ctxvc.cli.remotes.auto_push import push
 
         push(Path(arguments[1]))
         return 0
@@ -68,7 +68,7 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 def _choice(env: Mapping[str, str]) -> Choice:
     """What the person has set for the host's compactions. Raises: CtxvcError."""
-    from ctxvc.cli.host_compaction import choice
+    from ctxvc.cli.hosts.compaction import choice
 
     return choice(env)
 

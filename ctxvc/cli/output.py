@@ -128,7 +128,7 @@ class Output:
         if not self.terminal or len(text) <= self.width:
             yield text
             return
-        from ctxvc.cli.table import breadth, wrapped
+        from ctxvc.cli.terminal.table import breadth, wrapped
 
         for line in text.split("\n"):
             bare = click.unstyle(line)
@@ -188,7 +188,7 @@ class Output:
         room = max(self.width - margin, 20)
         if len(text) * 2 <= room:  # whatever its characters, it fits
             return iter([text])
-        from ctxvc.cli.table import breadth, wrapped
+        from ctxvc.cli.terminal.table import breadth, wrapped
 
         return iter([text]) if breadth(text) <= room else wrapped(text, room)
 
@@ -201,7 +201,7 @@ class Output:
         return display.human_tokens(number) if self.terminal else f"{number:,}"
 
     def _aligned(self, table: Table) -> Iterator[str]:
-        from ctxvc.cli.table import HEADER, REMARK, aligned
+        from ctxvc.cli.terminal.table import HEADER, REMARK, aligned
 
         def style(row: int, column: int, text: str) -> str:
             if row == HEADER:
@@ -227,7 +227,7 @@ class Output:
 def to_stderr(text: str) -> None:
     """Prints to stderr, in lines that fit where it is a terminal."""
     if sys.stderr.isatty():
-        from ctxvc.cli.table import wrapped
+        from ctxvc.cli.terminal.table import wrapped
 
         width = terminal_width()
         text = "\n".join(piece for line in text.split("\n") for piece in wrapped(line, width))

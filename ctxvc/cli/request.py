@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read.revision import Snapshot
 
 
 def request_of(snapshot: Snapshot, content: list[Piece]) -> formats.Prompt:

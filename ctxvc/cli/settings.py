@@ -135,7 +135,7 @@ def from_variable(name: str, variable: str, text: str) -> Any:
 
 def project_content(root: Path) -> bytes | None:
     """The bytes of the project's file; None if it has none. Raises: CtxvcError if it is a link, or cannot be read."""
-    from ctxvc.store.identity import read_plain
+    from ctxvc.store.trust.identity import read_plain
 
     return read_plain(root / PROJECT_FILE, LARGEST)
 
@@ -288,7 +288,7 @@ def _own_policy(value: Any) -> str:
 def _budget(value: Any) -> int:
     import click
 
-    from ctxvc.cli.token_amount import TokenAmount
+    from ctxvc.cli.options.token_amount import TokenAmount
 
     try:
         if isinstance(value, bool) or not isinstance(value, int | str):

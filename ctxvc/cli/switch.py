@@ -6,7 +6,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.answers.shared import Answer, SessionName, described
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted
 from ctxvc.errors import Refused

@@ -10,9 +10,20 @@ from typing import Annotated, Any, Literal
 import click
 import msgspec
 
-from ctxvc.cli import answers, host_prompt
-from ctxvc.cli.answers import ActedGroup, Answer, BlockId, Item, LeftOut, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import (
+    ActedGroup,
+    Answer,
+    BlockId,
+    Item,
+    LeftOut,
+    ScopeName,
+    SessionName,
+    TokenCount,
+    described,
+)
 from ctxvc.cli.app import App, json_option
+from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.output import Column, Output, Size, Table, Tokens, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection

@@ -22,9 +22,10 @@ from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
 from ctxvc.inspection import edits, why
 from ctxvc.inspection.why import Line, RecordedEdit
-from ctxvc.store import code_history, replies, revision
 from ctxvc.store.git.program import git_says
-from ctxvc.store.replies import Reply
+from ctxvc.store.project import code_history
+from ctxvc.store.read import replies, revision
+from ctxvc.store.read.replies import Reply
 from ctxvc.store.timestamp import iso
 
 FORMAT = "agent-trace"

@@ -15,9 +15,9 @@ from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Piece, outline, pieces
 from ctxvc.exporters import notes
-from ctxvc.store import replies, revision
-from ctxvc.store.replies import Reply
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read import replies, revision
+from ctxvc.store.read.replies import Reply
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
 #: The longest title that is made of a text, in characters.

@@ -24,9 +24,9 @@ from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
 from ctxvc.exporters.providers import provider_of
 from ctxvc.session.proof import as_sent
-from ctxvc.store import revision
-from ctxvc.store.replies import Reply
-from ctxvc.store.revision import Entry
+from ctxvc.store.read import revision
+from ctxvc.store.read.replies import Reply
+from ctxvc.store.read.revision import Entry
 
 #: Bytes of prompts in all, since each `chat` repeats the whole conversation: older ones go without theirs.
 _MOST_INPUT = 64_000_000

@@ -13,10 +13,10 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.prompt.outline import Bodies, Slot, pieces
 from ctxvc.inspection.bodies import StoredBody, bodies, read, searchable
 from ctxvc.inspection.history import rev_list, touches
-from ctxvc.store import revision
 from ctxvc.store.format import trailers_of
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
 #: Whether a block or group, as it stood at some time, shows what is looked for.

@@ -8,9 +8,9 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.inspection.history import Touch, touches
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Entry
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
 
 

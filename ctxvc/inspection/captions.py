@@ -15,8 +15,8 @@ from ctxvc.core.ledger import caption, facts, wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.view.dashboard import Line
 from ctxvc.errors import Damaged
-from ctxvc.store import local_cache
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.cache import local_cache
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
 #: The file of the cache that has the labels of blocks by commit, and of how many commits.

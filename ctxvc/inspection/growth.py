@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 

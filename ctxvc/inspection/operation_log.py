@@ -7,9 +7,9 @@ import msgspec
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view.view import measure
-from ctxvc.store import operations, revision
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.operations import Operation
+from ctxvc.store.read import operations, revision
+from ctxvc.store.read.operations import Operation
 from ctxvc.tokens.meter import Meter, Prices
 
 #: Digits of a commit's id, by which an operation is named.

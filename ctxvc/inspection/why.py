@@ -18,10 +18,10 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
 from ctxvc.inspection.edits import Change, changes, may_change, needle, same_file, script, unread
 from ctxvc.inspection.lineage import SLACK, Edit, Evidence, Version, lineage, split
-from ctxvc.store.code_history import FileVersion
-from ctxvc.store.links import Step as StoredStep
-from ctxvc.store.links import steps
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.code_history import FileVersion
+from ctxvc.store.project.links import Step as StoredStep
+from ctxvc.store.project.links import steps
 from ctxvc.store.store import Store
 
 #: A line of fewer characters than this says nothing of where it came from.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.view.dashboard import Cost, is_protocol
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import reported
 from ctxvc.tokens.calibration import Calibration

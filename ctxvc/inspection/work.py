@@ -11,7 +11,7 @@ from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 

@@ -27,8 +27,8 @@ from ctxvc.core.prompt.sanitise import Piece, valid
 from ctxvc.core.view.budget import Budget
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 
 T = TypeVar("T")
 

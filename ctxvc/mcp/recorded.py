@@ -27,7 +27,7 @@ from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.session_name import by_recency, resolve
+from ctxvc.store.read.session_name import by_recency, resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.recording import log, places
-from ctxvc.store import contained, files, links_inbox, push_check, timestamp, trust
+from ctxvc.store import files, timestamp
 from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
-from ctxvc.store.links_inbox import CodeCommit
+from ctxvc.store.project import links_inbox
+from ctxvc.store.project.links_inbox import CodeCommit
 from ctxvc.store.purge.exposure import REMOTES
+from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained, trust
 from ctxvc.store.verify import verify
 
 #: Targets of `install`: the project's own repository, or the store.
@@ -247,7 +250,7 @@ def _post(commits: Mapping[str, str], env: Mapping[str, str], folder: Path, host
 
 def link(arguments: Sequence[str]) -> None:
     """Links the commits that wait in the store in `arguments`. Never fails: errors go to the log."""
-    from ctxvc.store import links
+    from ctxvc.store.project import links
     from ctxvc.store.store import Store
 
     path = Path(arguments[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ctxvc.core.display import one_line
 from ctxvc.errors import PYTHON, CtxvcError, Refused, render
-from ctxvc.store import contained
+from ctxvc.store.trust import contained
 
 #: Bytes after which a new log begins; the one before it is kept.
 LONGEST = 128 * 1024

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ctxvc.errors import NotFound, Refused
-from ctxvc.store import contained, locate, seals
+from ctxvc.store.project import locate
+from ctxvc.store.trust import contained, seals
 
 #: The variable that turns recording and linking off, by the value `off`.
 RECORDING = "CTXVC_RECORDING"

@@ -30,10 +30,10 @@ from ctxvc.replay.measures.water_marks import WaterMarks, water_marks, worked
 from ctxvc.replay.results.result import Cost, Result, Timing, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
-from ctxvc.store import revision
-from ctxvc.store.gc import sizes
 from ctxvc.store.log.memory import MemorySession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
+from ctxvc.store.upkeep.gc import sizes
 from ctxvc.tokens.meter import Meter
 
 #: A budget that no recording reaches.

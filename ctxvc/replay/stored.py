@@ -15,8 +15,8 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.replay.conversation import Conversation, model_calls
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 
 #: The tools by which an agent manages its context in a session of ours.

@@ -17,9 +17,9 @@ from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
 from ctxvc.report.prompts import Pieces, Place, Prompt, splices
 from ctxvc.report.texts import TextPool
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
 

@@ -10,14 +10,14 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.core.prompt.request import up_to
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
-from ctxvc.store import revision
 from ctxvc.store.git.objects import Objects, Tree, Unbrowsed, Unreadable
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.journal import Change as WaitingChange
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.operations import BEGINNING
-from ctxvc.store.revision import PROMPT, Entry, Snapshot
-from ctxvc.store.sent_prompt import Sent, parse
+from ctxvc.store.read import revision
+from ctxvc.store.read.operations import BEGINNING
+from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
+from ctxvc.store.read.sent_prompt import Sent, parse
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
 

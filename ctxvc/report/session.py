@@ -20,7 +20,7 @@ from ctxvc.report.lines import Change
 from ctxvc.report.prompts import text_of
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import PROMPT
+from ctxvc.store.read.revision import PROMPT
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 from ctxvc.tokens.meter import Meter, budget_of, window_of

@@ -20,10 +20,10 @@ from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.session.context import Context, newest_rendering
 from ctxvc.session.proof import recorded
-from ctxvc.store import operations, revision
 from ctxvc.store.log.stored_session import RedactedMessages
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
-from ctxvc.store.sent_prompt import Sent
+from ctxvc.store.read import operations, revision
+from ctxvc.store.read.sent_prompt import Sent
 
 #: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})

@@ -23,11 +23,11 @@ from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.core.view.dashboard import Dashboard, dashboard, protocol, totals
 from ctxvc.core.view.view import View, costs, dashboards, measure
 from ctxvc.errors import Conflict
-from ctxvc.store import revision
 from ctxvc.store.format import FORMAT, SUBJECT
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.operations import Place
-from ctxvc.store.sent_prompt import Sent
+from ctxvc.store.read import revision
+from ctxvc.store.read.operations import Place
+from ctxvc.store.read.sent_prompt import Sent
 from ctxvc.tokens import calibration, models, reported
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 

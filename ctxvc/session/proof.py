@@ -10,9 +10,9 @@ import msgspec
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt.request import request, up_to
 from ctxvc.errors import CtxvcError
-from ctxvc.store import revision
-from ctxvc.store.revision import PROMPT, Entry, Snapshot
-from ctxvc.store.sent_prompt import Sent, parse
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
+from ctxvc.store.read.sent_prompt import Sent, parse
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding, Where, damage
 

@@ -19,10 +19,10 @@ from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.secrets.redact import MARK, TEXTS
 from ctxvc.errors import NotFound, Refused
 from ctxvc.session.context import Context
-from ctxvc.store import address as addresses
 from ctxvc.store import hook_outputs as files_of_hooks
-from ctxvc.store import operations
-from ctxvc.store.address import Resolved
+from ctxvc.store.read import address as addresses
+from ctxvc.store.read import operations
+from ctxvc.store.read.address import Resolved
 from ctxvc.tokens.meter import Prices
 
 #: Blocks that an error names.

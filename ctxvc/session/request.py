@@ -27,7 +27,7 @@ from ctxvc.errors import BadInput, Conflict
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut
 from ctxvc.session.overfull import overfull
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 
 #: Results that a refusal names.
 _NAMED = 5

@@ -37,13 +37,13 @@ from ctxvc.session import append, recover, room, undo
 from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
 from ctxvc.session.context import Context, budget_fields, touched
-from ctxvc.store import operations
-from ctxvc.store import revision as revisions
+from ctxvc.store.cache.recovered_files import RecoveredFiles
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.pending_plans import PendingPlan
-from ctxvc.store.recovered_files import RecoveredFiles
-from ctxvc.store.sent_prompt import Sent
+from ctxvc.store.read import operations
+from ctxvc.store.read import revision as revisions
+from ctxvc.store.read.sent_prompt import Sent
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration, models, reported
 from ctxvc.tokens.calibration import Calibrating, Calibration

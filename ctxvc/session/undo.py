@@ -20,9 +20,9 @@ from ctxvc.core.prompt.cut import newest_reply
 from ctxvc.core.view.view import View, measure
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.session.context import Context, hard_edit, touched
-from ctxvc.store import operations, revision, sent_prompt
 from ctxvc.store.log.transaction import Transaction
-from ctxvc.store.operations import Operation
+from ctxvc.store.read import operations, revision, sent_prompt
+from ctxvc.store.read.operations import Operation
 
 #: A waiting operation, as in `+2`: the second oldest of those that are in no commit yet.
 _WAITING = re.compile(r"\+([1-9][0-9]{0,5})")

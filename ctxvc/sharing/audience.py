@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import code_remotes
 from ctxvc.store.git import transport
 from ctxvc.store.git.allowlist import is_loopback
+from ctxvc.store.project import code_remotes
 
 #: Hosts that show a public repository by https at the path that ssh takes.
 _HOSTS = frozenset({"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"})

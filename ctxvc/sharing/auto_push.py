@@ -11,10 +11,13 @@ import msgspec
 
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.sharing import push, remotes
-from ctxvc.store import contained, gc, links, push_attempt
+from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
+from ctxvc.store.project import links
 from ctxvc.store.push_attempt import PushAttempt
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
+from ctxvc.store.upkeep import gc
 
 #: Seconds between two pushes; hosts limit them (GitHub: 6 a minute a repository).
 PAUSE = 60.0

@@ -7,8 +7,8 @@ import msgspec
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import index
 from ctxvc.sharing.index import REFS, Index
-from ctxvc.store.cached_indexes import CachedIndexes
-from ctxvc.store.purge_apply import REF as PURGED
+from ctxvc.store.cache.cached_indexes import CachedIndexes
+from ctxvc.store.purge.apply import REF as PURGED
 
 _REFSPECS = [f"+{REFS}*:{REFS}*", f"+{PURGED}*:{PURGED}*"]
 

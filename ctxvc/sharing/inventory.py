@@ -12,9 +12,11 @@ from ctxvc.errors import CtxvcError
 from ctxvc.sharing import index as indices
 from ctxvc.sharing.index import Head, Index, SessionEntry
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store import links, local_cache, timestamp
+from ctxvc.store import timestamp
+from ctxvc.store.cache import local_cache
 from ctxvc.store.format import message
 from ctxvc.store.git import program
+from ctxvc.store.project import links
 from ctxvc.store.purge.rewrite import Raw
 from ctxvc.store.purge.rewrite import links as links_of
 from ctxvc.store.store import Store

@@ -11,15 +11,16 @@ import msgspec
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.sharing import indexes, lines, purges, remotes
 from ctxvc.sharing.index import REFS, SessionEntry
-from ctxvc.store import gc, links
 from ctxvc.store.files import locked
 from ctxvc.store.format import ref_of
 from ctxvc.store.git.transport import Barred
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import links
 from ctxvc.store.purge import carried
-from ctxvc.store.quarantine import Quarantine, quarantine
-from ctxvc.store.session_name import by_recency
+from ctxvc.store.read.session_name import by_recency
 from ctxvc.store.store import Store
+from ctxvc.store.trust.quarantine import Quarantine, quarantine
+from ctxvc.store.upkeep import gc
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):

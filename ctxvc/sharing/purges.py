@@ -5,13 +5,13 @@ from __future__ import annotations
 from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, remotes
 from ctxvc.sharing.indexes import Indexes
-from ctxvc.store import gc
 from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, adopt, purge
-from ctxvc.store.quarantine import quarantine
 from ctxvc.store.store import Store
+from ctxvc.store.trust.quarantine import quarantine
+from ctxvc.store.upkeep import gc
 
 
 def check_push(store: Store, theirs: Indexes, clone: str, *, after_purge: bool) -> str:

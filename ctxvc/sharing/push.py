@@ -10,12 +10,14 @@ from ctxvc.errors import CtxvcError, Phrase, Refused
 from ctxvc.sharing import audience, indexes, inventory, purges, remotes
 from ctxvc.sharing.index import REFS, Index
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store import gc, push_attempt, push_check
+from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
 from ctxvc.store.git import transport
-from ctxvc.store.purge_apply import REF as PURGED
-from ctxvc.store.push_check import TOO_LARGE, LargeBody
+from ctxvc.store.purge.apply import REF as PURGED
+from ctxvc.store.secrets import push_check
+from ctxvc.store.secrets.push_check import TOO_LARGE, LargeBody
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc
 
 #: The host that takes no file of `TOO_LARGE` bytes, whatever its settings (its documentation on large files).
 _GITHUB = "github.com/"

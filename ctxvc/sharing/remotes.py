@@ -14,9 +14,9 @@ import msgspec
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.sharing import index
-from ctxvc.store import contained, seals
 from ctxvc.store.git import allowlist, program, transport
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained, seals
 
 FILE = "ctxvc/sharing.json"
 FORMAT = 1

@@ -11,8 +11,8 @@ from ctxvc.sharing.pull import Arrival, begin, settle_current
 from ctxvc.store.format import ref_of, scope_of
 from ctxvc.store.git import transport
 from ctxvc.store.purge import carried
-from ctxvc.store.quarantine import quarantine
 from ctxvc.store.store import Store
+from ctxvc.store.trust.quarantine import quarantine
 
 _CLONE = "bundle"
 

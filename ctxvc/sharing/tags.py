@@ -7,9 +7,9 @@ from ctxvc.errors import BadName, Damaged, NotFound, Phrase
 from ctxvc.sharing import index as indices
 from ctxvc.sharing import inventory
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store import gc
 from ctxvc.store.git import signature
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc
 
 _CLONE = "tag"
 

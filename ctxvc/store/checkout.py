@@ -20,12 +20,13 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import contained, worktrees
 from ctxvc.store import format as fmt
+from ctxvc.store import worktrees
 from ctxvc.store.format import trailers_of
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 from ctxvc.store.verify.history import COMMITTER
 
 DASHBOARD = worktrees.DASHBOARD

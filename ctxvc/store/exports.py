@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ctxvc.store import local_cache
+from ctxvc.store.cache import local_cache
 from ctxvc.store.store import Store
 
 _FILE = "exports.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Refused
-from ctxvc.store import contained
+from ctxvc.store.trust import contained
 
 FOLDER = Path("ctxvc", "hooks", "outputs")
 

@@ -23,14 +23,15 @@ from ctxvc.core.recording.recast import applied, recast
 from ctxvc.core.recording.steps import Compaction, Edit, Fork, Gatherer, Step, Unit
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import purge_apply, recorded_prompts
 from ctxvc.store.files import locked
 from ctxvc.store.format import message, ref_of, trailers_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.log.commits import step_message, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.recorded_prompts import RecordedPrompts
-from ctxvc.store.revision import PROMPT
+from ctxvc.store.purge import apply as purge_apply
+from ctxvc.store.read import recorded_prompts
+from ctxvc.store.read.recorded_prompts import RecordedPrompts
+from ctxvc.store.read.revision import PROMPT
 from ctxvc.store.store import Store, request_files
 
 #: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.

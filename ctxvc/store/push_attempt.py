@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import Refused
-from ctxvc.store import contained
+from ctxvc.store.trust import contained
 
 _FILE = "ctxvc/auto-push.json"
 _LARGEST = 64 * 1024

@@ -18,14 +18,18 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import contained, known_stores, leftovers, packed_refs, purge_apply, secret_scanner, timestamp, trust
 from ctxvc.store import format as fmt
-from ctxvc.store.commit_reader import Reader
+from ctxvc.store import timestamp
 from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
-from ctxvc.store.redaction import Redaction
+from ctxvc.store.purge import apply as purge_apply
+from ctxvc.store.read.commit_reader import Reader
+from ctxvc.store.secrets import secret_scanner
+from ctxvc.store.secrets.redaction import Redaction
+from ctxvc.store.trust import contained, known_stores, trust
+from ctxvc.store.upkeep import leftovers, packed_refs
 
 #: More packs than this are merged after a flush: every lookup goes through all of them.
 MOST_PACKS = 32

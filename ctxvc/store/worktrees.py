@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ctxvc.errors import Refused
-from ctxvc.store import contained, seals
 from ctxvc.store.git import program
+from ctxvc.store.trust import contained, seals
 
 FOLDER = "worktrees"
 #: In git's folder of a worktree: the seal of the machine that made it with ctxvc.

@@ -15,7 +15,7 @@ from ctxvc.core.ledger.ledger import RENDER, Ledger, Row, WindowSource
 from ctxvc.core.prompt.outline import MASK_SHOWN, Bodies, Slot, outline, pieces, tag_of
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget, Ladder
 from ctxvc.core.view.dashboard import Cost
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import count as tokens
 from ctxvc.tokens import media, models

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Cost
-from ctxvc.store import revision
-from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.calibration import Calibration

@@ -14,7 +14,7 @@ from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.provider import Anthropic
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
-from ctxvc.store import operations
+from ctxvc.store.read import operations
 from ctxvc.store.store import Store
 from tests.making.provider import WORDS, damages
 from tests.messages_api import Judge

@@ -29,9 +29,9 @@ from ctxvc.errors import BadInput, OverBudget
 from ctxvc.policies import parse
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
-from ctxvc.store import revision
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 from tests.making.provider import MODEL, WORDS, damages, plain

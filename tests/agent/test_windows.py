@@ -17,7 +17,7 @@ from ctxvc.core.policy import Answer, Ask
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.session.session import Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from tests.making.watcher import Silent
 from tests.messages_api import call, text
 from tests.messages_api.wire import Block

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 from ctxvc.inspection import why
 from ctxvc.recording.files import import_paths
-from ctxvc.store import code_history
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project import code_history
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import create
 
 #: What the script does besides committing, by the name of its row in the table.

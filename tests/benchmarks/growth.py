@@ -10,9 +10,9 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.prompt.outline import outline, pieces
-from ctxvc.store import revision
 from ctxvc.store.log import stored_session as writer_module
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 from tests.benchmarks.making import step, store_of

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from ctxvc.cli.commands import demo
 from ctxvc.recording.files import import_paths
-from ctxvc.store import gc, revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import create
+from ctxvc.store.upkeep import gc
 from ctxvc.tokens.meter import Meter
 from tests.benchmarks.measuring import Figure, seconds
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from ctxvc.cli.commands import demo
 from ctxvc.core.secrets.redact import Criteria, find, redact
 from ctxvc.recording.files import import_paths
-from ctxvc.store import secret_scanner
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.purge import PurgeRequest, purge
+from ctxvc.store.secrets import secret_scanner
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds
 from tests.benchmarks.recorded import _bytes

@@ -15,7 +15,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Compacted, Event, Said
 from ctxvc.recording.files import import_paths
 from ctxvc.store.ingest import ingest
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import create
 from tests.benchmarks.making import events, text
 from tests.benchmarks.measuring import Figure, processor_seconds

@@ -194,7 +194,7 @@ class Ctxvc(Rival):
 
     def earlier(self, count: int) -> list[str]:
         """As the commit of that moment has it, whatever left the prompt since."""
-        from ctxvc.store import revision
+        from ctxvc.store.read import revision
 
         then = revision.resolve(self._store, self._session.stored, f"step:{count // 2}")
         return [then.bodies.body(row).decode() for row in then.ledger.rows()]

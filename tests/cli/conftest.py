@@ -75,7 +75,7 @@ def on_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     Nothing takes so long that a bar is drawn, whatever else the machine does.
     """
-    monkeypatch.setattr("ctxvc.cli.progress._AFTER", 600.0)
+    monkeypatch.setattr("ctxvc.cli.terminal.progress._AFTER", 600.0)
 
     def on_screen(*words: str | Path, folder: Path | None = None, width: int = 120) -> Result:
         with monkeypatch.context() as patch:

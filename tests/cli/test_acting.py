@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ctxvc.cli import answers
+from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.verb import left_out
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.session.session import Session

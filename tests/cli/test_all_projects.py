@@ -12,11 +12,11 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.session.session import Session
-from ctxvc.store import identity, known_stores
 from ctxvc.store.ingest import ingest
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
+from ctxvc.store.trust import identity, known_stores
 from tests.cli.conftest import Run
 
 

@@ -10,8 +10,8 @@ import pytest
 from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
 from ctxvc.session.session import Session
-from ctxvc.store import address as addresses
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 from tests.conftest import Copied

@@ -15,15 +15,16 @@ import pytest
 from ctxvc.claude_code import requests
 from ctxvc.core.plan import Action, Plan
 from ctxvc.recording import git_hooks, log, places
-from ctxvc.store import links_inbox as committed
-from ctxvc.store import pending_plans, secret_scanner
+from ctxvc.store import pending_plans
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import program as git
-from ctxvc.store.links_inbox import CodeCommit
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.journal import parse
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import links_inbox as committed
+from ctxvc.store.project.links_inbox import CodeCommit
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.purge import purge
+from ctxvc.store.secrets import secret_scanner
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 from tests.making.conversation import human, reply

@@ -13,7 +13,7 @@ from ctxvc.cli.command_list import COMMANDS, PAGES, TOPICS
 from ctxvc.cli.commands.help import page
 from ctxvc.cli.main import cli
 from ctxvc.cli.phrases import COMMAND_LINE
-from ctxvc.cli.table import breadth
+from ctxvc.cli.terminal.table import breadth
 from tests.cli.conftest import COLOUR, Run
 
 ROOT = Path(__file__).parents[2]

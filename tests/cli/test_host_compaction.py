@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.cli import hook_entry
-from ctxvc.cli.host_compaction import choice, line
+from ctxvc.cli.hosts.compaction import choice, line
 from ctxvc.errors import BadSettings
 from ctxvc.policies.layered import Layered
 

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from ctxvc.cli import answers
+from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.app import App
 from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.main import cli
-from ctxvc.store import links_inbox
-from ctxvc.store.links_inbox import CodeCommit
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import links_inbox
+from ctxvc.store.project.links_inbox import CodeCommit
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 from docs import reference
 from tests.cli.conftest import Run

@@ -10,8 +10,8 @@ import pytest
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import Damaged
-from ctxvc.store.commit_reader import Reader
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read.commit_reader import Reader
 from ctxvc.store.store import Store, create
 from tests.benchmarks import limits
 from tests.benchmarks.limits import SESSION, store_of_scopes

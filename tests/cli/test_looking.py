@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.cli.prompt_text import Section, unified
+from ctxvc.cli.terminal.prompt_text import Section, unified
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.wire import text_part
@@ -24,9 +24,9 @@ from ctxvc.errors import NotFound
 from ctxvc.inspection import usage
 from ctxvc.inspection.diff import difference
 from ctxvc.session.session import Session
-from ctxvc.store import address as addresses
-from ctxvc.store import revision as revisions
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import address as addresses
+from ctxvc.store.read import revision as revisions
 from ctxvc.store.store import Store
 from ctxvc.tokens import count as tokens
 from ctxvc.tokens import media

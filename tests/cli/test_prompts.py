@@ -11,8 +11,8 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.wire import part, text_part
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 from tests.making.conversation import exchange, human, reply, results

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from ctxvc.cli.main import cli
-from ctxvc.cli.table import breadth
-from ctxvc.store.locate import FOLDER
+from ctxvc.cli.terminal.table import breadth
+from ctxvc.store.project.locate import FOLDER
 from tests.cli.conftest import COLOUR, Run
 from tests.making.store import git
 

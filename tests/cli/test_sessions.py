@@ -12,8 +12,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.store.ingest import ingest
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 

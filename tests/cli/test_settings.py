@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from ctxvc.cli.main import cli
 from ctxvc.session.session import Session
-from ctxvc.store import project_trust
+from ctxvc.store.trust import project_trust
 from tests.cli.conftest import COLOUR, Run
 
 

@@ -54,7 +54,7 @@ def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
     loaded(_run(command), built)  # counts tokens, once
     found = loaded(_run(command), built)
 
-    assert "ctxvc.store.redaction" in found
+    assert "ctxvc.store.secrets.redaction" in found
     assert not (HEAVY - {"pygit2", "sqlite3"}) & found
     # What looks for secrets has many patterns, and these two show what is redacted already.
     assert (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.cli.table import _ONE_CELL_EACH, _graphemes, aligned, breadth, cut, wrapped
+from ctxvc.cli.terminal.table import _ONE_CELL_EACH, _graphemes, aligned, breadth, cut, wrapped
 
 HEADER = ["ID", "tokens", "reads", "label"]
 ROWS = [["B1", "12", "0", "a short one"], ["B200", "1,234", "0", "a label that is quite long, and longer still"]]

@@ -21,7 +21,7 @@ import pytest
 
 from ctxvc.cli import main
 from ctxvc.cli.output import Output, ago
-from ctxvc.cli.table import breadth
+from ctxvc.cli.terminal.table import breadth
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.core.recording.events import Opened, Said
@@ -269,7 +269,7 @@ def test_less_is_told_to_leave_at_once_where_all_fits(built: Path) -> None:
 
 
 def test_a_bar_is_drawn_only_for_work_that_takes_a_second(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ctxvc.cli.progress import Progress
+    from ctxvc.cli.terminal.progress import Progress
 
     drawn: list[str] = []
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -295,16 +295,16 @@ def test_a_bar_is_drawn_only_for_work_that_takes_a_second(built: Path, monkeypat
 def bars(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is drawn on a terminal of 80 columns, of work that is shown at once."""
     drawn: list[str] = []
-    monkeypatch.setattr("ctxvc.cli.progress._AFTER", -1.0)
-    monkeypatch.setattr("ctxvc.cli.progress._EVERY", -1.0)
-    monkeypatch.setattr("ctxvc.cli.progress.Progress._tick", lambda _: None)
+    monkeypatch.setattr("ctxvc.cli.terminal.progress._AFTER", -1.0)
+    monkeypatch.setattr("ctxvc.cli.terminal.progress._EVERY", -1.0)
+    monkeypatch.setattr("ctxvc.cli.terminal.progress.Progress._tick", lambda _: None)
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
-    monkeypatch.setattr("ctxvc.cli.progress.Progress._draw", lambda bar, now: drawn.append(bar._line(now)))
+    monkeypatch.setattr("ctxvc.cli.terminal.progress.Progress._draw", lambda bar, now: drawn.append(bar._line(now)))
     return drawn
 
 
 def test_a_bar_says_how_fast_it_goes_and_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ctxvc.cli.progress import Progress
+    from ctxvc.cli.terminal.progress import Progress
 
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     bar = Progress("importing", 1_000_000)

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ctxvc.cli.live import Access, Live
+from ctxvc.cli.page.live import Access, Live
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.loopback import Server
 from ctxvc.session.session import Session
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 
 
@@ -123,7 +123,7 @@ def test_all_sessions_are_listed_and_each_has_its_page(browser: Browser) -> None
 def test_a_list_that_takes_too_long_comes_in_parts(
     browser: Browser, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ctxvc.cli.live._LISTING", 0.0)
+    monkeypatch.setattr("ctxvc.cli.page.live._LISTING", 0.0)
     browser.open()
     answers = [browser.ask("/api/sessions").json for _ in range(3)]
     assert [(len(answer["sessions"]), answer["missing"]) for answer in answers] == [(1, 2), (2, 1), (3, 0)]

@@ -12,8 +12,8 @@ from ctxvc.core.ledger.wire import text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.errors import NotFound
 from ctxvc.store.ingest import ingest
-from ctxvc.store.locate import FOLDER
-from ctxvc.store.session_name import Ambiguous, by_recency, resolve
+from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.read.session_name import Ambiguous, by_recency, resolve
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 from tests.conftest import Copied

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.store.locate import FOLDER, project_root
+from ctxvc.store.project.locate import FOLDER, project_root
 from ctxvc.store.store import create
 from tests.cli.conftest import Run
 from tests.making.host import history, single_import

@@ -16,11 +16,11 @@ from ctxvc.cli.commands import why as schemas
 from ctxvc.core.ledger.wire import result_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.inspection.edits import Change, changes, may_change, needle, same_file, script, unread
-from ctxvc.store import links_inbox
 from ctxvc.store.ingest import ingest
-from ctxvc.store.links_inbox import CodeCommit
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import links_inbox
+from ctxvc.store.project.links_inbox import CodeCommit
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 from tests.making.project import HOSTILE, call, human, reply, results, time

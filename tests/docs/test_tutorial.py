@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ctxvc.cli.main import cli
-from ctxvc.cli.table import breadth
+from ctxvc.cli.terminal.table import breadth
 from tests.cli.conftest import COLOUR
 from tests.docs.console import matches, play, steps
 

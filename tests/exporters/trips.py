@@ -18,8 +18,8 @@ from ctxvc.core.prompt.sanitise import valid
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
 from ctxvc.recording.files import import_paths
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 
 CLAUDE_CODE = "claude-code"

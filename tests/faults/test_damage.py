@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
 from tests.making.conversation import human, reply

@@ -19,9 +19,9 @@ from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
 from ctxvc.session import proof
 from ctxvc.session.session import Session
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store, create
 from tests.importers.test_claude_code import assert_every_beginning_is_told_alike
 from tests.recording.test_files import take

@@ -18,8 +18,8 @@ from ctxvc.errors import BadInput
 from ctxvc.importers import openhands
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import files_below, import_paths
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from tests.importers.test_compliance import JSON, places
 from tests.making.events import messages, parts

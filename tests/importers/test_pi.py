@@ -17,9 +17,9 @@ from ctxvc.core.prompt.request import request
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.importers import pi
 from ctxvc.importers.file import Recording
-from ctxvc.store import revision
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import create
 from tests.making.events import messages, only, parts
 

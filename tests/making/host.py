@@ -20,7 +20,7 @@ from ctxvc.recording import log, places
 from ctxvc.recording.files import import_paths
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 
 ROOT = Path(__file__).parents[2]

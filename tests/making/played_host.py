@@ -12,12 +12,12 @@ from typing import Any
 
 from ctxvc.claude_code import compaction
 from ctxvc.claude_code.compaction import Choice
-from ctxvc.cli.host_compaction import line
+from ctxvc.cli.hosts.compaction import line
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.policies.default import Default
 from ctxvc.recording.files import Follower
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 
 SESSION = "0b9c3c1e-6a52-4f5e-9a57-0d1f4b1b8f10"

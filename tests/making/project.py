@@ -14,8 +14,8 @@ from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.recording.events import Event, Forked, Opened, Said
 from ctxvc.store.ingest import ingest
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 
 #: What a terminal would take for commands: clear the screen, change the title, colour, go up, C1, bidi, backspaces.

@@ -7,8 +7,8 @@ from typing import Any
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.session import proof
-from ctxvc.store import revision
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 
 

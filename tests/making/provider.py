@@ -12,7 +12,7 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt.request import Request, canonical, request
 from ctxvc.session.session import Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.store.verify import verify
 from ctxvc.tokens.calibration import Calibrating

@@ -14,12 +14,12 @@ import pytest
 
 import ctxvc
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
-from ctxvc.store import purge_apply
 from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.journal import Journal, Record, encode_record
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from tests.making.host import end_recorder, project
 
 

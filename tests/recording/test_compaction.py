@@ -16,8 +16,8 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.store.files import locked
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 from tests.making.host import end_recorder, history, hook, settle, single_import
 from tests.recording.test_files import CONVERSATION, write

@@ -21,8 +21,8 @@ from ctxvc.mcp.recordings import Recordings
 from ctxvc.recording import places
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
-from ctxvc.store import locate
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project import locate
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 from tests.making.host import environment
 from tests.recording.test_files import CONVERSATION, write

@@ -18,9 +18,9 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, outline, pieces
 from ctxvc.errors import BadInput, CtxvcError, Refused
 from ctxvc.recording.files import Outcome, import_paths
-from ctxvc.store import revision
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from tests.making.store import commits
 

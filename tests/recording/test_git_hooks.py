@@ -18,12 +18,12 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.recording import git_hooks, log
-from ctxvc.store import code_history, links, links_inbox
 from ctxvc.store.checkout import checkout
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import code_history, links, links_inbox
 from ctxvc.store.store import Store
 from tests.docs.console import matches, steps
 

@@ -22,9 +22,9 @@ from ctxvc.cli import hook_entry
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError
 from ctxvc.recording import log, places
-from ctxvc.store import locate
 from ctxvc.store import store as store_module
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project import locate
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import create
 from tests.making.host import START, end_recorder, environment, hook, settle, without_recorder
 from tests.recording.test_files import CONVERSATION, write

@@ -13,14 +13,14 @@ import pytest
 
 from ctxvc.claude_code import compaction, compaction_desk
 from ctxvc.claude_code.compaction import Choice
-from ctxvc.cli.host_compaction import line
+from ctxvc.cli.hosts.compaction import line
 from ctxvc.policies.default import Default
 from ctxvc.recording import log, places
 from ctxvc.session.session import Session
-from ctxvc.store import contained
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 from tests.making.played_host import SESSION, PlayedHost
 
 LONG = "".join(f"line {number}\n" for number in range(4000))

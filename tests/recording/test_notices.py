@@ -17,7 +17,7 @@ from ctxvc.claude_code import hook as answering
 from ctxvc.claude_code import recorder, requests, spool, statusline
 from ctxvc.claude_code.requests import Request
 from ctxvc.recording import log, places
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 from tests.making.host import ROOT, environment, hook, settle
 from tests.recording.test_files import CONVERSATION, write

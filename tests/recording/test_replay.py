@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.store.git import program
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from tests.making.host import cuts, end_recorder, history, hook, hooked, settle, single_import
 
 DATA = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"

@@ -16,7 +16,7 @@ from ctxvc.cli.main import cli
 from ctxvc.importers.file import Recording
 from ctxvc.recording import files, log
 from ctxvc.recording.watch import Watch
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 from tests.making.host import hook, settle
 from tests.recording.test_files import CONVERSATION, write

@@ -19,16 +19,16 @@ from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import Damaged, NotFound, Refused
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.session.session import Session
-from ctxvc.store import secret_scanner
 from ctxvc.store.git import program
 from ctxvc.store.hook_outputs import folder
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.secrets import secret_scanner
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from tests.making.host import history, hook, settle
+from tests.mcp.test_mcp import told
 from tests.recording.test_files import CONVERSATION, call, line, result, text, tips_and_trees, write
-from tests.test_mcp import told
 
 WHOLE = "".join(f"line {number} \u00fc\r\n" for number in range(3000))
 #: What no model can have made up, and the rules know.

@@ -16,7 +16,7 @@ from ctxvc.replay.drive import Driven, Prompts, drive, new_session
 from ctxvc.replay.run import prepare
 from ctxvc.replay.standin import ToolCall
 from ctxvc.session.session import Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from ctxvc.store.store import create
 from tests.making.conversation import LONG, human, injected, reply, result, results
 

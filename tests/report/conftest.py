@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ctxvc.agent import retell
-from ctxvc.cli.session_page import page_of
+from ctxvc.cli.page.session_page import page_of
 from ctxvc.policies import parse
 from ctxvc.recording.files import import_paths
 from ctxvc.report import data
 from ctxvc.session.session import Session
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 from ctxvc.tokens.meter import Meter
 from tests.making.project import build

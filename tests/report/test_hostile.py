@@ -14,8 +14,8 @@ from ctxvc.cli.main import cli
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.report.texts import TextPool, unpacked
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 from tests.making.project import HOSTILE
 from tests.report.conftest import paged

@@ -9,7 +9,7 @@ import pytest
 
 from ctxvc.report.texts import MOST
 from ctxvc.store.ingest import ingest
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import create
 from tests.benchmarks.report import compacted
 from tests.report.conftest import paged

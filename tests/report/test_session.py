@@ -19,8 +19,8 @@ from ctxvc.report import data
 from ctxvc.report.prompts import text_of
 from ctxvc.report.texts import unpacked
 from ctxvc.session import proof
-from ctxvc.store import revision
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.tokens.meter import Meter
 from tests.report.conftest import RECORDINGS, paged

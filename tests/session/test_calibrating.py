@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.session.session import Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from ctxvc.store.store import create as create_store
 from ctxvc.tokens import calibration as models
 from ctxvc.tokens.calibration import MIN_SAMPLES, Calibrating, Calibration, early, initial

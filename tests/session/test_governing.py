@@ -13,8 +13,8 @@ from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import Answer, Policy, Terms
 from ctxvc.policies import asking, parse
 from ctxvc.session.session import Session
-from ctxvc.store import revision
-from ctxvc.store.revision import Entry
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Entry
 from tests.making.provider import WORDS, create
 
 

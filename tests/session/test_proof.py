@@ -9,8 +9,8 @@ import pytest
 from ctxvc.core.prompt.request import request
 from ctxvc.session.proof import as_sent, check_prompts
 from ctxvc.session.session import Session
-from ctxvc.store import revision
-from ctxvc.store.sent_prompt import parse
+from ctxvc.store.read import revision
+from ctxvc.store.read.sent_prompt import parse
 from tests.making.provider import WORDS, Agent, calls_of, plain, result, sent
 from tests.messages_api import call, text, thought
 

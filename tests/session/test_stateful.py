@@ -21,8 +21,8 @@ from ctxvc.core.plan import Rehearsal
 from ctxvc.core.prompt.request import Request
 from ctxvc.errors import BadInput, BadName, Conflict, NotFound, OverBudget, Refused
 from ctxvc.session.session import Session
-from ctxvc.store import address
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import address
 from ctxvc.store.store import Store
 from tests.making import provider as building
 from tests.making.provider import WORDS, create, damages, groups_fit, inside_budget, rendered, result, sent

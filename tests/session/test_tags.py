@@ -19,9 +19,9 @@ from ctxvc.core.view.view import measure
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
-from ctxvc.store import revision
 from ctxvc.store import store as stores
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 

@@ -27,9 +27,9 @@ from ctxvc.policies.layered import Layered
 from ctxvc.policies.run import ask_plan
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
-from ctxvc.store import operations, revision
 from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import operations, revision
 from tests.making.provider import WORDS, Agent, calls_of, create, damages, groups_fit, plain, result
 from tests.making.store import complaints
 from tests.messages_api import call, text, thought

@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ctxvc.cli import auto_push as command
-from ctxvc.cli.auto_push import AutoPush
 from ctxvc.cli.main import cli
+from ctxvc.cli.remotes import auto_push as command
+from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.recording import log
 from ctxvc.sharing import auto_push, push, remotes
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store import contained, push_attempt
+from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 from tests.making.host import end_recorder, hook, project, settle
 from tests.recording.test_files import CONVERSATION, write
 from tests.sharing.clones import Clone, refs

@@ -9,7 +9,7 @@ import pytest
 from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.errors import Refused, render
 from ctxvc.sharing import push, remotes
-from ctxvc.store import push_check
+from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store
 from tests.sharing.clones import Clone, refs
 

@@ -13,9 +13,9 @@ import pytest
 from ctxvc.errors import BadInput, Refused
 from ctxvc.sharing import index as indices
 from ctxvc.sharing import indexes, inventory, push, remotes
-from ctxvc.store import push_check
 from ctxvc.store.git import transport
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply
@@ -214,7 +214,7 @@ def test_a_push_killed_before_it_was_noted_is_repeated(
 def test_a_pull_killed_anywhere_is_repeated(
     anna: Clone, bob: Clone, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    from ctxvc.store import quarantine
+    from ctxvc.store.trust import quarantine
 
     anna.say("one")
     anna.push()
@@ -281,7 +281,7 @@ def _parents(server: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_links_of_code_commits_come_along(anna: Clone, bob: Clone) -> None:
-    from ctxvc.store import links
+    from ctxvc.store.project import links
 
     anna.say("one")
     with Store(anna.path) as store:

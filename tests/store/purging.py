@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ctxvc.store import files, purge_apply
+from ctxvc.store import files
 from ctxvc.store.git import program
+from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import purge
 from ctxvc.store.store import Store
 

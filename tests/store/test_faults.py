@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import files, leftovers
+from ctxvc.store import files
 from ctxvc.store import store as stores
 from ctxvc.store.git import program as programs
 from ctxvc.store.log import state as known
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import leftovers
 from tests.making.conversation import exchange, human, raw, reply, result, results
 from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, littered
 

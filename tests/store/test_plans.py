@@ -12,11 +12,12 @@ import pytest
 
 from ctxvc.core.plan import Action, Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import gc, pending_plans
+from ctxvc.store import pending_plans
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange
 from tests.making.store import complaints, git, littered, start

@@ -22,7 +22,7 @@ from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, NotFound, Refu
 from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
-from ctxvc.store.revision import entry
+from ctxvc.store.read.revision import entry
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.core.checker import problems

@@ -13,13 +13,13 @@ import pytest
 
 from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
-from ctxvc.store import locate
 from ctxvc.store import store as store_module
 from ctxvc.store.files import locked
 from ctxvc.store.git import program as programs
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log.journal import Head, encode_head
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import locate
 from ctxvc.store.store import Store
 from tests.making.conversation import exchange, human, raw, reply
 from tests.making.store import ROOT, add_scope, afresh, archive, commits, complaints, git, git_bytes

@@ -15,13 +15,15 @@ import pytest
 from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.errors import Conflict, CtxvcError
-from ctxvc.store import files, leftovers, revision
+from ctxvc.store import files
 from ctxvc.store.files import locked
 from ctxvc.store.format import message
 from ctxvc.store.git.fast_import import Commit, PackWriter
 from ctxvc.store.log import stored_session as writers
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import leftovers
 from tests.making.conversation import exchange, human, reply, result, results
 from tests.making.store import (
     add_scope,

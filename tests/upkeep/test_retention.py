@@ -18,13 +18,13 @@ from ctxvc.cli.main import cli
 from ctxvc.errors import Conflict, Refused
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
-from ctxvc.store import bundle, retention
 from ctxvc.store.checkout import checkout
-from ctxvc.store.gc import sizes
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.retention import Limits, remove, survey
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
+from ctxvc.store.upkeep import bundle, retention
+from ctxvc.store.upkeep.gc import sizes
+from ctxvc.store.upkeep.retention import Limits, remove, survey
 from tests.cli.test_import import transcript
 from tests.making.conversation import exchange, human, reply
 from tests.making.damage import found
@@ -177,7 +177,7 @@ def test_a_session_of_the_same_name_is_no_heir(aged: Store) -> None:
 DYING = """
 import os, sys
 from pathlib import Path
-from ctxvc.store import contained, gc, retention
+from ctxvc.store.trust import contained; from ctxvc.store.upkeep import gc; from ctxvc.store.upkeep import retention
 from ctxvc.store.git import program
 from ctxvc.store.store import Store
 Store.now = lambda self: int(sys.argv[3])

@@ -16,12 +16,12 @@ import pygit2
 import pytest
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store import gc as upkeep
 from ctxvc.store.checkout import checkout
 from ctxvc.store.files import locked
-from ctxvc.store.gc import gc, sizes
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc as upkeep
+from ctxvc.store.upkeep.gc import gc, sizes
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange, human, reply
 from tests.making.damage import everything, found, object_at, unpack

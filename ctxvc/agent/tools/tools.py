@@ -23,7 +23,7 @@ from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFo
 from ctxvc.policies.episodes import delimiter, graph
 from ctxvc.policies.episodes.delimiter import Declared
 from ctxvc.session.session import Note, Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 
 #: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
 #: (`Terms.freeing`), what it notes before, the board that says what may leave, and the marks by which a policy makes

@@ -13,8 +13,8 @@ from ctxvc.agent.tools.tools import ANSWERED, Answer, failed
 from ctxvc.core.display import one_line
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.inspection import blame
-from ctxvc.store import address as addresses
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
 
 NAME = "why"

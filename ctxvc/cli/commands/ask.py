@@ -8,14 +8,14 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.policy_option import model_of
+from ctxvc.cli.options.provider_option import default_model, provider_option
+from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Column, Output, Styled, Table, safe
-from ctxvc.cli.policy_option import model_of
-from ctxvc.cli.provider_option import default_model, provider_option
-from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
-from ctxvc.cli.standard_input import or_text
-from ctxvc.cli.token_amount import TokenAmount
+from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 
 #: Replies that a question may take.
 STEPS = 30

@@ -11,24 +11,24 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers
-from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, stored_of
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Column, Output, Styled, Table, Tokens, counted
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.token_amount import TokenAmount
+from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, SHORT, commit_cells, log_item, stored_of
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
 from ctxvc.core.plan import selection
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, tag_of
 from ctxvc.errors import NotFound, Refused
 from ctxvc.inspection import bisect as bisecting
-from ctxvc.store import address as addresses
-from ctxvc.store import revision
-from ctxvc.store.address import Address, Resolved
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read import address as addresses
+from ctxvc.store.read import revision
+from ctxvc.store.read.address import Address, Resolved
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 

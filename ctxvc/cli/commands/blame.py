@@ -7,18 +7,18 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, counted
+from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
 from ctxvc.inspection import blame as blaming
 from ctxvc.inspection.captions import label_of
-from ctxvc.store import address as addresses
-from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import address as addresses
+from ctxvc.store.read.address import Resolved
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.checkout_folder import check_out, redraw_dashboard
 from ctxvc.cli.output import counted, safe

@@ -9,20 +9,20 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import pulled_sessions
-from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import safe
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.pulled_sessions import PulledSession
+from ctxvc.cli.remotes import pulled_sessions
+from ctxvc.cli.remotes.pulled_sessions import PulledSession
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.sharing import pull, remotes, seed
 from ctxvc.sharing.pull import Arrival
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store import bundle
 from ctxvc.store.git import transport
-from ctxvc.store.locate import FOLDER, is_store
+from ctxvc.store.project.locate import FOLDER, is_store
 from ctxvc.store.store import Store, create
+from ctxvc.store.upkeep import bundle
 
 
 @command("clone", "ctxvc clone git@host:me/sessions.git")

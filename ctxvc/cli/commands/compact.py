@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ctxvc.cli import answers, host_prompt
-from ctxvc.cli.answers import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.hosts import prompt as host_prompt
+from ctxvc.cli.options.policy_option import model_options, unasked, with_model
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Cell, Column, Output, Table, safe
-from ctxvc.cli.policy_option import model_options, unasked, with_model
-from ctxvc.cli.token_amount import TokenAmount
 
 if TYPE_CHECKING:
     from ctxvc.core.plan.plan import Action, Rehearsal
@@ -52,7 +53,7 @@ def compact(
     whole compaction back. Without --planner, a summary is extracted from the text by rule and marked as such; with it,
     the model is given --focus, too.
     """
-    from ctxvc.cli.policy_option import parsed
+    from ctxvc.cli.options.policy_option import parsed
     from ctxvc.policies.layered import Layered
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession

@@ -8,19 +8,19 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers.growth import show_growth
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers.window import WindowAnswer, window_answer
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.growth_answer import show_growth
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens
-from ctxvc.cli.status_table import dashboard_of, window_facts
-from ctxvc.cli.window_answer import WindowAnswer, window_answer
+from ctxvc.cli.terminal.status_table import dashboard_of, window_facts
 from ctxvc.core.display import decode
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
 from ctxvc.inspection import growth as growing
 from ctxvc.inspection import usage
 from ctxvc.inspection.window_percent import Occupancy, occupancy
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 

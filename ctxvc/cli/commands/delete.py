@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ctxvc.cli.app import command
-from ctxvc.cli.standard_input import or_text
+from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.verb import Actor, act, acting_options, allow_user, blocks_argument
 
 

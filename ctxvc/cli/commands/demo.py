@@ -23,10 +23,10 @@ from ctxvc.core.view.dashboard import dashboard
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
-from ctxvc.store import revision
 from ctxvc.store.git import program
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify import verify
 from ctxvc.tokens.meter import Meter

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Change, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Change, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.commit_table import SHORT, change_table, changes
 from ctxvc.cli.output import Output, Tokens, safe
-from ctxvc.cli.prompt_text import sections, unified
+from ctxvc.cli.terminal.commit_table import SHORT, change_table, changes
+from ctxvc.cli.terminal.prompt_text import sections, unified
 from ctxvc.errors import Refused
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.tokens.meter import Meter
 
 _COLORS = {"-": "red", "+": "green", "@": "cyan"}

@@ -19,35 +19,29 @@ import click
 from ctxvc import __version__
 from ctxvc.claude_code import installed, requests, spool
 from ctxvc.claude_code.installed import Transcript
-from ctxvc.cli import extensions, phrases, settings
-from ctxvc.cli.answers import Answer, Item, described
+from ctxvc.cli import phrases, settings
+from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.hosts import extensions
 from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
-from ctxvc.cli.progress import Progress
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.recording import git_hooks, log, places
-from ctxvc.store import (
-    checkout,
-    gc,
-    links_inbox,
-    pending_plans,
-    project_trust,
-    purge_apply,
-    push_attempt,
-    redaction,
-    secret_scanner,
-    trust,
-    worktrees,
-)
+from ctxvc.store import checkout, pending_plans, push_attempt, worktrees
 from ctxvc.store import format as fmt
 from ctxvc.store.git import allowlist
 from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
 from ctxvc.store.log import repair
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import links_inbox
+from ctxvc.store.purge import apply as purge_apply
+from ctxvc.store.secrets import redaction, secret_scanner
 from ctxvc.store.store import MOST_PACKS, Store
+from ctxvc.store.trust import project_trust, trust
+from ctxvc.store.upkeep import gc
 from ctxvc.store.verify import verify as check
 from ctxvc.tokens import count
 

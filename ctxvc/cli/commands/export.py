@@ -14,7 +14,7 @@ import click
 
 from ctxvc import importers
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.cli.output import safe
 from ctxvc.core import display
@@ -24,9 +24,10 @@ from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, LossKind, by_kind
 from ctxvc.importers.claude_code import read
-from ctxvc.store import bundle, exports
-from ctxvc.store.locate import project_root
-from ctxvc.store.revision import Snapshot
+from ctxvc.store import exports
+from ctxvc.store.project.locate import project_root
+from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.upkeep import bundle
 
 CLAUDE_CODE = read.FORMAT
 AGENT_TRACE = "agent-trace"

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Cell, Column, Output, Table, counted, iso, safe
-from ctxvc.cli.progress import Progress
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
-from ctxvc.store import bundle as bundles
-from ctxvc.store import gc as upkeep
-from ctxvc.store import retention
+from ctxvc.store.upkeep import bundle as bundles
+from ctxvc.store.upkeep import gc as upkeep
+from ctxvc.store.upkeep import retention
 
 
 class _Size(click.ParamType):  # type: ignore[type-arg] # generic for type checkers alone

@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple, get_args
 
 import click
 
-from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.output import Column, Output, Table, counted, safe
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.table import breadth, cut, first_columns
+from ctxvc.cli.terminal.progress import Progress
+from ctxvc.cli.terminal.table import breadth, cut, first_columns
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
@@ -89,7 +89,7 @@ def grep(
     more = sum(1 for _ in hits) if limit else 0
     chosen.close()
     if everywhere:
-        from ctxvc.cli.remote_sessions import note_missing
+        from ctxvc.cli.remotes.remote_sessions import note_missing
 
         with app.store() as store:
             note_missing(app, store, fresh=remote)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from ctxvc.cli import markdown
 from ctxvc.cli.app import App, command
 from ctxvc.cli.command_list import COMMANDS, PAGES, TOPICS
+from ctxvc.cli.terminal import markdown
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 

@@ -9,19 +9,20 @@ from typing import Annotated
 import click
 
 from ctxvc import importers
-from ctxvc.cli import host_prompt, phrases
-from ctxvc.cli.answers import Answer, Item, SessionName, described
+from ctxvc.cli import phrases
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.hosts import prompt as host_prompt
+from ctxvc.cli.options.standard_input import DASH, as_file
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.standard_input import DASH, as_file
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
-from ctxvc.store import bundle, retention
-from ctxvc.store.locate import FOLDER, project_root
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER, project_root
 from ctxvc.store.store import Store, create
+from ctxvc.store.upkeep import bundle, retention
 
 #: How many times larger a gzipped transcript is when unpacked; a guess, for the progress bar only.
 _PACKED = 6

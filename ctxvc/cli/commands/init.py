@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
 
 
@@ -20,7 +20,7 @@ def init(app: App, folder: Path | None) -> None:
     given, it is that folder. Only you can read it, and git ignores it. An existing store is not changed; git's bare
     clone of a store becomes one.
     """
-    from ctxvc.store.locate import FOLDER, is_store
+    from ctxvc.store.project.locate import FOLDER, is_store
     from ctxvc.store.store import adopt, create
 
     setting = app.env.get("CTXVC_STORE")

@@ -16,13 +16,13 @@ import click
 from click.core import ParameterSource
 
 from ctxvc.claude_code import json_edit, settings
-from ctxvc.cli import extensions
-from ctxvc.cli.answers import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.hosts import extensions
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, Refused
 from ctxvc.recording import git_hooks, places
-from ctxvc.store.locate import project_root
+from ctxvc.store.project.locate import project_root
 
 CLAUDE_CODE = "claude-code"
 _TARGETS = (CLAUDE_CODE, *extensions.AGENTS, git_hooks.PROJECT, git_hooks.STORE, *extensions.RECORDED)

@@ -10,21 +10,22 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers, story
-from ctxvc.cli.answers import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.commit_table import SHORT, log_item, log_item_of
 from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, Tokens, counted, encode, iso, safe
-from ctxvc.cli.table import cut
+from ctxvc.cli.terminal import story
+from ctxvc.cli.terminal.commit_table import SHORT, log_item, log_item_of
+from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
 from ctxvc.inspection import growth
 from ctxvc.inspection.story import Moment, moments, turns
-from ctxvc.store import revision as revisions
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Entry, Snapshot
+from ctxvc.store.read import revision as revisions
+from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 

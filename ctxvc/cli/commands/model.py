@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, LeftOut, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Output, safe
-from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.errors import Refused
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers, host_prompt
-from ctxvc.cli.answers import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command
+from ctxvc.cli.hosts import prompt as host_prompt
+from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.standard_input import or_text
 from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, left_out
 
 

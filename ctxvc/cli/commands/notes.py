@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, all_projects_option, command, complete_scopes, json_option, raise_unreadable
 from ctxvc.cli.output import Output, safe
 from ctxvc.errors import CtxvcError, Damaged

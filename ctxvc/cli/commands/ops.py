@@ -6,7 +6,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, command, complete_scopes, json_option
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log

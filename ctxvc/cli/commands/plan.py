@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ctxvc.cli import answers
-from ctxvc.cli.answers import Answer, BlockId, CommitId, Item, LeftOut, ScopeName, SessionName, TimeText, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import (
+    Answer,
+    BlockId,
+    CommitId,
+    Item,
+    LeftOut,
+    ScopeName,
+    SessionName,
+    TimeText,
+    described,
+)
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.policy_option import model_options, parsed, unasked, usual, with_model
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, safe
-from ctxvc.cli.policy_option import model_options, parsed, unasked, usual, with_model
-from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
 

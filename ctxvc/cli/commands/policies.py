@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.policy_option import parsed
 from ctxvc.cli.output import Column, Output, Table, safe
-from ctxvc.cli.policy_option import parsed
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers import Answer, CommitId, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, safe
-from ctxvc.cli.prompt_text import sections
 from ctxvc.cli.request import request_of
+from ctxvc.cli.terminal.prompt_text import sections
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.session import proof
-from ctxvc.store.revision import Snapshot, exactness
+from ctxvc.store.read.revision import Snapshot, exactness
 
 
 @command("prompt", "ctxvc prompt step:5")

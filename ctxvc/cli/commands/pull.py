@@ -7,12 +7,12 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import pulled_sessions
-from ctxvc.cli.answers import Answer, described
+from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.pulled_sessions import PulledSession
+from ctxvc.cli.remotes import pulled_sessions
+from ctxvc.cli.remotes.pulled_sessions import PulledSession
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import Damaged
 from ctxvc.sharing import pull as sharing
 from ctxvc.sharing import purges

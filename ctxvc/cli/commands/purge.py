@@ -9,17 +9,17 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import answers
-from ctxvc.cli.answers import Answer, Item, PurgedCopy, ScopeName, SessionName, described
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.standard_input import or_text
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.errors import CtxvcError
 from ctxvc.recording.files import files_of_sessions
 from ctxvc.sharing import remotes
-from ctxvc.store import purge_apply
+from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, survey
 from ctxvc.store.purge.purge import purge as erase

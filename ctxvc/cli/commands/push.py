@@ -7,10 +7,10 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.answers.shared import Answer, SessionName, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.progress import Progress
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import Damaged
 from ctxvc.sharing import push as sharing
 

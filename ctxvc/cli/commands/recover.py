@@ -10,22 +10,22 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli import host_prompt
-from ctxvc.cli.answers import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
+from ctxvc.cli.hosts import prompt as host_prompt
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import safe
 from ctxvc.cli.phrases import COMMAND_LINE
-from ctxvc.cli.token_amount import TokenAmount
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import recover as recovery
 from ctxvc.errors import Refused, render
 from ctxvc.session.session import Session
-from ctxvc.store import address as addresses
 from ctxvc.store import checkout as checkouts
-from ctxvc.store import contained
 from ctxvc.store import format as fmt
+from ctxvc.store.read import address as addresses
+from ctxvc.store.trust import contained
 
 
 @command("recover", "ctxvc recover B17 --lines 41:80")

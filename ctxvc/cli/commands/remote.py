@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, Item, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Table, counted, safe
 from ctxvc.errors import Refused

@@ -15,16 +15,16 @@ import msgspec
 
 from ctxvc import importers
 from ctxvc.cli import phrases
+from ctxvc.cli.answers.replay import answer_of, recommended, with_comparison
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.judge_model import judge_options, model_answers
+from ctxvc.cli.options.judge_model import judge_options, model_answers
+from ctxvc.cli.options.policy_option import parsed
+from ctxvc.cli.options.provider_option import endpoint, server
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.policy_option import parsed
-from ctxvc.cli.progress import Progress
-from ctxvc.cli.provider_option import endpoint, server
-from ctxvc.cli.replay_answer import answer_of, recommended, with_comparison
-from ctxvc.cli.replay_experiment import EXPERIMENT, experiment
-from ctxvc.cli.replay_screen import show
-from ctxvc.cli.token_amount import TokenAmount
+from ctxvc.cli.terminal.progress import Progress
+from ctxvc.cli.terminal.replay_experiment import EXPERIMENT, experiment
+from ctxvc.cli.terminal.replay_screen import show
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _if_recording(path: Path, form: str) -> Source | None:
 def _session(app: App, name: str) -> Source:
     """Raises: NotFound."""
     from ctxvc.replay.work import of_session
-    from ctxvc.store.session_name import Ambiguous
+    from ctxvc.store.read.session_name import Ambiguous
 
     try:
         with app.store() as store:
@@ -295,8 +295,8 @@ def _newest(sources: Sequence[Source], setups: int) -> list[Source]:
 def _stored(app: App, files: Sequence[str]) -> list[tuple[float, Source]]:
     """The sessions of the store, each with its newest commit's time, but for imports of these files."""
     from ctxvc.replay.work import of_session
-    from ctxvc.store import revision
     from ctxvc.store.log.stored_session import StoredSession
+    from ctxvc.store.read import revision
 
     dated = []
     try:

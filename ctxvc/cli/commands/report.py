@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.errors import BadInput, Refused
 
@@ -86,9 +86,9 @@ def _temporary() -> Path:
 
 
 def _session_page(app: App, subject: str, *, share: bool) -> data.Session:
-    from ctxvc.cli.session_page import page_of
-    from ctxvc.store import session_name
+    from ctxvc.cli.page.session_page import page_of
     from ctxvc.store.log.stored_session import StoredSession
+    from ctxvc.store.read import session_name
 
     with app.reading() as stored:
         store, tips, of = stored.store, [], stored

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
 
-from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
+from ctxvc.cli.options.policy_option import model_of
+from ctxvc.cli.options.provider_option import default_model, provider_option
+from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Output, counted, safe
-from ctxvc.cli.policy_option import model_of
-from ctxvc.cli.provider_option import default_model, provider_option
-from ctxvc.cli.screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
-from ctxvc.cli.standard_input import or_text
-from ctxvc.cli.token_amount import TokenAmount
+from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.core.display import one_line
 from ctxvc.errors import BadInput, NotFound
 
@@ -262,7 +262,7 @@ def _opened(
     """
     from ctxvc.agent import start
     from ctxvc.agent.windows import LOCAL
-    from ctxvc.cli.policy_option import parsed, protected, usual
+    from ctxvc.cli.options.policy_option import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
     from ctxvc.session.session import Session
@@ -325,8 +325,8 @@ class _Previous(NamedTuple):
 def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
     """The path of the store, and the settings of the session to resume. Raises: NotFound, Refused."""
     from ctxvc.agent import start
-    from ctxvc.store.locate import FOLDER, project_root
     from ctxvc.store.log.stored_session import StoredSession
+    from ctxvc.store.project.locate import FOLDER, project_root
     from ctxvc.store.store import Store
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ctxvc.cli.app import App, command, complete_revisions
-from ctxvc.cli.standard_input import or_text
+from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.switch import end_step, interrupt_option, print_move
 from ctxvc.cli.verb import Actor, acting_options
 

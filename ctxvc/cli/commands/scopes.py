@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, Table
 from ctxvc.store.log.stored_session import StoredSession

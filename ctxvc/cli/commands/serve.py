@@ -30,7 +30,7 @@ def serve(app: App) -> None:
     place: before each call of the model it records the conversation and answers with the prompt, inside its budget.
     It ends with its input, or with the program that started it.
     """
-    from ctxvc.cli.policy_option import usual
+    from ctxvc.cli.options.policy_option import usual
     from ctxvc.integrations.hosts.service import LARGEST, Service
     from ctxvc.recording import places
     from ctxvc.store.store import Store

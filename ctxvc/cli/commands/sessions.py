@@ -10,7 +10,7 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
 from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.core.display import human_bytes
@@ -20,9 +20,11 @@ from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import CtxvcError, Damaged, NotFound
 from ctxvc.inspection.work import work
-from ctxvc.store import known_stores, local_cache, revision
+from ctxvc.store.cache import local_cache
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
+from ctxvc.store.trust import known_stores
 from ctxvc.tokens import models
 from ctxvc.tokens.meter import CACHE as COUNTS
 from ctxvc.tokens.meter import Meter
@@ -49,7 +51,7 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
     if remote is not None:
         if all_projects:
             raise click.UsageError("--remote and --all-projects cannot be combined")
-        from ctxvc.cli import remote_sessions
+        from ctxvc.cli.remotes import remote_sessions
 
         remote_sessions.show(app, remote)
         return

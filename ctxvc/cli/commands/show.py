@@ -8,20 +8,20 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, Change, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.commit_table import change_table, changes, log_item
 from ctxvc.cli.output import Cell, Output, Size, Timestamp, Tokens, counted, safe, words_of
-from ctxvc.cli.table import cut
+from ctxvc.cli.terminal.commit_table import change_table, changes, log_item
+from ctxvc.cli.terminal.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.errors import BadInput, NotFound, Refused
 from ctxvc.inspection.captions import label_of
-from ctxvc.store import address as addresses
-from ctxvc.store import revision
-from ctxvc.store.address import Resolved
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.revision import Snapshot
+from ctxvc.store.read import address as addresses
+from ctxvc.store.read import revision
+from ctxvc.store.read.address import Resolved
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 

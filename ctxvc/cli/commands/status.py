@@ -7,17 +7,17 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.window import WindowAnswer, window_answer
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import safe
-from ctxvc.cli.status_table import Page, dashboard_lines, dashboard_of, page_of, text_of
-from ctxvc.cli.window_answer import WindowAnswer, window_answer
+from ctxvc.cli.terminal.status_table import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection import growth
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.store import push_attempt
-from ctxvc.store.revision import Snapshot, exactness
+from ctxvc.store.read.revision import Snapshot, exactness
 from ctxvc.tokens.meter import budget_of
 
 

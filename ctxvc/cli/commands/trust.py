@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
-from ctxvc.cli import answers, settings
+from ctxvc.cli import settings
+from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
 from ctxvc.errors import NotFound
-from ctxvc.store import project_trust
-from ctxvc.store import trust as decisions
-from ctxvc.store.known_stores import Setting
+from ctxvc.store.trust import project_trust
+from ctxvc.store.trust import trust as decisions
+from ctxvc.store.trust.known_stores import Setting
 
 
 @command("trust", "ctxvc trust")

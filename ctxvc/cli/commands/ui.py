@@ -24,7 +24,7 @@ def ui(app: App, port: int, edit: bool, no_open: bool) -> None:
     in one browser. Ctrl-C ends it.
     """
     from ctxvc import loopback
-    from ctxvc.cli.live import Access, Live
+    from ctxvc.cli.page.live import Access, Live
     from ctxvc.store.store import Store
 
     with app.store() as store:

@@ -8,10 +8,10 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.answers.shared import Answer, SessionName, described
 from ctxvc.cli.app import App, command, complete_sessions, json_option
 from ctxvc.cli.output import safe
-from ctxvc.cli.progress import Progress
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.sharing import indexes, remotes
 from ctxvc.sharing import push as sharing
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import Answer, SessionName, described
+from ctxvc.cli.answers.shared import Answer, SessionName, described
 from ctxvc.cli.app import App, command, complete_sessions, json_option
 from ctxvc.cli.output import safe
-from ctxvc.store.session_name import by_recency
+from ctxvc.store.read.session_name import by_recency
 
 
 @command("use", "ctxvc use codex-7")

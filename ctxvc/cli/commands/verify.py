@@ -8,11 +8,11 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 from ctxvc.cli.phrases import COMMAND_LINE
-from ctxvc.cli.progress import Progress
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import render
 from ctxvc.session import proof

@@ -11,17 +11,18 @@ import click
 
 from ctxvc import importers
 from ctxvc.claude_code import recorder
-from ctxvc.cli import host_prompt, phrases
-from ctxvc.cli.answers import Answer, Item, SessionName, described
+from ctxvc.cli import phrases
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.auto_push import AutoPush
+from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.output import Output, counted, safe
+from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Outcome, files_below
 from ctxvc.recording.watch import Found, Watch
-from ctxvc.store import retention
+from ctxvc.store.upkeep import retention
 
 
 @command("watch", "ctxvc watch")

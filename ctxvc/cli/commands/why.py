@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import click
 
+from ctxvc.cli.answers.why import WRITERS, Why, WhyBlock, WhyCommitted, WhyFile, answer_of, blame_of, code_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Table, Timestamp, counted, safe
-from ctxvc.cli.remote_sessions import note_missing
-from ctxvc.cli.why_answer import WRITERS, Why, WhyBlock, WhyCommitted, WhyFile, answer_of, blame_of, code_of
+from ctxvc.cli.remotes.remote_sessions import note_missing
 from ctxvc.errors import NotFound
-from ctxvc.store import links
+from ctxvc.store.project import links
 
 #: The most lines of a message that are printed, and characters of a line; `--json` has all.
 _SHOWN = 30

@@ -25,7 +25,7 @@ from ctxvc.integrations.conversation import Conversation, FrameworkMessage, as_r
 from ctxvc.integrations.hosts.message import Edit, Host, Piece, key_of, name_of
 from ctxvc.session.context import budget_fields
 from ctxvc.session.session import Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 
 #: The tools that a host's model is offered.
 TOOLS = ("note", "recover", "search")

@@ -18,8 +18,8 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
-from ctxvc.store import contained, identity, trust
 from ctxvc.store.git import config_parser
+from ctxvc.store.trust import contained, identity, trust
 
 #: Settings for every call on any repository: git starts no program, contacts no other machine, and looks into no nested
 #: repository. `trust` decides which settings a store may add.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ctxvc.core import display
 from ctxvc.errors import NotFound, Phrase, Refused
-from ctxvc.store import trust
 from ctxvc.store.git import program, transport
+from ctxvc.store.trust import trust
 
 TAGS = "refs/tags/"
 _SETTINGS = (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ctxvc.core import display
 from ctxvc.errors import Conflict, CtxvcError, NotFound, Phrase, Refused, Unreachable
-from ctxvc.store import trust
 from ctxvc.store.git import program
 from ctxvc.store.git.allowlist import is_address
+from ctxvc.store.trust import trust
 
 #: The protocols of `allowlist.is_address`; by http only this machine is reached.
 _PROTOCOLS = "https:ssh:file:git:http"

@@ -18,8 +18,9 @@ import msgspec
 from ctxvc.core.ledger.ledger import Counters, Group, Row, Source
 from ctxvc.core.ledger.numbering import Body
 from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
-from ctxvc.store import contained, files
+from ctxvc.store import files
 from ctxvc.store import format as fmt
+from ctxvc.store.trust import contained
 
 MAGIC = b"CXJ1"
 _FRAME = struct.Struct("<4sIQI")

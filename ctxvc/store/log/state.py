@@ -14,7 +14,6 @@ from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store import format as fmt
-from ctxvc.store.commit_reader import Outline
 from ctxvc.store.log import aside
 from ctxvc.store.log import damage as journal_damage
 from ctxvc.store.log.commits import PendingChange, apply_change, covered
@@ -32,6 +31,7 @@ from ctxvc.store.log.journal import (
     raw,
     reference,
 )
+from ctxvc.store.read.commit_reader import Outline
 from ctxvc.store.store import Store
 
 

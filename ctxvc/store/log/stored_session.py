@@ -24,7 +24,6 @@ from ctxvc.core.ledger.numbering import Entry, Numbering
 from ctxvc.core.plan.plan import Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store import pending_plans
-from ctxvc.store.commit_reader import Outline
 from ctxvc.store.files import locked
 from ctxvc.store.format import ref_of
 from ctxvc.store.git.fast_import import PackWriter
@@ -34,6 +33,7 @@ from ctxvc.store.log.state import SessionState, format_of
 from ctxvc.store.log.switch import Switch, arrive, branch, check, fork, make_switch, switch_asked, trailer
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
+from ctxvc.store.read.commit_reader import Outline
 from ctxvc.store.store import Store
 
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.

@@ -20,8 +20,8 @@ from ctxvc.core.secrets import redact
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store.format import message
 from ctxvc.store.git.objects import Objects, Unbrowsed, Unreadable
+from ctxvc.store.purge.apply import MAP, REF
 from ctxvc.store.purge.rewrite import Raw
-from ctxvc.store.purge_apply import MAP, REF
 from ctxvc.store.store import Store
 
 _ID = re.compile(r"[0-9a-f]{40}")

@@ -12,12 +12,14 @@ import pygit2
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Phrase, Refused
-from ctxvc.store import checkout, contained, purge_apply, worktrees
-from ctxvc.store.copies import Copy
+from ctxvc.store import checkout, worktrees
 from ctxvc.store.format import scope_of, trailers_of
 from ctxvc.store.git import program
+from ctxvc.store.purge import apply as purge_apply
+from ctxvc.store.purge.copies import Copy
 from ctxvc.store.purge.rewrite import Rewriter, commits_of
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 
 REMOTES = "refs/remotes/"
 

@@ -23,24 +23,27 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.secrets import encodings
 from ctxvc.core.secrets import redact as secrets
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
-from ctxvc.store import address as addresses
-from ctxvc.store import contained, gc, leftovers, purge_apply, worktrees
 from ctxvc.store import files as durable
 from ctxvc.store import format as fmt
-from ctxvc.store.copies import copies
+from ctxvc.store import worktrees
 from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import exposure, search
+from ctxvc.store.purge.apply import REF, Decided
 from ctxvc.store.purge.carried import PurgeRecord, erased_beside_bodies, erased_texts, includes, own, write
+from ctxvc.store.purge.copies import copies
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
-from ctxvc.store.purge_apply import REF, Decided
+from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
+from ctxvc.store.upkeep import gc, leftovers
 
 #: Shorter texts, in bytes, are not searched for: they would match everywhere.
 SHORTEST = 4

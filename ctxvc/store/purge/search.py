@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ctxvc.errors import Phrase, Refused
-from ctxvc.store import contained
 from ctxvc.store.git import program
 from ctxvc.store.purge.rewrite import names as names_in
 from ctxvc.store.purge.scrub import Scrub
+from ctxvc.store.trust import contained
 
 #: Files that are deleted or replaced as a whole.
 _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})

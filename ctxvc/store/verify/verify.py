@@ -20,7 +20,7 @@ import msgspec
 import pygit2
 
 from ctxvc.errors import CtxvcError, NotFound, Phrase
-from ctxvc.store import leftovers, pending_plans
+from ctxvc.store import pending_plans
 from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, head_ref, ref_of, scope_of
 from ctxvc.store.git import program
@@ -28,6 +28,7 @@ from ctxvc.store.git.objects import Commit, Objects, Unreadable, find, unhashed
 from ctxvc.store.log import aside
 from ctxvc.store.log.journal import Change
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import leftovers
 from ctxvc.store.verify import git_fsck
 from ctxvc.store.verify import journal as check_journal
 from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning

@@ -22,7 +22,7 @@ import pytest
 
 from ctxvc.claude_code import requests as recorder_requests
 from ctxvc.recording import log
-from ctxvc.store.locate import FOLDER
+from ctxvc.store.project.locate import FOLDER
 from tests.hosts import npm
 from tests.hosts.claude_code import scripted
 from tests.hosts.claude_code.space import Space, own_space

@@ -16,7 +16,7 @@ from ctxvc.mcp.offer import PROMPTS, TOOLS
 from tests.hosts import npm
 from tests.hosts.coding import ROOT
 from tests.making.project import build
-from tests.test_mcp_http import running
+from tests.mcp.test_mcp_http import running
 
 
 @dataclass

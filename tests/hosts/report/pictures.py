@@ -15,8 +15,8 @@ from ctxvc.agent import retell
 from ctxvc.policies import parse
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
-from ctxvc.store.locate import FOLDER
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import create
 from tests.hosts.environments import ROOT
 from tests.hosts.report.conftest import DEMO, ctxvc, started

@@ -21,7 +21,7 @@ import pytest
 
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
-from ctxvc.store import revision
+from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from tests.hosts.servers import installed
 from tests.making.provider import damages

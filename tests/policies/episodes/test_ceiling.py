@@ -17,7 +17,7 @@ from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.prompt import Prompt
-from ctxvc.store.operations import changes
+from ctxvc.store.read.operations import changes
 from tests.agent.building import opened
 from tests.making.conversation import LONG, human, reply, result, results
 from tests.making.provider import Agent, tokens_of

@@ -1,0 +1,272 @@
+"""The answer of `replay` as JSON, and how it is made of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from ctxvc.cli import phrases
+from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described
+from ctxvc.cli.options.judge_model import ModelAnswers
+
+if TYPE_CHECKING:
+    from ctxvc.replay.results.result import Result
+    from ctxvc.replay.results.totals import Class, Totals
+    from ctxvc.replay.work import Outcome, Source
+
+_MOST_EXAMPLES = 8
+
+
+class UsesItem(Item, frozen=True, kw_only=True):
+    """Uses of one class, and where each could be met."""
+
+    uses: int
+    visible: Annotated[int, described("in a block of the prompt")]
+    routed: Annotated[int, described("through a stub, a call or a note in the prompt")]
+    searchable: Annotated[int, described("by one search of the archive")]
+    recoverable: Annotated[int, described("by an address that is not in the prompt")]
+    lost: int
+    low: Annotated[float, described("lower 95 % bound of the visible share")]
+    high: Annotated[float, described("upper 95 % bound")]
+    oracle: Annotated[int, described("visible under the oracle, which knows the future")]
+    belady: Annotated[int, described("visible under the oracle if only results may leave")]
+    of_oracle: Annotated[float | None, described("`visible` as a share of `oracle`")]
+    macro: Annotated[dict[str, float], described("averages in which each conversation counts once")]
+
+
+class ReplayItem(Item, frozen=True, kw_only=True):
+    """A policy at a budget."""
+
+    part: Annotated[str, described("`all`, `aside` or `rest`")]
+    policy: str
+    budget: TokenCount
+    stand_in: Annotated[str, described("the stand-ins for the agent and for a model; empty if none")]
+    model: Annotated[str, described("the model that the policy asked; empty if none")]
+    conversations: int
+    calls: int
+    failed: Annotated[int, described("calls for which no prompt could be made")]
+    over: Annotated[int, described("calls with a prompt over the budget")]
+    invalid: Annotated[int, described("calls with a prompt that a provider would reject")]
+    peak: Annotated[int, described("tokens of the largest prompt")]
+    mean: Annotated[int, described("tokens of a prompt")]
+    prune_rate: Annotated[float, described("share of the input saved")]
+    cost: Annotated[float, described("of all calls with a prefix cache; 1 is the cost of keeping everything")]
+    cost_with_recoveries: Annotated[float, described("the same plus a recovery for each use that is not visible")]
+    planner: Annotated[float, described("calls of a planner, in `cost`")]
+    summariser: Annotated[float, described("calls of a summariser, in `cost`")]
+    recovery: Annotated[float, described("calls that recover, in `cost`")]
+    recoveries: Annotated[int, described("recoveries included in `cost_with_recoveries`")]
+    breaks: Annotated[float, described("breaks of the cached prefix per 100 calls")]
+    all: UsesItem
+    nt: Annotated[UsesItem, described("non-trivial: in no block of the last 5 steps")]
+    ar: Annotated[UsesItem, described("at risk: non-trivial uses found only in tool results")]
+
+
+class Recommended(Item, frozen=True, kw_only=True):
+    """The recommended policy and budget; no policy if there was nothing to compare."""
+
+    sessions: Annotated[int, described("number of newest sessions replayed")]
+    recorded: Annotated[int, described("number of sessions available")]
+    uses: Annotated[int, described("number of non-trivial uses behind the figures")] = 0
+    policy: str = ""
+    budget: TokenCount = 0
+    enough: Annotated[bool, described("whether at least 95 % of all uses are visible under it")] = False
+    visible: Annotated[float, described("share of all uses that are visible under it")] = 0.0
+    routed: Annotated[float, described("share of them reachable through a stub, a call or a note in the prompt")] = 0.0
+    cost: Annotated[float, described("its cost with recoveries; 1 is the cost of keeping everything")] = 0.0
+    prune_rate: Annotated[float, described("share of the input that it saves")] = 0.0
+    fullest: Fullest | None = None
+
+
+class Transition(Item, frozen=True, kw_only=True):
+    """So many uses of a class at a budget that are visible under both policies, only one of them, or neither."""
+
+    budget: TokenCount
+    uses: Annotated[str, described("`all`, `nt` or `ar`")]
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+
+
+class DifferenceItem(Item, frozen=True, kw_only=True):
+    """A block of which one policy kept in sight what was used again, and the other did not."""
+
+    file: str
+    conversation: str
+    budget: TokenCount
+    block: Annotated[int, described("its place in the conversation, from 0")]
+    label: Annotated[str, described("kind, tool and argument")]
+    only_a: Annotated[int, described("non-trivial uses that only A kept visible")]
+    only_b: Annotated[int, described("non-trivial uses that only B kept visible")]
+    anchors: Annotated[list[str], described("examples of the strings used")]
+    calls: Annotated[list[int], described("examples of the calls that used it, from 0")]
+
+
+class Comparison(Item, frozen=True, kw_only=True):
+    """Two policies at the same uses."""
+
+    a: str
+    b: str
+    transitions: list[Transition]
+    differences: Annotated[list[DifferenceItem], described("the largest, from the conversations that differ most")]
+
+
+class Fullest(Item, frozen=True, kw_only=True):
+    """The policy and budget under which most uses are visible."""
+
+    policy: str
+    budget: TokenCount
+    visible: float
+    cost: float
+
+
+class FailedSource(Item, frozen=True, kw_only=True):
+    """A file or session that could not be replayed."""
+
+    source: Annotated[str, described("the file's name, or the session's")]
+    error: str
+    hint: str
+
+
+class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
+    """`replay`"""
+
+    version: Annotated[str, described("version of ctxvc and checksum of the replay code")]
+    anchors: Annotated[str, described("version of the list of excluded anchors")]
+    conversations: int
+    calls: int
+    items: list[ReplayItem]
+    recommended: Annotated[Recommended | None, described("with `--mine`")]
+    compared: Annotated[Comparison | None, described("with `--compare`")]
+    judged: Annotated[ModelAnswers | None, described("with `--judge` or `--perception`")]
+    failures: list[FailedSource]
+
+
+def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
+    """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
+    from ctxvc.replay.results.advice import rank
+    from ctxvc.replay.results.totals import totals
+
+    def ordered(results: Sequence[Result]) -> list[Totals]:
+        return sorted(totals(results), key=rank) if ranked else totals(results)
+
+    parts = {"all": list(results)}
+    if aside:
+        parts |= {
+            "aside": [result for result in results if result.aside],
+            "rest": [result for result in results if not result.aside],
+        }
+    items = [_item(part, total) for part, own in parts.items() for total in ordered(own)]
+    return Replay(
+        version=results[0].version if results else "",
+        anchors=results[0].anchors if results else "",
+        conversations=len({(result.sha256, result.conversation) for result in results}),
+        calls=sum({(result.sha256, result.conversation): result.calls for result in results}.values()),
+        items=items,
+        recommended=None,
+        compared=None,
+        judged=None,
+        failures=[_failure(outcome) for outcome in failures],
+    )
+
+
+def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recommended:
+    from ctxvc.replay.results.advice import advice, visible
+    from ctxvc.replay.results.totals import totals
+
+    best = advice(totals(results))
+    if best is None:
+        return Recommended(sessions=sources, recorded=recorded)
+    return Recommended(
+        sessions=sources,
+        recorded=recorded,
+        uses=best.choice.retention.nt.total,
+        policy=best.choice.policy,
+        budget=best.choice.budget,
+        enough=best.enough,
+        visible=round(visible(best.choice), 4),
+        routed=round(best.choice.share("all", "routed") or 0.0, 4),
+        cost=round(best.choice.cost.relative_with_demand, 4),
+        prune_rate=round(best.choice.tokens.prune_rate, 4),
+        fullest=Fullest(
+            policy=best.fullest.policy,
+            budget=best.fullest.budget,
+            visible=round(visible(best.fullest), 4),
+            cost=round(best.fullest.cost.relative_with_demand, 4),
+        ),
+    )
+
+
+def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence[Source], a: str, b: str) -> Replay:
+    from ctxvc.replay.results.comparison import compared, examples
+
+    counts = [
+        Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))
+        for one in compared(results, a, b)
+    ]
+    largest = [
+        DifferenceItem(file=one.file, budget=one.budget, **msgspec.structs.asdict(one.difference))
+        for one in examples(results, a, b, sources, _MOST_EXAMPLES)
+    ]
+    return msgspec.structs.replace(answer, compared=Comparison(a=a, b=b, transitions=counts, differences=largest))
+
+
+def _failure(outcome: Outcome) -> FailedSource:
+    assert outcome.error
+    return FailedSource(
+        source=outcome.unit.source.name, error=phrases.message(outcome.error), hint=phrases.hint(outcome.error)
+    )
+
+
+def _item(part: str, total: Totals) -> ReplayItem:
+    cost = total.cost
+    return ReplayItem(
+        part=part,
+        policy=total.policy,
+        budget=total.budget,
+        stand_in=total.stand_in,
+        model=total.model,
+        conversations=total.conversations,
+        calls=total.calls,
+        failed=total.failed,
+        over=total.over,
+        invalid=total.invalid,
+        peak=total.tokens.peak,
+        mean=round(total.tokens.total / total.calls) if total.calls else 0,
+        prune_rate=round(total.tokens.prune_rate, 4),
+        cost=round(cost.relative, 4),
+        cost_with_recoveries=round(cost.relative_with_demand, 4),
+        planner=round(cost.planner / cost.keep, 4) if cost.keep else 0.0,
+        summariser=round(cost.summariser / cost.keep, 4) if cost.keep else 0.0,
+        recovery=round(cost.recovery / cost.keep, 4) if cost.keep else 0.0,
+        recoveries=total.recoveries,
+        breaks=round(total.breaks_per_100_calls, 2),
+        all=_uses(total, "all"),
+        nt=_uses(total, "nt"),
+        ar=_uses(total, "ar"),
+    )
+
+
+def _uses(total: Totals, uses: Class) -> UsesItem:
+    from ctxvc.replay.results.totals import of_class
+
+    outcomes = of_class(total.retention, uses)
+    low, high = total.interval(uses)
+    share = total.of_oracle(uses)
+    return UsesItem(
+        uses=outcomes.total,
+        visible=outcomes.visible,
+        routed=outcomes.routed,
+        searchable=outcomes.searchable,
+        recoverable=outcomes.recoverable,
+        lost=outcomes.lost,
+        low=round(low, 4),
+        high=round(high, 4),
+        oracle=getattr(total.oracle, uses),
+        belady=getattr(total.belady, uses),
+        of_oracle=None if share is None else round(share, 4),
+        macro={name: round(value, 4) for name, value in total.macro[uses].items()},
+    )

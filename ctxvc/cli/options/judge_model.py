@@ -1,0 +1,309 @@
+"""`replay --judge` and `--perception`: a provider's model asked about cuts, what came of it, and how that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import msgspec
+
+from ctxvc.cli.answers.shared import Item, TokenCount, described
+from ctxvc.cli.app import App
+from ctxvc.cli.options.policy_option import model_of, parsed
+from ctxvc.cli.output import Column, Output, Table, counted, safe
+from ctxvc.errors import CtxvcError
+
+if TYPE_CHECKING:
+    from ctxvc.replay.judge.cuts import Cut
+    from ctxvc.replay.judge.figures import Judged, Perceived, Preferred, Share
+    from ctxvc.replay.judge.inquiry import Ask, Inquiry
+    from ctxvc.replay.work import Setup, Source
+
+#: Questions that are asked where nobody says how many.
+MOST = 20
+#: Tokens of an answer.
+_ANSWER = 4_096
+
+
+def judge_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--judge`, `--perception` and `--judge-most`."""
+    judge = click.option("--judge", metavar="MODEL", default="",
+                         help="Have this model judge what each plan cost later calls (needs --out).")  # fmt: skip
+    perception = click.option("--perception", metavar="MODEL", default="",
+                              help="Ask this model about sizes and order in a prompt (needs --out).")  # fmt: skip
+    limit = click.option("--judge-most", "limit", metavar="N", type=click.IntRange(min=1), default=MOST,
+                        help=f"Maximum questions for --judge, and for --perception ({MOST}).")  # fmt: skip
+    return judge(perception(limit(command)))
+
+
+class ShareItem(Item, frozen=True, kw_only=True):
+    """A share with its 95 % interval."""
+
+    share: float | None
+    total: int
+    low: float
+    high: float
+
+
+class JudgedItem(Item, frozen=True, kw_only=True):
+    """A policy's plans at a budget, as a model judged them."""
+
+    model: str
+    policy: str
+    budget: TokenCount
+    samples: int
+    unusable: Annotated[int, described("answers that did not match the schema")]
+    uncertain: int
+    no_impact: Annotated[ShareItem, described("plans that leave the recorded later calls supported")]
+    certain: Annotated[ShareItem, described("the same, without the uncertain answers")]
+    prune: Annotated[float | None, described("share of the prompt that a plan freed")]
+    overall: Annotated[float | None, described("mean score, 0 to 5")]
+    dimensions: Annotated[dict[str, float], described("mean scores, 0 to 5")]
+    confidence: float | None
+    culprits: Annotated[list[str], described("the block missed most, for plans with an impact")]
+    both: Annotated[int, described("plans without impact by the judge and by exact strings")]
+    only_judge: int
+    only_measure: int
+    neither: int
+    kappa: Annotated[float | None, described("Cohen's, of the two")]
+
+
+class PreferredItem(Item, frozen=True, kw_only=True):
+    """Two policies at the same cuts, compared where the judge holds only one without impact."""
+
+    model: str
+    first: str
+    second: str
+    budget: TokenCount
+    cuts: int
+    differing: Annotated[int, described("cuts at which only one is without impact")]
+    first_better: int
+    ties: int
+    second_better: int
+    unusable: int
+    confidence: float | None
+    raw_first: ShareItem
+    raw_second: ShareItem
+    calibrated_first: Annotated[ShareItem, described("after the comparisons")]
+    calibrated_second: ShareItem
+
+
+class PerceivedItem(Item, frozen=True, kw_only=True):
+    """How a model told one quantity of a prompt."""
+
+    model: str
+    quantity: Annotated[str, described("`total`, `block`, `pairwise` or `recency`")]
+    dashboard: Annotated[bool, described("whether it saw the dashboard")]
+    questions: int
+    unusable: int
+    error: Annotated[float | None, described("median relative error of sizes")]
+    right: Annotated[ShareItem, described("exact answers")]
+
+
+class ModelAnswers(Item, frozen=True, kw_only=True):
+    """A model's answers about the replays."""
+
+    records: Annotated[str, described("file with one line per question")]
+    questions: Annotated[int, described("questions asked this time")]
+    from_file: Annotated[int, described("questions already answered in the file")]
+    judged: list[JudgedItem]
+    preferred: list[PreferredItem]
+    perceived: list[PerceivedItem]
+
+
+def model_answers(
+    app: App, judge: str, perception: str, limit: int, out: Path, sources: Sequence[Source], setups: Sequence[Setup],
+    pair: tuple[str, str] | None,
+) -> ModelAnswers:  # fmt: skip
+    """Asks the models. Raises: CtxvcError if one fails; what was answered until then is in the file."""
+    from ctxvc.replay.judge import figures, inquiry
+    from ctxvc.replay.judge.record import RecordFile
+    from ctxvc.replay.results.file import alone
+
+    path = app.path(out.with_name(f"{out.stem}.asked.jsonl"))
+    click.get_current_context().with_resource(alone(path))
+    file = RecordFile(path)
+    names = list(dict.fromkeys(setup.policy for setup in setups))
+    budgets = sorted({setup.budget for setup in setups})
+    tasks: list[Inquiry] = []
+
+    def begin(model: str, about: str) -> Inquiry:
+        app.output.note(
+            f"asks {safe(model)} up to {counted(limit, 'question')} about {about}, each with a prompt of up to "
+            f"{budgets[-1]:,} tokens and more; answers are kept in {file.path}"
+        )
+        tasks.append(inquiry.Inquiry(asker(app, model), model, file, limit))
+        return tasks[-1]
+
+    if judge:
+        own = begin(judge, "what later recorded calls lost through each plan")
+        inquiry.judge(own, _cuts(sources, budgets), {name: parsed(name, app.folder) for name in names}, pair)
+        _note_left_out(app, own)
+    if perception:
+        own = begin(perception, "sizes and order in a prompt")
+        inquiry.perceive(own, _cuts(sources, budgets))
+        _note_left_out(app, own)
+    records = [record for task in tasks for record in task.records]
+    questions = sum(task.asked for task in tasks)
+    return ModelAnswers(
+        records=str(file.path),
+        questions=questions,
+        from_file=len(records) - questions,
+        judged=[_judged(one) for one in figures.judged(records)],
+        preferred=[_preferred(one) for one in figures.preferred(records)],
+        perceived=[_perceived(one) for one in figures.perceived(records)],
+    )
+
+
+def lines(output: Output, answer: ModelAnswers) -> Iterator[str]:
+    """The figures for a person."""
+    if answer.judged:
+        yield ""
+        yield from output.table_lines(_judged_table(answer.judged))
+    for one in answer.preferred:
+        yield ""
+        yield f"{safe(one.first)} against {safe(one.second)} at {one.budget:,} tokens, {counted(one.cuts, 'cut')}:"
+        yield (
+            f"of {one.differing} that differ, {one.first_better} for the first, {one.ties} ties, {one.second_better} "
+            f"for the second; no impact {_share(one.raw_first)} and {_share(one.raw_second)}, "
+            f"calibrated {_share(one.calibrated_first)} and {_share(one.calibrated_second)}"
+        )
+    if answer.perceived:
+        yield ""
+        yield from output.table_lines(_perceived_table(answer.perceived))
+    if not (answer.judged or answer.perceived):
+        yield ""
+        yield "nothing to ask about: no prompt exceeds the budget, or no plan frees 30 % there"
+
+
+def asker(app: App, model: str) -> Ask:
+    """The provider's model as a function of a question, without a conversation."""
+    from ctxvc.agent import model as agent
+    from ctxvc.replay.judge.inquiry import TooLong
+
+    provider = model_of(app, None)
+
+    def ask(question: str) -> str:
+        content = [{"type": "text", "text": question}]
+        call = {"model": model, "max_tokens": _ANSWER, "messages": [{"role": "user", "content": content}]}
+        try:
+            reply = provider.reply(call, lambda _: None)
+        except agent.TooLong as error:
+            raise TooLong(str(error)) from error
+        return "".join(str(block.get("text", "")) for block in reply["content"] if block.get("type") == "text")
+
+    return ask
+
+
+def _cuts(sources: Sequence[Source], budgets: Sequence[int]) -> Iterator[Cut]:
+    """The cuts of all sources, in an order that has nothing to do with their names."""
+    from ctxvc.replay.judge.cuts import cuts
+
+    for source in sorted(sources, key=lambda source: source.sha256):
+        try:
+            recorded = tuple(source.conversations())
+        except CtxvcError:
+            continue  # it failed to be replayed too, which is told
+        for conversation in recorded:
+            yield from cuts(conversation, budgets)
+
+
+def _note_left_out(app: App, task: Inquiry) -> None:
+    if task.wanting:
+        app.output.note(
+            f"not everything was asked: the next cut needs {counted(task.wanting, 'question')}, and {task.left} are "
+            "left (hint: continue with a larger --judge-most)"
+        )
+
+
+def _judged(one: Judged) -> JudgedItem:
+    figures = _rounded_figures(one)
+    agreement = msgspec.structs.asdict(figures.pop("agreement"))
+    return JudgedItem(
+        **figures
+        | agreement
+        | {
+            "no_impact": _item(one.no_impact),
+            "certain": _item(one.certain),
+            "dimensions": {name: round(value, 4) for name, value in one.dimensions.items()},
+            "culprits": list(one.culprits),
+            "kappa": _rounded(one.agreement.kappa),
+        }
+    )
+
+
+def _preferred(one: Preferred) -> PreferredItem:
+    figures = _rounded_figures(one)
+    shares: dict[str, Any] = {
+        f"{name}_{place}": _item(share)
+        for name in ("raw", "calibrated")
+        for place, share in zip(("first", "second"), figures.pop(name), strict=True)
+    }
+    return PreferredItem(**figures, **shares)
+
+
+def _perceived(one: Perceived) -> PerceivedItem:
+    return PerceivedItem(**_rounded_figures(one) | {"right": _item(one.right)})
+
+
+def _rounded_figures(one: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a struct, its numbers rounded."""
+    fields = msgspec.structs.asdict(one).items()
+    return {name: _rounded(value) if isinstance(value, float) else value for name, value in fields}
+
+
+def _item(one: Share) -> ShareItem:
+    return ShareItem(share=_rounded(one.share), total=one.total, low=round(one.low, 4), high=round(one.high, 4))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _judged_table(items: Sequence[JudgedItem]) -> Table:
+    columns = (
+        *(Column("judged", least=14), Column("budget", right=True), Column("plans", right=True, rank=1)),
+        *(Column("prune", right=True), Column("no impact"), Column("by strings", right=True, rank=4)),
+        *(Column("kappa", right=True, rank=3), Column("score", right=True, rank=2)),
+        *(Column("uncertain", right=True), Column("unusable", right=True)),
+    )
+    rows = [
+        [
+            *(item.policy, f"{item.budget:,}", str(item.samples), _percent(item.prune), _share(item.no_impact)),
+            _percent((item.both + item.only_measure) / item.no_impact.total if item.no_impact.total else None),
+            *(_number(item.kappa), _number(item.overall), str(item.uncertain), str(item.unusable)),
+        ]
+        for item in items
+    ]
+    return Table(columns, rows)
+
+
+def _perceived_table(items: Sequence[PerceivedItem]) -> Table:
+    columns = (
+        *(Column("quantity"), Column("dashboard"), Column("questions", right=True)),
+        *(Column("error", right=True), Column("right"), Column("unusable", right=True)),
+    )
+    rows = [
+        [
+            *(item.quantity, "yes" if item.dashboard else "no", str(item.questions)),
+            *(_number(item.error), _share(item.right), str(item.unusable)),
+        ]
+        for item in items
+    ]
+    return Table(columns, rows)
+
+
+def _share(item: ShareItem) -> str:
+    if item.share is None:
+        return ""
+    return f"{100 * item.share:.1f} % ({100 * item.low:.0f}-{100 * item.high:.0f})"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

@@ -1,0 +1,225 @@
+"""The page of a project's sessions, live: what a browser of this machine asks, and what it is answered.
+
+A store is opened for each request: it may change at any moment, and the server has threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from ctxvc.cli import phrases
+from ctxvc.cli.commands.sessions import SessionItem, session_items
+from ctxvc.cli.page.live_changes import Apply, ChangeRequest, Changes, state_of
+from ctxvc.cli.page.session_page import page_of
+from ctxvc.errors import BadInput, CtxvcError, NotFound
+from ctxvc.loopback import Request, Response, new_token, text
+from ctxvc.report.document import document
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+#: Seconds between two looks at a session and at the list for news, and until a question for news is answered without.
+_LOOK, _LOOK_AT_ALL, _WAIT = 0.3, 2.0, 20.0
+#: Seconds after which a list of the sessions is answered, whether or not all are on it: at first, and then.
+_LISTING, _LISTING_REST = 0.4, 3.0
+#: Milliseconds after which a browser asks for news again.
+_RETRY = 50
+#: Seconds after its newest commit in which a session counts as running.
+_RUNNING = 120
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
+_Asked = TypeVar("_Asked")
+
+
+class Access:
+    """Who may ask: whoever has the cookie that the first request with the address's token is given."""
+
+    def __init__(self) -> None:
+        self.token = new_token()
+        #: A part of the cookie's name: other servers of this machine have cookies too, which know no ports.
+        self.port = 0
+        self._first = new_token()
+        self._lock = threading.Lock()
+
+    @property
+    def query(self) -> str:
+        """What is behind the address of the first request."""
+        return f"?t={self._first}"
+
+    def credential(self, request: Request) -> str:
+        """What a request is judged by. The address's token is good for one request."""
+        pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";"))
+        if own := next((value for name, _, value in pairs if name == f"ctxvc-{self.port}"), ""):
+            return own
+        token = _fields(request.query).get("t", "")
+        with self._lock:
+            if request.path == "/" and self._first and hmac.compare_digest(token.encode(), self._first.encode()):
+                self._first = ""
+                return self.token
+        return ""
+
+    def welcome(self) -> Response:
+        """Gives the cookie, and leads to the page."""
+        cookie = f"ctxvc-{self.port}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        return Response(303, headers=(("Location", "/"), ("Set-Cookie", cookie)))
+
+
+class Live:
+    """The answers. Without `edit` it changes nothing."""
+
+    def __init__(self, store: Callable[[], Store], access: Access, *, project: str, edit: bool) -> None:
+        self._store = store
+        self._access = access
+        self._project = project
+        self._changes = Changes() if edit else None
+        self._given: dict[str, str] = {}  # session → its state when its page was last given
+
+    def answer(self, request: Request) -> Response:
+        """The answer to a request that is allowed."""
+        try:
+            return self._answer(request, _fields(request.query))
+        except NotFound as error:
+            return _problem(404, error)
+        except BadInput as error:
+            return _problem(400, error)
+        except CtxvcError as error:
+            return _problem(409, error)
+
+    def _answer(self, request: Request, fields: Mapping[str, str]) -> Response:
+        match request.method, request.path:
+            case "GET", "/":
+                if "t" in fields:
+                    return self._access.welcome()
+                page = document(b"", title=f"ctxvc: {self._project}", live=True)
+                return Response(200, page, "text/html; charset=utf-8")
+            case "GET", "/api/project":
+                return _json({"project": self._project, "edit": self._changes is not None})
+            case "GET", "/api/sessions":
+                return _json(self._sessions(_LISTING_REST if "rest" in fields else _LISTING))
+            case "GET", "/api/report":
+                return self._report(fields.get("session", ""))
+            case "GET", "/api/events":
+                return self._events(fields.get("session", ""), request.headers.get("last-event-id", ""))
+            case "POST", "/api/plan" | "/api/apply":
+                if self._changes is None:
+                    return text(403, "this page only shows: `ctxvc ui --edit` starts one that can change something")
+                if request.path == "/api/plan":
+                    change = _decoded(request, ChangeRequest)
+                    with self._opened(change.session) as stored:
+                        return _json(self._changes.plan(stored, change))
+                approval = _decoded(request, Apply)
+                with self._opened(approval.session) as stored:
+                    return _json(self._changes.apply(stored, approval))
+        return text(404, "there is no such page")
+
+    def _sessions(self, seconds: float) -> Any:
+        with self._store() as store:
+            unreadable: list[CtxvcError] = []
+            items, unlisted = session_items(store, unreadable, seconds=seconds)
+        now = time.time()
+        return {
+            "project": self._project,
+            "missing": unlisted,
+            "sessions": [_session(item, now) for item in items],
+            "problems": [phrases.message(error) for error in unreadable],
+        }
+
+    def _report(self, name: str) -> Response:
+        with self._opened(name) as stored:
+            state = state_of(stored.store, name)
+            page = page_of(stored, Meter(stored.store, stored.ledger().meta.tokenizer), command="ctxvc ui")
+            self._given[name] = state
+        return Response(200, msgspec.json.encode(page), "application/json")
+
+    def _events(self, name: str, seen: str) -> Response:
+        """Waits for news since what the browser has seen, and ends: the browser asks again at once."""
+        seen = seen or self._given.get(name, "")
+        until = time.monotonic() + _WAIT
+        while True:
+            with self._store() as store:
+                state = state_of(store, name) if name else _state_of_all(store)
+            if state != seen or time.monotonic() > until:
+                break
+            time.sleep(_LOOK if name else _LOOK_AT_ALL)
+        # Who has seen nothing yet learns only where things stand.
+        event = ("changed" if name else "sessions") if seen and state != seen else ""
+        lines = [f"retry: {_RETRY}", f"id: {state}", *([f"event: {event}", "data: {}"] if event else [])]
+        return Response(200, ("\n".join(lines) + "\n\n").encode(), "text/event-stream")
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[StoredSession]:
+        """A session by its full name. Raises: NotFound, Damaged."""
+        with self._store() as store:
+            if not name or not store.has(name):
+                raise NotFound(f"no session {name[:80]!r}", hint="reload the list")
+            stored = StoredSession.open(store, name)
+            try:
+                yield stored
+            finally:
+                stored.leave()
+
+
+def _state_of_all(store: Store) -> str:
+    digest = hashlib.sha256()
+    for name, tips in sorted(store.all_tips().items()):
+        digest.update(f"{name} {sorted(tips.items())}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _session(item: SessionItem, now: float) -> Any:
+    return {
+        "id": item.name,
+        "name": item.name,
+        "title": item.title or item.prompt,
+        "model": item.model,
+        "time": item.updated,
+        "blocks": item.blocks,
+        "calls": item.steps,
+        "tokens": item.tokens,
+        "estimated": item.estimated,
+        "cost": item.cost,
+        "scopes": item.scopes,
+        "running": now - _seconds(item.updated) < _RUNNING,
+    }
+
+
+def _json(value: Any) -> Response:
+    return Response(200, msgspec.json.encode(value), "application/json")
+
+
+def _problem(status: int, error: CtxvcError) -> Response:
+    answer = {"problem": phrases.message(error), "hint": phrases.hint(error)}
+    return Response(status, msgspec.json.encode(answer), "application/json")
+
+
+def _decoded(request: Request, kind: type[_Asked]) -> _Asked:
+    """Raises: BadInput."""
+    try:
+        return msgspec.json.decode(request.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"the request cannot be read: {error}", hint="reload the page") from error
+
+
+def _fields(query: str) -> dict[str, str]:
+    """The fields of a query; the last of a name counts."""
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    return {_unescaped(name): _unescaped(value) for name, _, value in pairs if name}
+
+
+def _unescaped(value: str) -> str:
+    data = value.replace("+", " ").encode("utf-8", "replace")
+    return _ESCAPE.sub(lambda code: bytes([int(code[1], 16)]), data).decode("utf-8", "replace")
+
+
+def _seconds(updated: str) -> float:
+    """The seconds since 1970 of a time as `sessions` has it; 0 if it has none."""
+    return datetime.fromisoformat(updated.replace("Z", "+00:00")).timestamp() if updated else 0.0

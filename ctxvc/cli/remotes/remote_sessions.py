@@ -1,0 +1,119 @@
+"""`sessions --remote`: everybody's sessions, from the indexes on a remote."""
+
+from __future__ import annotations
+
+from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions
+from ctxvc.cli.app import App
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, counted, safe
+from ctxvc.errors import CtxvcError, Unreachable
+from ctxvc.sharing import indexes, remotes
+from ctxvc.sharing.index import SessionEntry
+from ctxvc.sharing.indexes import Indexes
+from ctxvc.sharing.remotes import Remote
+from ctxvc.store.store import Store
+
+#: The most sessions that a note names.
+_NAMED = 5
+_COLORS = {"here": "", "not here": "yellow", "newer there": "yellow"}
+
+
+def show(app: App, name: str) -> None:
+    """Prints the sessions of a remote's clones. Offline, those of the last time, with a word."""
+    with app.store() as store:
+        remote = remotes.find(store, name)
+        theirs = _fetched(app, remote)
+        items = _items(store, theirs)
+    if app.output.json:
+        app.output.value(RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored)))
+        return
+    app.output.table(_table(items))
+    for reason in theirs.ignored[:20]:
+        app.output.note(f"left out: {safe(reason)}")
+    if any(item.state != "here" for item in items):
+        app.output.note("`ctxvc pull --only SESSION` takes one in; then `log`, `grep --all`, `ask` and `why` have it")
+
+
+def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
+    """Notes which sessions of remotes a search of this store did not have, and how to take one in.
+
+    With `fresh`, as they are there now; else as they were fetched last, without a network. Raises: with `fresh`, as
+    `indexes.fetch`; NotFound if there is no remote.
+    """
+    try:
+        sources = remotes.every(store)
+    except CtxvcError:
+        sources = []
+    if fresh and not sources:
+        remotes.find(store)
+    for remote in sources:
+        if not remotes.is_ours(store, remote):
+            continue
+        try:
+            theirs = _fetched(app, remote) if fresh else indexes.cached(remote.address)
+        except CtxvcError:
+            if fresh:
+                raise
+            continue  # a search is not for remotes: without a cache there is nothing to note
+        elsewhere = [item for item in _items(store, theirs) if item.state != "here"]
+        if elsewhere:
+            names = ", ".join(item.name for item in elsewhere[:_NAMED]) + (", …" if len(elsewhere) > _NAMED else "")
+            count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
+            pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
+            app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
+
+
+def _fetched(app: App, remote: Remote) -> Indexes:
+    """What is there now; offline, what was there the last time, with a word. Raises: as `indexes.fetch`."""
+    try:
+        return indexes.fetch(remote.address, ask=app.may_ask)
+    except Unreachable as error:
+        theirs = indexes.cached(remote.address)
+        if not theirs.clones:
+            raise
+        app.output.note(f"{safe(str(error))}: this is what was there the last time")
+        return theirs
+
+
+def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
+    """Each session once, by the clone that has the newest of it."""
+    newest: dict[str, tuple[str, SessionEntry]] = {}
+    clones: dict[str, list[str]] = {}
+    for clone, index in sorted(theirs.clones.items()):
+        for name, session in index.sessions.items():
+            clones.setdefault(name, []).append(clone)
+            if name not in newest or session.updated > newest[name][1].updated:
+                newest[name] = clone, session
+    items = [
+        RemoteSession(
+            name=name,
+            title=session.title,
+            clone=clone,
+            clones=clones[name],
+            updated=session.updated,
+            started=session.started,
+            tokens=session.tokens,
+            scopes=len(session.scopes),
+            state=_state(store, session),
+        )
+        for name, (clone, session) in newest.items()
+    ]
+    return sorted(items, key=lambda item: item.updated, reverse=True)
+
+
+def _state(store: Store, session: SessionEntry) -> str:
+    if not store.has(session.name):
+        return "not here"
+    return "here" if all(tip in store.repository for tip in session.scopes.values()) else "newer there"
+
+
+def _table(items: list[RemoteSession]) -> Table:
+    rows: list[list[Cell]] = [
+        [item.name, item.title, ", ".join(item.clones), Timestamp(item.updated), Guess(item.tokens),
+         Styled(item.state, _COLORS[item.state])]
+        for item in items
+    ]  # fmt: skip
+    columns = [
+        Column("session", least=12), Column("title", least=24), Column("clones", least=8, rank=1), Column("updated"),
+        Column("tokens", right=True, rank=2), Column("state"),
+    ]  # fmt: skip
+    return Table(columns=columns, rows=rows)

@@ -1,0 +1,146 @@
+"""Commits and what changed in them, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
+from ctxvc.core.ledger.ledger import Meta
+from ctxvc.inspection.captions import label_of
+from ctxvc.inspection.diff import BlockChange, StubChange, difference
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read.address import Resolved
+from ctxvc.store.read.revision import Entry, Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+#: Digits of a commit's id that people are shown.
+SHORT = 12
+_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def log_item(store: Store, entry: Entry) -> answers.LogItem:
+    """A commit as an item of JSON answers and of lists."""
+    return log_item_of(entry, store.reader.meta(entry.commit))
+
+
+def log_item_of(entry: Entry, meta: Meta) -> answers.LogItem:
+    """The same, of a commit whose `ctxvc.json` was read already."""
+    return answers.LogItem(
+        commit=entry.commit,
+        scope=meta.scope,
+        parents=list(entry.parents),
+        step=meta.counters.step,
+        turn=meta.counters.turn,
+        time=iso(entry.time),
+        actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
+        subject=entry.subject,
+        body=entry.body,
+        trailers=entry.trailers,
+    )
+
+
+def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
+    """The differences between two snapshots, each with its tokens."""
+    meter = Meter(store, new.ledger.meta.tokenizer)
+    differences = difference(old.ledger, new.ledger)
+    blocks = [change for change in differences if isinstance(change, BlockChange)]
+    in_new = meter.bodies(((change.row, new.bodies) for change in blocks if change.now), new.ledger.meta.model)
+    in_old = meter.bodies(((change.row, old.bodies) for change in blocks if not change.now), old.ledger.meta.model)
+    return [
+        _change(
+            change,
+            tokens=(in_new if change.now else in_old)[change.row.id],
+            label=label_of(change.row, new if change.now else old),
+        )
+        if isinstance(change, BlockChange)
+        else _stub_change(change, meter.count(change.text))
+        for change in differences
+    ]
+
+
+def change_table(items: Iterable[answers.Change]) -> Table:
+    return Table(
+        columns=[
+            Column("move"),
+            Column("ID"),
+            Column("~tokens", right=True),
+            Column("type", rank=1),
+            Column("was"),
+            Column("now", least=12),
+            Column("label", least=24),
+        ],
+        rows=[
+            [
+                Styled(*_MARKS[item.move]),
+                item.id,
+                Tokens(item.tokens),
+                item.type,
+                item.was,
+                " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
+                item.label,
+            ]
+            for item in items
+        ],
+    )
+
+
+def _by(who: str) -> str:
+    return f"by {who}" if who else ""
+
+
+def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
+    row = change.row
+    return answers.Change(
+        move=change.move,
+        id=row.id,
+        type=row.kind,
+        tokens=tokens,
+        was=change.was,
+        now=change.now,
+        group=row.group,
+        removed_by=row.removed_by,
+        label=label,
+    )
+
+
+def _stub_change(change: StubChange, tokens: int) -> answers.Change:
+    group = change.group
+    return answers.Change(
+        move=change.move,
+        id=group.id,
+        type="group",
+        tokens=tokens,
+        was=change.was,
+        now=change.now,
+        group=group.group,
+        removed_by=group.removed_by,
+        label=group.label,
+    )
+
+
+#: The columns of a commit in a table.
+COMMIT_COLUMNS = (
+    Column("commit"),
+    Column("step", right=True),
+    Column("time"),
+    Column("actor", least=8),
+    Column("subject", least=24),
+)
+
+
+def commit_cells(item: answers.LogItem | None) -> list[Cell]:
+    """The cells of a commit under `COMMIT_COLUMNS`; None is a change that is not committed yet."""
+    if item is None:
+        return ["", None, "", "", "not committed yet"]
+    return [Styled(item.commit[:SHORT], "yellow"), item.step, Timestamp(item.time), item.actor, item.subject]
+
+
+def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:
+    """The session that an address was resolved in."""
+    if resolved.snapshot.session == stored.name:
+        return stored
+    other = StoredSession.open(stored.store, resolved.snapshot.session, resolved.snapshot.scope)
+    other.leave()
+    return other

@@ -1,0 +1,209 @@
+"""The answer of `replay` for a person: its tables, what they say, and what to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from ctxvc.cli.answers.replay import Comparison, Recommended, Replay, ReplayItem, UsesItem
+from ctxvc.cli.options.judge_model import lines as judged_lines
+from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+
+_MOST_ERRORS = 5
+#: The most lines of the table of `--mine`.
+_MOST_LINES = 8
+#: The share of uses that should stand in the prompt, as `advice.ENOUGH`.
+ENOUGH = 0.95
+#: Columns from which on a terminal has room for intervals.
+_WIDE = 98
+
+#: What the columns are, for a person.
+_LEGEND = """\
+seen: percentage of everything a reply used again that was in its prompt (with its 95 % interval)
+NT: from blocks older than 5 steps; AR: NT found only in tool results; routed: NT reachable through a stub
+of oracle: NT and AR seen, relative to a rule that knows the future; cost: 1 is keeping everything, with recoveries
+breaks: of the cached prefix, per 100 calls; unsent: calls without a prompt that fits"""
+
+
+def show(output: Output, answer: Replay) -> None:
+    output.prose(chain(_lines(output, answer), judged_lines(output, answer.judged) if answer.judged else ()))
+    if output.terminal and answer.items:
+        output.note(f"\n{_LEGEND}")
+    stand_ins = sorted({item.stand_in for item in answer.items if item.stand_in})
+    if stand_ins:
+        names = ", ".join(sorted({item.policy for item in answer.items if item.stand_in}))
+        output.note(f"fixed rules stood in for an agent or a model ({', '.join(stand_ins)}): {safe(names)}")
+    for item in answer.items:
+        if item.model and item.part == "all":
+            output.note(
+                f"{safe(item.policy)} at {_tokens(item.budget)} asked {safe(item.model)}: of its cost, "
+                f"{item.planner:.3f} is planning and {item.summariser:.3f} writing summaries"
+            )
+    for failure in answer.failures[:_MOST_ERRORS]:
+        hint = f" (hint: {safe(failure.hint)})" if failure.hint else ""
+        output.note(f"failed: {safe(failure.source)}: {safe(failure.error)}{hint}")
+    if len(answer.failures) > _MOST_ERRORS:
+        output.note(f"{len(answer.failures) - _MOST_ERRORS} more failures (--json lists all)")
+
+
+_TITLES = {"all": "", "aside": "set aside", "rest": "the rest"}
+
+
+def _lines(output: Output, answer: Replay) -> Iterator[str]:
+    if answer.recommended:
+        yield from _mine_lines(output, answer, answer.recommended)
+        return
+    for part, title in _TITLES.items():
+        items = [item for item in answer.items if item.part == part]
+        if not items:
+            continue
+        if title:
+            yield ""
+            yield output.style(f"{title}: {counted(items[0].conversations, 'conversation')}", bold=True)
+        yield from output.table_lines(_table(output, items))
+    if answer.compared:
+        yield from _comparison_lines(output, answer.compared)
+
+
+def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[str]:
+    """The candidates, the best first, and what to take."""
+    items = [item for item in answer.items if item.part == "all"]
+    which = "" if best.sessions == best.recorded else f", the newest of {best.recorded}"
+    yield f"{counted(best.sessions, 'session')} of yours{which}: {answer.calls:,} calls"
+    yield ""
+    yield from output.table_lines(_table(output, items[:_MOST_LINES]))
+    yield ""
+    if not best.policy:
+        yield "no reply reused anything from its prompt: there is nothing to compare"
+        return
+    yield output.style(f"recommended: {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
+    yield (
+        f"{_percent(best.visible)} of what your agent reused, including recent steps, was still in the prompt, "
+        f"{_percent(best.routed)} was one stub away; the cost is {best.cost:.2f} times that of keeping everything, "
+        "including recoveries"
+    )
+    if not best.enough:
+        yield f"none of these keeps {_percent(ENOUGH)} in the prompt: try larger budgets, or other policies"
+    elif best.prune_rate < _HARDLY:
+        yield f"hardly anything had to leave: your sessions nearly fit into {_tokens(best.budget)}"
+    elif best.cost >= 1:
+        yield f"it is not cheaper than keeping everything: its benefit is a prompt below {_tokens(best.budget)}"
+    else:
+        yield f"it is the cheapest setup that keeps {_percent(ENOUGH)} or more in the prompt"
+    if best.uses < _FEW:
+        yield f"it is based on only {counted(best.uses, 'use')} of content older than 5 steps"
+    if (full := best.fullest) and (full.policy, full.budget) != (best.policy, best.budget):
+        yield (
+            f"most stays in the prompt under {safe(full.policy)} at {_tokens(full.budget)}: "
+            f"{_percent(full.visible)}, for {full.cost:.2f}"
+        )
+
+
+#: Fewer uses from older blocks than this say little.
+_FEW = 50
+#: A smaller share of the input that is spared is as good as nothing.
+_HARDLY = 0.02
+
+
+def _unsent(item: ReplayItem) -> int:
+    return item.over + item.failed + item.invalid
+
+
+def _table(output: Output, items: Sequence[ReplayItem]) -> Table:
+    wide = output.width >= _WIDE or not output.terminal
+    return Table(
+        columns=[
+            Column("policy", least=14),
+            Column("budget", right=True),
+            Column("NT seen"),
+            Column("AR seen"),
+            Column("of oracle", rank=1),
+            Column("routed", right=True, rank=3),
+            Column("cost", right=True),
+            Column("breaks", right=True, rank=2),
+            Column("unsent", right=True),
+        ],
+        rows=[
+            [
+                item.policy,
+                _tokens(item.budget),
+                _share(item.nt, interval=wide),
+                _share(item.ar, interval=wide),
+                f"{_ratio(item.nt.of_oracle)} {_ratio(item.ar.of_oracle)}",
+                _percent_of(item.nt.routed, item.nt.uses),
+                f"{item.cost_with_recoveries:.2f}" if item.failed < item.calls else "–",
+                f"{item.breaks:.1f}",
+                Styled(str(_unsent(item)), "red") if _unsent(item) else "0",
+            ]
+            for item in items
+        ],
+    )
+
+
+def _comparison_lines(output: Output, comparison: Comparison) -> Iterator[str]:
+    a, b = comparison.a, comparison.b
+    yield ""
+    yield output.style(f"seen under {a} (A) and {b} (B)", bold=True)
+    columns = ["both", "only A", "only B", "neither"]
+    yield from output.table_lines(
+        Table(
+            columns=[Column("budget", right=True), Column("uses"), *(Column(name, right=True) for name in columns)],
+            rows=[
+                [_tokens(own.budget), _CLASSES[own.uses], own.both, own.only_a, own.only_b, own.neither]
+                for own in comparison.transitions
+            ],
+        )
+    )
+    if comparison.differences:
+        yield ""
+        yield from output.table_lines(
+            Table(
+                columns=[
+                    Column("only A", right=True),
+                    Column("only B", right=True),
+                    Column("budget", right=True),
+                    Column("conversation", least=12),
+                    Column("block", right=True),
+                    Column("what", least=16),
+                    Column("examples", least=16),
+                ],
+                rows=[
+                    [
+                        own.only_a,
+                        own.only_b,
+                        _tokens(own.budget),
+                        own.conversation,
+                        f"B{own.block + 1}",
+                        own.label,
+                        ", ".join(own.anchors),
+                    ]
+                    for own in comparison.differences
+                ],
+            )
+        )
+
+
+_CLASSES = {"all": "all", "nt": "NT", "ar": "AR"}
+
+
+def _share(uses: UsesItem, *, interval: bool) -> str:
+    """`74.0 (72.9–75.1)`, in percent."""
+    share = _percent_of(uses.visible, uses.uses)
+    return f"{share} ({100 * uses.low:.1f}–{100 * uses.high:.1f})" if interval and uses.uses else share
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _percent_of(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f}" if total else "–"
+
+
+def _ratio(share: float | None) -> str:
+    return "–" if share is None else f"{share:.2f}"
+
+
+def _tokens(amount: int) -> str:
+    """`32k`; `32768` where that is no round number."""
+    return f"{amount // 1000}k" if amount % 1000 == 0 else str(amount)

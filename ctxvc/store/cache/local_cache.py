@@ -1,0 +1,71 @@
+"""Files of a store's cache: what was worked out before and can be worked out again. They may be missing at any time.
+
+A file is replaced in one step. Of two writers the last one's stays: what the other found is worked out again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from ctxvc.errors import CtxvcError
+from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
+
+_LARGEST = 64 << 20
+_Content = TypeVar("_Content")
+
+
+def load(store: Store, name: str, content: type[_Content]) -> _Content | None:
+    """The content of a file of the cache; None if it is missing or is of another form."""
+    try:
+        return msgspec.json.decode(contained.read(store.path, _path(name), _LARGEST), type=content)
+    except (OSError, CtxvcError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def save(store: Store, name: str, content: object) -> None:
+    """Replaces a file of the cache, if it can."""
+    try:
+        contained.replace(store.path, _path(name), msgspec.json.encode(content), durably=False)
+    except (OSError, CtxvcError):
+        pass  # a store can be read-only, and its disk full
+
+
+def session_key(store: Store, session: str, tips: Mapping[str, str], form: str) -> str:
+    """A text that changes whenever anything of the session does: its scopes, which one is current, its journal.
+
+    `form` tells what is kept under it, and changes with the code that works it out.
+    """
+    try:
+        journal = store.journal_path(session).stat()
+        written = f"{journal.st_ino}/{journal.st_size}/{journal.st_mtime_ns}"
+    except OSError:
+        written = ""
+    parts = (
+        form,
+        session,
+        store.current_scope(session, tips),
+        written,
+        *(f"{scope} {tips[scope]}" for scope in sorted(tips)),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def file_stamp(store: Store, name: str) -> str:
+    """A text that changes whenever a file of the cache does, or what SQLite keeps beside it."""
+    stamps = []
+    for suffix in ("", "-wal"):
+        try:
+            status = (store.cache_path / f"{name}{suffix}").stat()
+            stamps.append(f"{status.st_size}/{status.st_mtime_ns}")
+        except OSError:
+            stamps.append("")
+    return " ".join(stamps)
+
+
+def _path(name: str) -> str:
+    return f"ctxvc/cache/{name}"

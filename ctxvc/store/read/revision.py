@@ -1,0 +1,229 @@
+"""Revisions: a person's names for a moment of a scope, and the snapshot there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Any, Literal
+
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.prompt.outline import Bodies
+from ctxvc.core.suggestion import meant
+from ctxvc.errors import BadInput, NotFound, Phrase
+from ctxvc.store import format as fmt
+from ctxvc.store.format import trailers_of
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import session_name
+from ctxvc.store.store import Store
+
+#: The trailer of a step's commit with the hash of the prompt that its reply saw, and the last block in it.
+PROMPT = "Ctxvc-Prompt"
+_BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
+_STEP = re.compile(r"step[: ]?([0-9]+)")
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A scope at one moment: its ledger and the reader of its bodies. `commit` is the newest commit in it.
+
+    `waiting` counts acknowledged records that no commit has yet; the ledger includes them.
+    """
+
+    ledger: Ledger
+    bodies: Bodies
+    commit: str
+    session: str
+    scope: str
+    system: Any = None
+    tools: Any = None
+    waiting: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit as `log` shows it. `time` is the recorded time, in seconds since 1970; ids are full."""
+
+    commit: str
+    parents: tuple[str, ...]
+    subject: str
+    body: str
+    trailers: dict[str, str]
+    actor: str
+    time: int
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The provider's usage of the call, under its own names; empty if the commit is not that of a call."""
+        pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
+        return {name: int(count) for name, _, count in pairs if count.isdigit()}
+
+
+def now(stored: StoredSession, scope: str = "") -> Snapshot:
+    """The scope now, including changes not committed yet."""
+    scope = scope or stored.scope
+    tip = stored.tip(scope)
+    system, tools = stored.system_and_tools(scope)
+    return Snapshot(
+        ledger=stored.ledger(scope),
+        bodies=Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope)),
+        commit=tip,
+        session=stored.name,
+        scope=scope,
+        system=system,
+        tools=tools,
+        waiting=stored.waiting(),
+    )
+
+
+def at(store: Store, commit: str) -> Snapshot:
+    """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
+    ledger = store.reader.ledger(commit)
+    system, tools = store.reader.system_and_tools(commit)
+
+    def file(row: Row, suffix: str) -> bytes:
+        return store.reader.path(commit, fmt.file_path(row, suffix), f"{row.id}-{suffix}")
+
+    return Snapshot(
+        ledger=ledger,
+        bodies=Bodies(lambda row: store.reader.body(commit, row), file),
+        commit=commit,
+        session=ledger.meta.session,
+        scope=ledger.meta.scope,
+        system=system,
+        tools=tools,
+    )
+
+
+def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
+    """The snapshot at `revision`.
+
+    `HEAD` or `@` or empty: now. `main`, `SESSION/SCOPE`: that scope, now, with SESSION as `session_name.resolve` takes
+    it. `step:12`: the end of that step in the current scope. A commit id of four digits or more. A suffix `~3` goes
+    three commits back. Raises: NotFound, BadInput; Ambiguous where several sessions begin as SESSION does.
+    """
+    match = _BACK.fullmatch(revision)
+    base, back = match.groups() if match else (revision, "")
+    steps_back = sum(_generations(word) for word in re.findall(r"[~^][0-9]*", back))
+    snapshot = _base(store, stored, base)
+    if not steps_back:
+        return snapshot
+    for distance, commit in enumerate(store.first_parents(snapshot.commit)):
+        if distance == steps_back:
+            return at(store, commit)
+    raise NotFound(f"{revision}: there are not that many commits before {base or 'HEAD'}", hint=Phrase("count-commits"))
+
+
+def history(store: Store, commit: str) -> Iterator[Entry]:
+    """The commit and its first parents, newest first."""
+    for ancestor in store.first_parents(commit):
+        yield entry(store, ancestor)
+
+
+def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
+    """All commits that the tips reach, in the order in which they were made.
+
+    That is the journal's order, and no commit precedes one that it is based on. Imports have no journal; their recorded
+    times order them.
+    """
+    places: dict[str, tuple[int, int, int]] = {}
+    entries: dict[str, Entry] = {}
+    for tip in tips:
+        chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
+        for commit in reversed(chain):
+            traced = entries[commit] = entry(store, commit)
+            number = traced.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
+            own = int(number) if number.isdecimal() else 0
+            seq, time, depth = places.get(traced.parents[0], (0, 0, 0)) if traced.parents else (0, 0, 0)
+            places[commit] = max(own, seq), max(traced.time, time), depth + 1
+    return (entries[commit] for commit in sorted(places, key=lambda commit: (places[commit], commit)))
+
+
+def entry(store: Store, commit: str) -> Entry:
+    """One commit, as `log` shows it."""
+    commit_object = store.commit(commit)
+    subject, _, rest = commit_object.message.partition("\n")
+    trailers = trailers_of(commit_object.message)
+    body = rest.strip()
+    if trailers and body:
+        body = body.rpartition("\n\n")[0]
+    return Entry(
+        commit=commit,
+        parents=tuple(str(parent) for parent in commit_object.parent_ids),
+        subject=subject,
+        body=body,
+        trailers=trailers,
+        actor=commit_object.author.name,
+        time=commit_object.author.time,
+    )
+
+
+def exactness(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Literal["exact", "reconstructed"]:
+    """Whether a snapshot's prompt, or with `sent` the one that its newest reply saw, is the one that was sent.
+
+    Of a recording that is known where the newest step's was compared with the host's record, and nothing but the host
+    has changed it since.
+    """
+    if snapshot.ledger.meta.source is None:
+        return "exact"
+    for change in history(store, snapshot.commit):
+        if change.trailers.get("Ctxvc-Op") == "step":
+            return "exact" if PROMPT in change.trailers else "reconstructed"
+        if not sent:
+            break
+    return "reconstructed"
+
+
+def _generations(word: str) -> int:
+    if word[0] == "^":
+        if word not in ("^", "^1"):
+            raise BadInput(f"{word!r}: only first parents can be named", hint="use ~N")
+        return 1
+    return int(word[1:] or 1)
+
+
+def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
+    if base in ("", "@", "HEAD"):
+        return now(stored)
+    if base in stored.scopes():
+        return now(stored, base)
+    if step := _STEP.fullmatch(base):
+        return _at_step(store, stored, int(step.group(1)))
+    name, slash, scope = base.partition("/")
+    if slash and (session := session_name.match(store, name)):
+        other = StoredSession.open(store, session, scope)
+        other.leave()  # a reader writes nothing
+        return now(other, scope)
+    return at(store, _commit(store, stored, base))
+
+
+def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
+    current = stored.ledger().meta.counters.step
+    if not 0 <= step <= current:
+        raise NotFound(f"no step {step} in {stored.name}/{stored.scope}", hint=f"its newest step is {current}")
+    for commit in store.first_parents(stored.tip()):
+        if store.reader.meta(commit).counters.step <= step:
+            return at(store, commit)
+    raise NotFound(f"no step {step} in {stored.name}/{stored.scope}")
+
+
+def _names(store: Store, stored: StoredSession) -> Iterator[str]:
+    """What a revision can be called, but for commits."""
+    yield from ("HEAD", *stored.scopes())
+    yield from (f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes)
+
+
+def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
+    hint = Phrase("commits-and-scopes", session=stored.name, scopes=", ".join(stored.scopes()[:8]))
+    if not re.fullmatch(r"[0-9a-fA-F]{4,40}", prefix):
+        raise NotFound(f"no revision {prefix[:80]!r}{meant(prefix, _names(store, stored))}", hint=hint)
+    try:
+        commit = store.repository.get(prefix.lower()) if len(prefix) == 40 else store.repository[prefix.lower()]
+    except KeyError:
+        commit = None
+    except ValueError as error:
+        raise NotFound(f"{prefix} matches several ids", hint="give more digits") from error
+    if not isinstance(commit, pygit2.Commit):
+        raise NotFound(f"no commit {prefix}", hint=hint)
+    return str(commit.id)

@@ -1,0 +1,132 @@
+"""What this machine remembers of the stores of its person, a file a store in the data folder.
+
+No right follows from being known: a known store is opened and checked like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.store import files, timestamp
+from ctxvc.store.files import locked
+from ctxvc.store.trust.identity import data_folder, is_id, make_id, no_folder, read_plain, store_id
+
+#: In the data folder.
+STORES = "stores"
+_LOCK = "lock"
+#: The most bytes that are read of what is remembered of a store.
+_LARGEST = 256 * 1024
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A setting that is not on the list: its file, by the path in the store, and its text.
+
+    `acceptable` says whether a person may accept it.
+    """
+
+    file: str
+    key: str
+    value: str
+    acceptable: bool = True
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
+
+    `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted.
+    """
+
+    format: int = 1
+    path: str
+    made: bool = False
+    accepted: str = ""
+    settings: tuple[Setting, ...] = ()
+    time: str = ""
+
+
+def remember_made(path: Path) -> None:
+    """Remembers that this machine made the store. Does nothing without a data folder: work with the store needs
+    none."""
+    with suppress(CtxvcError), recorded(make_id(path)) as (file, _):
+        write(file, Remembered(path=real(path), made=True, time=timestamp.now("seconds")))
+
+
+def remember_used(path: Path) -> None:
+    """Remembers where the store is, unless that is known. Does nothing without a data folder.
+
+    Of two copies of a store the one that was there first stays known, until it is gone.
+    """
+    with suppress(CtxvcError):
+        name, here = store_id(path), real(path)
+        if not name:
+            return
+        remembered = memory(data_folder() / STORES / f"{name}.json")
+        if remembered and (remembered.path == here or os.path.lexists(remembered.path)):
+            return
+        with recorded(name) as (file, remembered):
+            write(file, msgspec.structs.replace(remembered, path=here) if remembered else Remembered(path=here))
+
+
+def paths() -> list[Path]:
+    """The stores that were made or used on this machine and are still there, by path.
+
+    What is gone is forgotten, unless the person accepted settings of it: it may have been moved.
+    """
+    stores = []
+    with suppress(CtxvcError, OSError):
+        for file in sorted((data_folder() / STORES).glob("*.json")):
+            remembered = memory(file)
+            if remembered is None or not is_id(file.stem):
+                continue
+            path = Path(remembered.path)
+            if not path.is_symlink() and store_id(path) == file.stem:
+                stores.append(path)
+            elif not remembered.accepted and not os.path.lexists(path):
+                file.unlink(missing_ok=True)
+    return sorted(stores)
+
+
+@contextmanager
+def recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
+    """Locks the memory of the store with that id; yields its file and its contents.
+
+    Raises: Refused without a data folder.
+    """
+    folder = data_folder(make=True)
+    try:
+        (folder / STORES).mkdir(mode=0o700, exist_ok=True)
+        with locked(folder / _LOCK):
+            file = folder / STORES / f"{name}.json"
+            yield file, memory(file)
+    except OSError as error:
+        raise no_folder(f"{folder} is not writable: {error.strerror}") from error
+
+
+def memory(file: Path) -> Remembered | None:
+    """What the file says of a store; None if it is missing or of another format."""
+    try:
+        remembered = msgspec.json.decode(read_plain(file, _LARGEST) or b"", type=Remembered)
+    except (CtxvcError, msgspec.MsgspecError, ValueError):
+        return None
+    return remembered if remembered.format == 1 else None
+
+
+def write(file: Path, remembered: Remembered) -> None:
+    """Writes what is remembered of a store. Raises: OSError."""
+    files.replace(file, msgspec.json.encode(remembered))
+
+
+def real(path: Path) -> str:
+    """The path with all links resolved. Raises: Refused if JSON cannot hold it."""
+    resolved = os.path.realpath(path)
+    try:
+        resolved.encode()
+    except UnicodeEncodeError as error:
+        raise Refused("the store's path is not UTF-8: it cannot be remembered", hint="rename that folder") from error
+    return resolved

@@ -1,0 +1,140 @@
+"""What comes from another store: fetched beside ours, checked there, and only then taken in.
+
+The other side may be anybody. Until all that a scope's history needs was checked, none of it is in our packs and no ref
+leads to it; a kill leaves a folder that the next arrival removes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pygit2
+
+from ctxvc.errors import Damaged, Phrase
+from ctxvc.store import files
+from ctxvc.store.files import locked
+from ctxvc.store.git import program, transport
+from ctxvc.store.git.objects import Objects, Unreadable
+from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
+from ctxvc.store.verify.finding import Where
+from ctxvc.store.verify.history import History
+
+#: In the store.
+FOLDER = "ctxvc/incoming"
+_PACKS = (".pack", ".idx")
+
+
+class Quarantine:
+    """Objects that came in and are not ours yet. `objects` is their folder."""
+
+    def __init__(self, store: Store, objects: Path, lock: int) -> None:
+        self._store = store
+        self._objects = objects
+        self._lock = lock
+        self._repository: pygit2.Repository | None = None
+        self._history: History | None = None
+
+    def fetch(self, address: str, wants: Iterable[str], *, ask: bool = False) -> None:
+        """Fetches commits by their ids, or whole refs, with all that they need. Raises: as `transport.fetch`."""
+        transport.fetch(self._store.path, address, wants, objects=self._objects, ask=ask, inherit=(self._lock,))
+        self._repository = None
+
+    def has(self, commit: str) -> bool:
+        """Whether the commit is in the store or came in."""
+        return commit in self.repository
+
+    @property
+    def repository(self) -> pygit2.Repository:
+        """The store as it would be with what came in."""
+        if self._repository is None:
+            self._repository = program._open(self._store.path, trusted=True)
+            self._repository.odb.add_disk_alternate(str(self._objects))
+        return self._repository
+
+    def names(self) -> frozenset[str]:
+        """The ids of all objects that came in."""
+        names: set[str] = set()
+        for index in (self._objects / "pack").glob("pack-*.idx"):
+            lines = program.run(None, "show-index", data=index.read_bytes()).splitlines()
+            names.update(line.split()[1].decode() for line in lines)
+        return frozenset(names)
+
+    def check(self, session: str, scope: str, tip: str) -> None:
+        """Checks every commit of the scope that the store does not have, as `verify` does.
+
+        Raises: Damaged, with the first fault.
+        """
+        objects = Objects(self.repository)
+        history = History(objects)
+        try:
+            meta = history.meta(objects.commit(bytes.fromhex(tip)))
+            if meta is None or (meta.session, meta.scope) != (session, scope.partition("@")[0]):
+                raise _bad(session, scope, f"{tip[:12]} is of another scope")
+            for name in self._new(objects, tip):
+                commit = objects.commit(bytes.fromhex(name))
+                parent = objects.commit(commit.parents[0]) if commit.parents else None
+                where = Where(session=session, scope=scope, commit=name)
+                for finding in history.findings(commit, parent, 0, where):
+                    if finding.level == "damage":
+                        raise _bad(session, scope, f"commit {name[:12]}: {finding.what}")
+        except Unreadable as error:
+            raise _bad(session, scope, str(error)) from error
+        for _, finding in history.broken.values():
+            raise _bad(session, scope, str(finding.what))
+
+    def _new(self, objects: Objects, tip: str) -> Iterator[str]:
+        """The commits that the store does not have, parents first. Raises: Unreadable."""
+        own = self._store.repository
+        seen: set[str] = set()
+        stack = [(tip, False)]
+        while stack:
+            commit, is_done = stack.pop()
+            if is_done:
+                yield commit
+            elif commit not in seen and commit not in own:
+                seen.add(commit)
+                stack.append((commit, True))
+                stack += [(parent.hex(), False) for parent in objects.commit(bytes.fromhex(commit)).parents]
+
+    def follows(self, tip: str, older: str) -> bool:
+        """Whether a scope's line at `tip` goes on from `older`: by first parents: a goto joins nothing."""
+        at: str | None = tip
+        while at is not None and at != older:
+            commit = self.repository[at]
+            assert isinstance(commit, pygit2.Commit)
+            at = str(commit.parent_ids[0]) if commit.parent_ids else None
+        return at == older
+
+    def accept(self) -> None:
+        """Moves what came in into the store's packs. Killed in between, there are packs that no ref needs."""
+        target = self._store.path / "objects" / "pack"
+        packs = sorted((self._objects / "pack").glob("pack-*.pack"))
+        with locked(self._store._store_lock, shared=True):
+            for pack in packs:
+                for suffix in _PACKS:  # git looks for the index, which comes last
+                    os.replace(pack.with_suffix(suffix), target / f"{pack.stem}{suffix}")
+            files.sync_folder(target)
+        self._repository = None
+
+
+@contextmanager
+def quarantine(store: Store) -> Iterator[Quarantine]:
+    """A place for what comes in, gone afterwards with all that was not accepted. One at a time. Raises: Conflict."""
+    contained.make_folder(store.path, "ctxvc/lock")
+    with locked(store.path / "ctxvc" / "lock" / "_incoming") as lock:
+        folder = store.path / FOLDER
+        contained.remove_tree(store.path, FOLDER)
+        contained.make_folder(store.path, f"{FOLDER}/objects/pack", private=True)
+        try:
+            yield Quarantine(store, folder / "objects", lock)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _bad(session: str, scope: str, why: str) -> Damaged:
+    return Damaged(f"{session}/{scope} was not pulled: {why}", hint=Phrase("share-theirs"))

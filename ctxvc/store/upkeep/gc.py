@@ -1,0 +1,171 @@
+"""Keeping a store small and fast: its sizes on the disk, and one well-packed pack out of many."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
+from ctxvc.store.files import locked
+from ctxvc.store.git import program
+from ctxvc.store.log.journal import Journal
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
+from ctxvc.store.upkeep import leftovers
+
+#: Unreachable objects are kept this long: a push or a person's git may be about to point a ref at them.
+GRACE = timedelta(days=14)
+
+# The deltas that fast-import made are kept: it was given the versions of each file in sequence, and git's own search,
+# which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). Objects
+# without a delta yet get one from another pack; a window above 10 finds no more. The window's memory is bounded, for
+# stores with bodies of many megabytes.
+_COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
+_REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
+
+_MARKER = "ctxvc/cache/compact"
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes of a store on the disk, in bytes; `total` is all of it, `packs` the number of packs."""
+
+    packs: int
+    packed: int
+    loose: int
+    journal: int
+    cache: int
+    total: int
+
+
+class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a gc. `removed` are leftovers of killed writers, as paths in the store.
+
+    `unreadable` has an error for each session whose journal cannot be read and was left as it is.
+    """
+
+    before_bytes: int
+    after_bytes: int
+    packs_before: int
+    packs_after: int
+    removed: tuple[str, ...]
+    seconds: float
+    unreadable: tuple[Damaged, ...] = ()
+
+
+def sizes(store: Store) -> Sizes:
+    """The sizes of the store on the disk."""
+    packed = loose = journal = cache = total = 0
+    for folder, _, files in os.walk(store.path):
+        size = sum(_size(Path(folder, name)) for name in files)
+        total += size
+        match Path(folder).relative_to(store.path).parts:
+            case ("objects", "pack"):
+                packed += size
+            case ("objects", name) if len(name) == 2:
+                loose += size
+            case ("ctxvc", "journal"):
+                journal += size
+            case ("ctxvc", "cache", *_):
+                cache += size
+    return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
+
+
+#: Told what is done now.
+Report = Callable[[str], None]
+
+
+def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: None) -> GcReport:
+    """Packs everything into one pack; unreachable objects older than `grace` are deleted.
+
+    Flushes complete steps first. Writers go on while it compresses, and wait only while packs are exchanged. Killed at
+    any moment, it leaves an intact store, and the next gc finishes the work. Raises: CtxvcError; Conflict if a writer
+    holds the store too long.
+    """
+    start = time.perf_counter()
+    before = sizes(store)
+    report("committing complete steps")
+    unreadable = flush(store)
+    if _packs(store) != _marked(store):
+        report("packing")
+        # Under the shared lock no other process mistakes our temporary files for a killed writer's.
+        with locked(store._store_lock, shared=True) as lock:
+            _git(store, lock, *_REPACK, "-a", *_COMPRESS)
+    with store.exclusive() as lock:
+        report("exchanging packs")
+        removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
+        expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
+        repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
+        # Counts the reachable objects now, copies them from the pack above, and only then deletes the other packs.
+        _git(store, lock, *_REPACK, *repack_options, "-d")
+        report("removing what nothing reaches")
+        _git(store, lock, "prune", f"--expire={expiry}")
+        _git(store, lock, "pack-refs", "--all")
+        contained.make_folder(store.path, "ctxvc/cache")
+        contained.replace(store.path, _MARKER, "\n".join(_packs(store)).encode())
+    after = sizes(store)
+    return GcReport(
+        before_bytes=before.total,
+        after_bytes=after.total,
+        packs_before=before.packs,
+        packs_after=after.packs,
+        removed=tuple(removed),
+        seconds=time.perf_counter() - start,
+        unreadable=tuple(unreadable),
+    )
+
+
+def flush(store: Store) -> list[Damaged]:
+    """Commits the complete steps of all journals and sets damaged records aside.
+
+    Returns an error for each session whose journal cannot be read at all; it is left as it is. Raises: CtxvcError.
+    """
+    unreadable = []
+    for name in store.sessions():
+        journal = Journal(store.journal_path(name))
+        try:
+            _, records, _, tail = journal.read()
+            if records or tail.damage:
+                with StoredSession.open(store, name) as stored:
+                    stored.flush()
+        except Damaged as error:
+            unreadable.append(error)
+        finally:
+            journal.close()
+    return unreadable
+
+
+def _git(store: Store, lock: int, *arguments: str) -> None:
+    try:
+        program.run(store.path, *arguments, inherit=(lock,))
+    except CtxvcError as error:
+        raise CtxvcError(str(error), hint=Phrase("verify-gc")) from error
+
+
+def _stale_packed_refs(path: Path) -> list[str]:
+    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and that blocks every later one."""
+    return ["packed-refs.new"] if contained.remove(path, "packed-refs.new") else []
+
+
+def _packs(store: Store) -> list[str]:
+    return sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
+
+
+def _marked(store: Store) -> list[str]:
+    """The packs that the last gc left; while there are no others, there is nothing to compress."""
+    try:
+        return contained.read(store.path, _MARKER).decode("utf-8", "replace").split("\n")
+    except (OSError, Refused):
+        return []
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0  # a writer's temporary file
