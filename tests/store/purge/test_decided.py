@@ -27,9 +27,8 @@ from ctxvc.store.store import Store, create
 from ctxvc.store.trust import trust
 from tests.making.conversation import human
 from tests.making.store import HERE, ROOT, contents, decide
-
-from .test_purge import SECRET, fill, sound
-from .test_redaction import everything
+from tests.store.purge.test_purge import SECRET, fill, sound
+from tests.store.secrets.test_redaction import everything
 
 
 @pytest.fixture(scope="module")
