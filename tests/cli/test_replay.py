@@ -22,6 +22,7 @@ from ctxvc.replay.results.result import Result, decode
 from tests.cli.conftest import COLOUR, Run
 from tests.cli.test_import import transcript
 from tests.messages_api import Refusal, script, serve
+from tests.policies.recorded import trajectories
 from tests.replay.recordings import recording
 
 ROOT = Path(__file__).parents[2]
@@ -167,17 +168,38 @@ def test_of_a_folder_the_recordings_are_taken_and_one_that_is_damaged_stops_no_o
     assert "failed: torn.jsonl.gz" in run("replay", talk.parent, "--no-store", *FEW).stderr
 
 
+#: Two of the recordings that the same is asked of by hand; without them, two that are made.
+TWO = ("entire-cli-20-02395c1048-0.jsonl.gz", "swe-agent-pydicom__pydicom-1458.jsonl.gz")
+
+
 def test_results_are_the_same_with_a_store_and_after_a_second_run(run: Run, talk: Path) -> None:
-    recording(talk.parent / "other.jsonl", steps=5, lines=300)
+    by_name = {file.name: file for file in trajectories()}
+    files = [by_name[name] for name in TWO] if by_name else [talk, recording(talk.parent / "other.jsonl", steps=5)]
     ways = {"engine": ["--no-store"], "again": ["--no-store"], "store": []}
     for name, words in ways.items():
-        done = run("replay", talk, talk.parent / "other.jsonl", *FEW, *words, "--out", talk.parent / f"{name}.results")
+        done = run("replay", *files, *FEW, *words, "--out", talk.parent / f"{name}.results")
         assert done.exit_code == 0, done.stderr
 
     made = {name: results(talk.parent / f"{name}.results") for name in ways}
     assert len(made["engine"]) == 4
     assert made["engine"] == made["again"] == made["store"]
     assert all(decode(line).store_bytes for line in (talk.parent / "store.results").read_bytes().splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
+def test_twelve_recordings_have_the_same_results_with_a_store_in_any_number_of_processes(
+    run: Run, tmp_path: Path
+) -> None:
+    """Every ninth by size, from the fifth on."""
+    files = sorted(trajectories(), key=lambda file: file.stat().st_size)[4::9]
+    words = ["--policy", "default,planned,self_managed,layered", "--budget", "32k"]
+    for name, more in {"engine": ["--no-store", "--jobs", "1"], "store": ["--jobs", "2"]}.items():
+        done = run("replay", *files, *words, *more, "--out", tmp_path / name)
+        assert done.exit_code == 0, done.stderr
+
+    assert len(files) == 12 and len(results(tmp_path / "engine")) == 48
+    assert results(tmp_path / "engine") == results(tmp_path / "store")
 
 
 def test_what_the_results_file_has_is_not_done_again(run: Run, talk: Path) -> None:
