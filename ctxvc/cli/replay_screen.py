@@ -239,7 +239,9 @@ def _share(uses: UsesItem, *, interval: bool) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    """`93 %`; with a decimal where a round number would say all or nothing, and it is not."""
+    nearly = 0 < share < 1 and f"{100 * share:.0f}" in ("0", "100")
+    return f"{min(99.9, max(0.1, 100 * share)):.1f} %" if nearly else f"{100 * share:.0f} %"
 
 
 def _percent_of(part: int, total: int) -> str:

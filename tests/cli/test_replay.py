@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ctxvc.cli import replay_screen
 from ctxvc.cli.commands.replay import policy_specs
 from ctxvc.policies import POLICIES
 from ctxvc.replay.results.file import alone
@@ -187,6 +188,7 @@ def test_results_are_the_same_with_a_store_and_after_a_second_run(run: Run, talk
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
 def test_twelve_recordings_have_the_same_results_with_a_store_in_any_number_of_processes(
     run: Run, tmp_path: Path
@@ -309,6 +311,14 @@ def test_mine_says_which_policy_and_budget_to_take_and_on_what_it_rests(run: Run
     taken = next(line for line in rest if line.startswith("recommended: "))
     assert taken == f"recommended: {table[0].split(chr(9))[0]} at {table[0].split(chr(9))[1]}"
     assert any("of keeping everything" in line for line in rest)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.934, "93 %"), (1.0, "100 %"), (0.9961, "99.6 %"), (0.99999, "99.9 %"), (0.0, "0 %"), (0.0003, "0.1 %")],
+)
+def test_nearly_all_is_not_called_all(share: float, expected: str) -> None:
+    assert replay_screen._percent(share) == expected
 
 
 def test_mine_counts_a_session_once_that_is_also_in_the_store(run: Run, tmp_path: Path) -> None:
