@@ -341,9 +341,10 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(run: Run, tmp_
     for number in range(4):
         recording(tmp_path / f"talk{number}.jsonl", steps=20, lines=150)
     out = tmp_path / "results.out"
-    words = ["replay", tmp_path, "--no-store", "--policy", "window,mask", "--budget", "6k,8k", "--out", out]
+    (temporary := tmp_path / "temporary").mkdir()
+    words = ["replay", tmp_path, "--policy", "window,mask", "--budget", "6k,8k", "--out", out]
     command = [sys.executable, "-m", "ctxvc", *words, "--jobs", "2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
     begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
     deadline = time.monotonic() + 60
@@ -355,6 +356,7 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(run: Run, tmp_
     assert begun.returncode == 130
     assert "interrupted: " in errors
     assert "Traceback" not in errors
+    assert not list(temporary.iterdir())
     kept = results(out)
     assert 2 <= len(kept) < 16
     assert run(*words, "--jobs", "1").exit_code == 0
