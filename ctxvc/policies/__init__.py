@@ -70,16 +70,20 @@ POLICIES: tuple[type[Policy], ...] = (
 Load = Callable[[str, str], type[Policy]]
 
 
-def parse(spec: str, *, ask: Ask | None = None, load: Load | None = None) -> Policy:
+def parse(
+    spec: str, *, ask: Ask | None = None, load: Load | None = None, more: tuple[type[Policy], ...] = ()
+) -> Policy:
     """The policy that `spec` names: `NAME:knob=value,knob=value`, several joined by `+`.
 
-    `path.py:Class:knob=value` is a person's own, which `load` gets. `ask` is the model for those that need one.
+    `path.py:Class:knob=value` is a person's own, which `load` gets. `ask` is the model for those that need one. `more`
+    are known beside those that ship, each only by itself.
     Raises: BadInput.
     """
     specs = [part.strip() for part in spec.split("+")]
     if not all(specs):
         raise BadInput(f"a policy is missing next to a + in {spec[:80]!r}", hint="as in layered:keep=8+scoped")
-    parts = [_part(part, ask, load) for part in specs]
+    kinds = (*POLICIES, *(more if len(specs) == 1 else ()))
+    parts = [_part(part, kinds, ask, load) for part in specs]
     return parts[0] if len(parts) == 1 else Composed(parts=tuple(parts))
 
 
@@ -113,13 +117,15 @@ def spec(policy: Policy) -> str:
     usual = knobs(type(policy))
     set_ = {knob: value for knob in usual if (value := getattr(policy, knob)) != usual[knob]}
     values = ",".join(f"{knob}={word(value)}" for knob, value in set_.items())
-    name = policy.name if type(policy) in POLICIES else own_name(type(policy))
+    kind = type(policy)
+    name = policy.name if kind.__module__.startswith("ctxvc.") else own_name(kind)
     return f"{name}:{values}" if values else name
 
 
-def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
+def _part(spec: str, kinds: tuple[type[Policy], ...], ask: Ask | None, load: Load | None) -> Policy:
     path, dot, rest = spec.partition(".py:")
-    if dot:
+    by_name = {kind.name: kind for kind in kinds}
+    if dot and spec.partition(":")[0] not in by_name:
         name, _, values = rest.partition(":")
         if load is None:
             wrong = f"{spec[:80]!r} is a policy of your own: a session's naming it is not enough to run its file"
@@ -127,7 +133,6 @@ def _part(spec: str, ask: Ask | None, load: Load | None) -> Policy:
         kind = load(f"{path}.py", name)
     else:
         name, _, values = spec.partition(":")
-        by_name = {shipped.name: shipped for shipped in POLICIES}
         if name not in by_name:
             wrong = (
                 f"no policy {name[:40]!r}{meant(name, by_name)}" if name else f"a policy without a name: {spec[:40]!r}"

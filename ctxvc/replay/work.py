@@ -6,6 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
@@ -147,7 +148,11 @@ def outcomes(
         yield from map(work, largest_first)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(largest_first)), context, _begin_process) as executor:
+    with (
+        # Processes that are ended leave their stores behind: here, until all of them are gone.
+        tempfile.TemporaryDirectory(prefix="ctxvc-replay-", ignore_cleanup_errors=True) as folder,
+        ProcessPoolExecutor(min(jobs, len(largest_first)), context, _begin_process, (folder,)) as executor,
+    ):
         try:
             running = {executor.submit(work, unit) for unit in largest_first}
             while running:
@@ -183,8 +188,10 @@ def _conversations(source: Source) -> tuple[Conversation, ...]:
     return tuple(source.conversations())
 
 
-def _begin_process() -> None:
-    """In a process for units: an interrupt is its parent's to handle, and without its parent it ends."""
+def _begin_process(folder: str) -> None:
+    """In a process for units: temporary files go into `folder`, an interrupt is its parent's to handle, and without its
+    parent it ends."""
+    tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

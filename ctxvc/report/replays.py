@@ -10,7 +10,7 @@ from ctxvc.core import display
 from ctxvc.replay.measures.transitions import transitions
 from ctxvc.replay.results.advice import advice, rank, visible
 from ctxvc.replay.results.comparison import examples
-from ctxvc.replay.results.result import Result, decode_uses
+from ctxvc.replay.results.result import Result, decode_uses, foresees
 from ctxvc.replay.results.totals import Totals, totals
 from ctxvc.replay.work import Source
 from ctxvc.report import data
@@ -25,7 +25,7 @@ def replay(
     results: Sequence[Result], sources: Sequence[Source], *, title: str, created: str, version: str
 ) -> data.Replay:
     """The page of these results. `sources` are the recordings at hand, for examples; it may lack any."""
-    sums = totals(results)
+    sums = totals(result for result in results if not foresees(result.policy))
     judged = sorted((total for total in sums if total.retention.all.total), key=rank)
     return data.Replay(
         title=title,

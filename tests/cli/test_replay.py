@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from ctxvc.cli.commands.replay import policy_specs
+from ctxvc.cli.terminal import replay_screen
 from ctxvc.policies import POLICIES
 from ctxvc.replay.results.file import alone
 from ctxvc.replay.results.result import Result, decode
 from tests.cli.conftest import COLOUR, Run
 from tests.cli.test_import import transcript
 from tests.messages_api import Refusal, script, serve
+from tests.policies.recorded import trajectories
 from tests.replay.recordings import recording
 
 ROOT = Path(__file__).parents[2]
@@ -167,17 +169,39 @@ def test_of_a_folder_the_recordings_are_taken_and_one_that_is_damaged_stops_no_o
     assert "failed: torn.jsonl.gz" in run("replay", talk.parent, "--no-store", *FEW).stderr
 
 
+#: Two of the recordings that the same is asked of by hand; without them, two that are made.
+TWO = ("entire-cli-20-02395c1048-0.jsonl.gz", "swe-agent-pydicom__pydicom-1458.jsonl.gz")
+
+
 def test_results_are_the_same_with_a_store_and_after_a_second_run(run: Run, talk: Path) -> None:
-    recording(talk.parent / "other.jsonl", steps=5, lines=300)
+    by_name = {file.name: file for file in trajectories()}
+    files = [by_name[name] for name in TWO] if by_name else [talk, recording(talk.parent / "other.jsonl", steps=5)]
     ways = {"engine": ["--no-store"], "again": ["--no-store"], "store": []}
     for name, words in ways.items():
-        done = run("replay", talk, talk.parent / "other.jsonl", *FEW, *words, "--out", talk.parent / f"{name}.results")
+        done = run("replay", *files, *FEW, *words, "--out", talk.parent / f"{name}.results")
         assert done.exit_code == 0, done.stderr
 
     made = {name: results(talk.parent / f"{name}.results") for name in ways}
     assert len(made["engine"]) == 4
     assert made["engine"] == made["again"] == made["store"]
     assert all(decode(line).store_bytes for line in (talk.parent / "store.results").read_bytes().splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not trajectories(), reason="CTXVC_TEST_DATA names no folder of recordings")
+def test_twelve_recordings_have_the_same_results_with_a_store_in_any_number_of_processes(
+    run: Run, tmp_path: Path
+) -> None:
+    """Every ninth by size, from the fifth on."""
+    files = sorted(trajectories(), key=lambda file: file.stat().st_size)[4::9]
+    words = ["--policy", "default,planned,self_managed,layered", "--budget", "32k"]
+    for name, more in {"engine": ["--no-store", "--jobs", "1"], "store": ["--jobs", "2"]}.items():
+        done = run("replay", *files, *words, *more, "--out", tmp_path / name)
+        assert done.exit_code == 0, done.stderr
+
+    assert len(files) == 12 and len(results(tmp_path / "engine")) == 48
+    assert results(tmp_path / "engine") == results(tmp_path / "store")
 
 
 def test_what_the_results_file_has_is_not_done_again(run: Run, talk: Path) -> None:
@@ -289,6 +313,14 @@ def test_mine_says_which_policy_and_budget_to_take_and_on_what_it_rests(run: Run
     assert any("of keeping everything" in line for line in rest)
 
 
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.934, "93 %"), (1.0, "100 %"), (0.9961, "99.6 %"), (0.99999, "99.9 %"), (0.0, "0 %"), (0.0003, "0.1 %")],
+)
+def test_nearly_all_is_not_called_all(share: float, expected: str) -> None:
+    assert replay_screen._percent(share) == expected
+
+
 def test_mine_counts_a_session_once_that_is_also_in_the_store(run: Run, tmp_path: Path) -> None:
     project = tmp_path / "work"
     project.mkdir()
@@ -309,9 +341,10 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(run: Run, tmp_
     for number in range(4):
         recording(tmp_path / f"talk{number}.jsonl", steps=20, lines=150)
     out = tmp_path / "results.out"
-    words = ["replay", tmp_path, "--no-store", "--policy", "window,mask", "--budget", "6k,8k", "--out", out]
+    (temporary := tmp_path / "temporary").mkdir()
+    words = ["replay", tmp_path, "--policy", "window,mask", "--budget", "6k,8k", "--out", out]
     command = [sys.executable, "-m", "ctxvc", *words, "--jobs", "2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
     begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
     deadline = time.monotonic() + 60
@@ -323,6 +356,7 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(run: Run, tmp_
     assert begun.returncode == 130
     assert "interrupted: " in errors
     assert "Traceback" not in errors
+    assert not list(temporary.iterdir())
     kept = results(out)
     assert 2 <= len(kept) < 16
     assert run(*words, "--jobs", "1").exit_code == 0

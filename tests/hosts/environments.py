@@ -20,13 +20,13 @@ else:
 
 _LISTS = Path(__file__).parent / "environments"
 ROOT = Path(__file__).parents[2]
-#: The environment that drives a browser, where the others have frameworks.
-BROWSER = "browser"
+#: The environment that drives a browser, and that of replay's extras, where the others have frameworks.
+BROWSER, REPLAY = "browser", "replay"
 
 
 def names() -> Sequence[str]:
     """The environments of frameworks: each is a list of requirements."""
-    return sorted(path.stem for path in _LISTS.glob("*.txt") if path.stem != BROWSER)
+    return sorted(path.stem for path in _LISTS.glob("*.txt") if path.stem not in (BROWSER, REPLAY))
 
 
 def python(name: str) -> Path:

@@ -62,6 +62,8 @@ def test_a_plan_is_judged_by_what_the_future_uses_of_what_it_took() -> None:
     assert point.prune == pytest.approx(0.4)
     assert point.dependencies == Counts(visible=1, recoverable=4)
     assert [USES[place].anchor for place in point.misses] == ["48213", "compare_digest", "user.token", LINE]
+    assert point.losses == {"evidence": 3, "verbatim": 1}
+    assert point.kinds == {"number": 1, "identifier": 2, "line": 1}
     assert not point.no_impact
     assert cut_point(LOOKUP, before, after, horizon=2).no_impact  # calls 4 and 5
     assert cut_point(LOOKUP, after, after).dependencies == Counts(visible=1)  # what was gone before is not its doing

@@ -12,6 +12,7 @@ from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described
 from ctxvc.cli.options.judge_model import ModelAnswers
 
 if TYPE_CHECKING:
+    from ctxvc.replay.measures.retention import Split
     from ctxvc.replay.results.result import Result
     from ctxvc.replay.results.totals import Class, Totals
     from ctxvc.replay.work import Outcome, Source
@@ -34,6 +35,24 @@ class UsesItem(Item, frozen=True, kw_only=True):
     belady: Annotated[int, described("visible under the oracle if only results may leave")]
     of_oracle: Annotated[float | None, described("`visible` as a share of `oracle`")]
     macro: Annotated[dict[str, float], described("averages in which each conversation counts once")]
+
+
+class PlacesItem(Item, frozen=True, kw_only=True):
+    """How many uses of one class were met where, as in the item of the class."""
+
+    visible: int
+    routed: int
+    searchable: int
+    recoverable: int
+    lost: int
+
+
+class ClassesItem(Item, frozen=True, kw_only=True):
+    """Some uses, by class."""
+
+    all: PlacesItem
+    nt: PlacesItem
+    ar: PlacesItem
 
 
 class ReplayItem(Item, frozen=True, kw_only=True):
@@ -62,6 +81,31 @@ class ReplayItem(Item, frozen=True, kw_only=True):
     all: UsesItem
     nt: Annotated[UsesItem, described("non-trivial: in no block of the last 5 steps")]
     ar: Annotated[UsesItem, described("at risk: non-trivial uses found only in tool results")]
+    kinds: Annotated[dict[str, ClassesItem], described("uses by kind of string, as in `path`")]
+    failures: Annotated[dict[str, ClassesItem], described("uses by what their loss would be, as in `locator`")]
+    events: Annotated[dict[str, dict[str, int]], described("changes of the context, by verb and actor")]
+    dropped: Annotated[dict[str, int], described("actions left out of plans, by reason")]
+
+
+class EngineItem(Item, frozen=True, kw_only=True):
+    """What a policy at a budget took of the machine: it differs from run to run."""
+
+    policy: str
+    budget: TokenCount
+    mean_ms: Annotated[float, described("milliseconds of the engine per call")]
+    worst_ms: Annotated[float, described("milliseconds of the slowest call")]
+    store_bytes: Annotated[int, described("bytes of the stores; 0 with `--no-store`")]
+
+
+class AboveItem(Item, frozen=True, kw_only=True):
+    """A conversation in which a policy shows clearly more than the oracle, a greedy rule, would have."""
+
+    file: str
+    conversation: str
+    policy: str
+    budget: TokenCount
+    uses: Annotated[int, described("non-trivial uses in it")]
+    points: Annotated[float, described("percentage points of NT above the oracle")]
 
 
 class Recommended(Item, frozen=True, kw_only=True):
@@ -139,6 +183,8 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
     conversations: int
     calls: int
     items: list[ReplayItem]
+    above_oracle: Annotated[list[AboveItem], described("conversations more than 2 points above it, highest first")]
+    engine: Annotated[list[EngineItem], described("of each item of all conversations")]
     recommended: Annotated[Recommended | None, described("with `--mine`")]
     compared: Annotated[Comparison | None, described("with `--compare`")]
     judged: Annotated[ModelAnswers | None, described("with `--judge` or `--perception`")]
@@ -147,6 +193,7 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
 
 def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
     """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
+    from ctxvc.replay.results.above import above
     from ctxvc.replay.results.advice import rank
     from ctxvc.replay.results.totals import totals
 
@@ -166,6 +213,8 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
         conversations=len({(result.sha256, result.conversation) for result in results}),
         calls=sum({(result.sha256, result.conversation): result.calls for result in results}.values()),
         items=items,
+        above_oracle=[AboveItem(**msgspec.structs.asdict(one)) for one in above(results)],
+        engine=[_engine(total) for total in ordered(results)],
         recommended=None,
         compared=None,
         judged=None,
@@ -235,7 +284,7 @@ def _item(part: str, total: Totals) -> ReplayItem:
         over=total.over,
         invalid=total.invalid,
         peak=total.tokens.peak,
-        mean=round(total.tokens.total / total.calls) if total.calls else 0,
+        mean=round(total.tokens.total / sent) if (sent := total.calls - total.failed) else 0,
         prune_rate=round(total.tokens.prune_rate, 4),
         cost=round(cost.relative, 4),
         cost_with_recoveries=round(cost.relative_with_demand, 4),
@@ -247,7 +296,28 @@ def _item(part: str, total: Totals) -> ReplayItem:
         all=_uses(total, "all"),
         nt=_uses(total, "nt"),
         ar=_uses(total, "ar"),
+        kinds={name: _classes(split) for name, split in total.kinds.items()},
+        failures={name: _classes(split) for name, split in total.failures.items()},
+        events={verb: dict(actors) for verb, actors in total.events.items()},
+        dropped=dict(total.dropped),
     )
+
+
+def _engine(total: Totals) -> EngineItem:
+    return EngineItem(
+        policy=total.policy,
+        budget=total.budget,
+        mean_ms=total.timing.mean,
+        worst_ms=total.timing.worst,
+        store_bytes=total.store_bytes,
+    )
+
+
+def _classes(split: Split) -> ClassesItem:
+    return ClassesItem(**{name: PlacesItem(**msgspec.structs.asdict(getattr(split, name))) for name in _CLASSES})
+
+
+_CLASSES = ("all", "nt", "ar")
 
 
 def _uses(total: Totals, uses: Class) -> UsesItem:

@@ -28,6 +28,7 @@ from ctxvc.cli.terminal.replay_screen import show
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 
 if TYPE_CHECKING:
+    from ctxvc.core.policy import Policy
     from ctxvc.replay.results.file import ResultFile
     from ctxvc.replay.results.result import Options, Result
     from ctxvc.replay.work import Outcome, Setup, Source
@@ -48,7 +49,7 @@ _CANDIDATES = ("default", "layered", "window")
 @click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
               help=f"Format of the files: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--policy", "specs", metavar="POLICY,…", multiple=True,
-              help=f"Policies, or `all`; repeatable ({','.join(_POLICIES)}).")  # fmt: skip
+              help=f"Policies, `all`, or `oracle`; repeatable ({','.join(_POLICIES)}).")  # fmt: skip
 @click.option("--budget", "budgets", metavar="TOKENS,…", multiple=True,
               help=f"Windows, as in 12k,32k; repeatable ({_BUDGETS}).")  # fmt: skip
 @click.option("--no-store", is_flag=True, help="Use the engine alone: the same results, faster.")
@@ -63,6 +64,8 @@ _CANDIDATES = ("default", "layered", "window")
               help="Write each result as a line of JSON; results already in the file are kept.")  # fmt: skip
 @click.option("--compare", "pair", metavar="A,B", default="",
               help="Show what only one of two policies kept visible, with examples.")  # fmt: skip
+@click.option("--by", type=click.Choice(["kind", "loss"]), default=None,
+              help="Also show NT seen by kind of string, or by what a loss would be.")  # fmt: skip
 @click.option("--parquet", metavar="FILE", type=click.Path(path_type=Path),
               help="Write the results as a Parquet table (extra `parquet`).")  # fmt: skip
 @judge_options
@@ -71,7 +74,7 @@ _CANDIDATES = ("default", "layered", "window")
 def replay(
     ctx: click.Context, names: tuple[str, ...], mine: bool, form: str, specs: tuple[str, ...], budgets: tuple[str, ...],
     no_store: bool, bare: bool, model: str, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
-    parquet: Path | None, judge: str, perception: str, limit: int,
+    by: str | None, parquet: Path | None, judge: str, perception: str, limit: int,
 ) -> None:  # fmt: skip
     """Each recorded step goes through the engine as in a session of yours and the policy acts; then the prompt is
     searched for everything that the reply used again. FILE and DIR are anything that `ctxvc import` reads, SESSION is
@@ -84,13 +87,10 @@ def replay(
     if names[:1] == (EXPERIMENT,) and not app.path(Path(EXPERIMENT)).exists():
         experiment(app, names[1:], form, model, out)
         return
-    if bool(names) == mine:
-        raise click.UsageError("name files, folders or sessions, or give --mine")
-    if (judge or perception) and not out:
-        raise click.UsageError("--judge and --perception store their answers next to the results: give --out FILE")
+    _check(names, specs, mine=mine, asks=bool(judge or perception), out=out)
     from ctxvc.replay.results import parquet as parquet_table
     from ctxvc.replay.results.file import code_version
-    from ctxvc.replay.results.result import Options
+    from ctxvc.replay.results.result import Options, foresees
 
     if parquet:
         parquet_table.check()
@@ -114,14 +114,28 @@ def replay(
     if compared:
         answer = with_comparison(answer, results, sources, *compared)
     if out and (judge or perception):
-        questions = model_answers(app, judge, perception, limit, out, sources, setups, compared or None)
+        planning = [setup for setup in setups if not foresees(setup.policy)]
+        pair_of_plans = None if any(map(foresees, compared)) else compared or None
+        questions = model_answers(app, judge, perception, limit, out, sources, planning, pair_of_plans)
         answer = msgspec.structs.replace(answer, judged=questions)
     if app.output.json:
         app.output.value(answer)
     else:
-        show(app.output, answer)
+        show(app.output, answer, by or "")
     if failures:
         ctx.exit(1)
+
+
+def _check(names: Sequence[str], specs: Iterable[str], *, mine: bool, asks: bool, out: Path | None) -> None:
+    """Raises: click.UsageError for words that do not go together."""
+    from ctxvc.replay.results.result import foresees
+
+    if bool(names) == mine:
+        raise click.UsageError("name files, folders or sessions, or give --mine")
+    if asks and not out:
+        raise click.UsageError("--judge and --perception store their answers next to the results: give --out FILE")
+    if mine and specs and all(map(foresees, policy_specs(specs))):
+        raise click.UsageError("the oracle cannot be recommended: name policies, too")
 
 
 # --- what is to be replayed
@@ -161,7 +175,7 @@ def _setups(app: App, values: Iterable[str], budgets: Sequence[int], options: Op
 
     specs = _specs(app, values)
     without = msgspec.structs.replace(options, model="")
-    ask = {spec for spec in specs if options.model and can_ask(parsed(spec, app.folder))}
+    ask = {spec for spec in specs if options.model and can_ask(_policy(app, spec))}
     if options.model and not ask:
         raise BadInput(
             f"{', '.join(specs)[:80]}: none of these policies asks a model",
@@ -186,9 +200,22 @@ def _specs(app: App, values: Iterable[str]) -> list[str]:
         if value == "all":
             specs += [policy.name for policy in POLICIES]
         else:
-            policy = parsed(value, app.folder)
+            policy = _policy(app, value)
             specs.append(value if ".py:" in value else spec(policy))
     return list(dict.fromkeys(specs))
+
+
+def _policy(app: App, spec: str) -> Policy:
+    """The policy that a replay knows by this name, which may be `oracle`. Raises: BadInput."""
+    from ctxvc.replay.bound import Oracle
+    from ctxvc.replay.results.result import foresees
+
+    if "+" in spec and any(foresees(part.strip()) for part in spec.split("+")):
+        raise BadInput("the oracle stands by itself", hint="as in --policy window,oracle:marks=window")
+    policy = parsed(spec, app.folder, (Oracle,))
+    if isinstance(policy, Oracle):
+        parsed(policy.marks, app.folder)
+    return policy
 
 
 def _token_amounts(values: Iterable[str]) -> list[int]:
@@ -217,7 +244,10 @@ def _results_file(ctx: click.Context, path: Path, version: str) -> ResultFile:
 
 def _own_files(app: App, setups: Iterable[Setup]) -> list[Path]:
     """The files of policies of a person's own."""
+    from ctxvc.replay.results.result import foresees
+
     parts = {part.strip() for setup in setups for part in setup.policy.split("+")}
+    parts = {part.partition("=")[2] if foresees(part) else part for part in parts}
     return sorted(app.folder / f"{part.partition('.py:')[0]}.py" for part in parts if ".py:" in part)
 
 
@@ -330,6 +360,7 @@ def _replayed(
     file: ResultFile | None,
 ) -> tuple[list[Result], list[Outcome]]:
     """The results in the order of sources and setups, and the outcomes without any."""
+    from ctxvc.replay.bound import Oracle
     from ctxvc.replay.cluster import outcomes as cluster_outcomes
     from ctxvc.replay.run import replay as of_conversation
     from ctxvc.replay.work import in_order, outcomes, remaining, units
@@ -340,7 +371,7 @@ def _replayed(
     total = sum(unit.size for unit in work)
     function = partial(
         of_conversation,
-        parse=partial(parsed, folder=app.folder),
+        parse=partial(parsed, folder=app.folder, more=(Oracle,)),
         provider=partial(server, endpoint(app)),
     )
     try:

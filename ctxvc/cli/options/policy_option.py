@@ -113,11 +113,14 @@ def _scripted(app: App, script: Path) -> Scripted:
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-def parsed(spec: str, folder: Path) -> Policy:
-    """The policy of a spec; a person's own is loaded from a file, relative to `folder`."""
+def parsed(spec: str, folder: Path, more: tuple[type[Policy], ...] = ()) -> Policy:
+    """The policy of a spec; a person's own is loaded from a file, relative to `folder`.
+
+    `more` are policies that are known besides those that ship.
+    """
     from ctxvc.policies import parse
 
-    return parse(spec, load=lambda path, name: _loaded(folder / path, name))
+    return parse(spec, load=lambda path, name: _loaded(folder / path, name), more=more)
 
 
 def usual(app: App, session_policy: str = "") -> Policy:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from ctxvc.cli.answers.replay import Comparison, Recommended, Replay, ReplayItem, UsesItem
+from ctxvc.cli.answers.replay import AboveItem, ClassesItem, Comparison, Recommended, Replay, ReplayItem, UsesItem
 from ctxvc.cli.options.judge_model import lines as judged_lines
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 
 _MOST_ERRORS = 5
+_MOST_ABOVE = 3
 #: The most lines of the table of `--mine`.
 _MOST_LINES = 8
 #: The share of uses that should stand in the prompt, as `advice.ENOUGH`.
@@ -25,8 +26,10 @@ of oracle: NT and AR seen, relative to a rule that knows the future; cost: 1 is 
 breaks: of the cached prefix, per 100 calls; unsent: calls without a prompt that fits"""
 
 
-def show(output: Output, answer: Replay) -> None:
-    output.prose(chain(_lines(output, answer), judged_lines(output, answer.judged) if answer.judged else ()))
+def show(output: Output, answer: Replay, by: str = "") -> None:
+    """The tables and notes; with `by` also how the non-trivial uses went by `kind` of string or by `loss`."""
+    tables = chain(_lines(output, answer), _by_lines(output, answer, by) if by else ())
+    output.prose(chain(tables, judged_lines(output, answer.judged) if answer.judged else ()))
     if output.terminal and answer.items:
         output.note(f"\n{_LEGEND}")
     stand_ins = sorted({item.stand_in for item in answer.items if item.stand_in})
@@ -39,11 +42,22 @@ def show(output: Output, answer: Replay) -> None:
                 f"{safe(item.policy)} at {_tokens(item.budget)} asked {safe(item.model)}: of its cost, "
                 f"{item.planner:.3f} is planning and {item.summariser:.3f} writing summaries"
             )
+    if answer.above_oracle and not answer.recommended:
+        output.note(_above_line(answer.above_oracle))
     for failure in answer.failures[:_MOST_ERRORS]:
         hint = f" (hint: {safe(failure.hint)})" if failure.hint else ""
         output.note(f"failed: {safe(failure.source)}: {safe(failure.error)}{hint}")
     if len(answer.failures) > _MOST_ERRORS:
         output.note(f"{len(answer.failures) - _MOST_ERRORS} more failures (--json lists all)")
+
+
+def _above_line(above: Sequence[AboveItem]) -> str:
+    first = ", ".join(
+        f"{safe(one.file)} under {safe(one.policy)} at {_tokens(one.budget)} (+{one.points:.1f})"
+        for one in above[:_MOST_ABOVE]
+    )
+    more = f", and {len(above) - _MOST_ABOVE} more (--json lists all)" if len(above) > _MOST_ABOVE else ""
+    return f"more than 2 points of NT above the oracle, a greedy rule, in single conversations: {first}{more}"
 
 
 _TITLES = {"all": "", "aside": "set aside", "rest": "the rest"}
@@ -140,6 +154,30 @@ def _table(output: Output, items: Sequence[ReplayItem]) -> Table:
     )
 
 
+def _by_lines(output: Output, answer: Replay, by: str) -> Iterator[str]:
+    """A row for each policy and budget, a column for each kind of string, or of loss: the share of NT that was seen."""
+    items = [item for item in answer.items if item.part == "all"]
+    if not items:
+        return
+    yield ""
+    title = "NT seen, in percent, by kind of string" if by == "kind" else "NT seen, in percent, by what a loss would be"
+    yield output.style(title, bold=True)
+    parts = [item.kinds if by == "kind" else item.failures for item in items]
+    names = [name for name in parts[0] if any(_total(part[name]) for part in parts)]
+    columns = [Column("policy", least=14), Column("budget", right=True), *(Column(name, right=True) for name in names)]
+    rows = [
+        [item.policy, _tokens(item.budget), *(_percent_of(part[name].nt.visible, _total(part[name])) for name in names)]
+        for item, part in zip(items, parts, strict=True)
+    ]
+    uses = ["uses", "", *(f"{max(_total(part[name]) for part in parts):,}" for name in names)]
+    yield from output.table_lines(Table(columns, [*rows, uses]))
+
+
+def _total(uses: ClassesItem) -> int:
+    own = uses.nt
+    return own.visible + own.routed + own.searchable + own.recoverable + own.lost
+
+
 def _comparison_lines(output: Output, comparison: Comparison) -> Iterator[str]:
     a, b = comparison.a, comparison.b
     yield ""
@@ -193,7 +231,9 @@ def _share(uses: UsesItem, *, interval: bool) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    """`93 %`; with a decimal where a round number would say all or nothing, and it is not."""
+    nearly = 0 < share < 1 and f"{100 * share:.0f}" in ("0", "100")
+    return f"{min(99.9, max(0.1, 100 * share)):.1f} %" if nearly else f"{100 * share:.0f} %"
 
 
 def _percent_of(part: int, total: int) -> str:

@@ -7,12 +7,15 @@ the uses of that future decide.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.measures.retention import LOST, OUTCOMES, VISIBLE, Counts, Gauge, Lookup, wilson
+from ctxvc.replay.measures.anchors import AnchorKind
+from ctxvc.replay.measures.categories import Category
+from ctxvc.replay.measures.retention import LOST, ROUTED, VISIBLE, Counts, Gauge, Lookup, wilson
 from ctxvc.replay.measures.uses import Use
 from ctxvc.replay.prompt import Prompt
 
@@ -25,13 +28,15 @@ class CutPoint(msgspec.Struct, frozen=True):
 
     `prune` is 1 − |C′|/|C|. `dependencies` are the anchors that were visible before, that the future uses, and that no
     block after the cut holds before it does: by what they are in the prompt after. `misses` are the places of those
-    uses that are neither visible nor routed in it.
+    uses that are neither visible nor routed in it, `losses` and `kinds` count these by category and by kind.
     """
 
     call: int
     prune: float
     dependencies: Counts
     misses: tuple[int, ...]
+    losses: Mapping[Category, int] = {}
+    kinds: Mapping[AnchorKind, int] = {}
 
     @property
     def no_impact(self) -> bool:
@@ -72,13 +77,14 @@ def cut_point(
     was = Gauge(lookup, archive=archive, search=search).classify(before, future)
     needed = [number for number, outcome in zip(future, was, strict=True) if outcome == VISIBLE]
     outcomes = Gauge(lookup, archive=archive, search=search).classify(after, needed, unreachable)
+    misses = tuple(place for place, outcome in zip(needed, outcomes, strict=True) if outcome > ROUTED)
     return CutPoint(
         call=call,
         prune=1 - after.tokens / before.tokens if before.tokens else 0.0,
         dependencies=Counts(*(outcomes.count(outcome) for outcome in range(LOST + 1))),
-        misses=tuple(
-            number for number, outcome in zip(needed, outcomes, strict=True) if outcome > OUTCOMES.index("routed")
-        ),
+        misses=misses,
+        losses=Counter(lookup.uses[place].category for place in misses),
+        kinds=Counter(lookup.uses[place].kind for place in misses),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ctxvc.replay.results.result import foresees
 from ctxvc.replay.results.totals import Totals
 
 #: The share of all uses that should be visible.
@@ -26,10 +27,11 @@ class Advice(msgspec.Struct, frozen=True):
 def advice(candidates: Iterable[Totals]) -> Advice | None:
     """The cheapest of the candidates that keep enough visible, recoveries of the rest included in the price.
 
-    One that sends a prompt over its budget, or cannot make one, is taken only where all do. None if nothing was used
-    again, so that there is nothing to judge by.
+    One that sends a prompt over its budget, or cannot make one, is taken only where all do. The oracle is no candidate.
+    None if nothing was used again, so that there is nothing to judge by.
     """
-    judged = sorted((candidate for candidate in candidates if candidate.retention.all.total), key=rank)
+    policies = (one for one in candidates if one.retention.all.total and not foresees(one.policy))
+    judged = sorted(policies, key=rank)
     if not judged:
         return None
     fullest = max(judged, key=lambda candidate: (not _unsent(candidate), visible(candidate)))

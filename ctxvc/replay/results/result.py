@@ -14,6 +14,8 @@ import msgspec
 from ctxvc.replay.measures.retention import UNMEASURED, Amount, Split
 
 SCHEMA = "ctxvc-replay/1"
+#: The name of the entry that knows the future.
+ORACLE = "oracle"
 
 
 class Visible(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +138,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
         """The result without what differs from run to run, and with the store from without."""
         options = msgspec.structs.replace(self.options, store=False)
         return msgspec.structs.replace(self, options=options, store_bytes=0, timing=Timing())
+
+
+def foresees(policy: str) -> bool:
+    """Whether this names the oracle, which is a bound and no choice."""
+    return policy.partition(":")[0] == ORACLE
 
 
 #: What is set in a use's byte beside its outcome; the lower bits are the outcome's place among `OUTCOMES`.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ctxvc.replay.measures.retention import Counts, Split, wilson
-from ctxvc.replay.results.result import Cost, Result, Tokens, Visible
+from ctxvc.replay.results.result import Cost, Result, Timing, Tokens, Visible
 
 #: Uses by how hard it is to meet them: all, non-trivial, at risk.
 Class = Literal["all", "nt", "ar"]
@@ -17,7 +18,7 @@ CLASSES: tuple[Class, ...] = ("all", "nt", "ar")
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The sums of some results of one policy at one budget; `tokens.peak` is the largest.
+    """The sums of some results of one policy at one budget; `tokens.peak` and `timing.worst` are the largest.
 
     `macro` are averages of which each conversation counts once, for those that have such uses: by class of uses and
     place (`visible`, `routed`), and of the oracle's (`oracle`) and Belady's (`belady`) visible uses.
@@ -38,6 +39,12 @@ class Totals(msgspec.Struct, frozen=True):
     oracle: Visible = Visible()
     belady: Visible = Visible()
     macro: dict[str, dict[str, float]] = {}
+    kinds: Mapping[str, Split] = {}
+    failures: Mapping[str, Split] = {}
+    events: Mapping[str, Mapping[str, int]] = {}
+    dropped: Mapping[str, int] = {}
+    store_bytes: int = 0
+    timing: Timing = Timing()
     stand_in: str = ""
     model: str = ""
 
@@ -95,9 +102,41 @@ def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
         oracle=sum((result.oracle for result in results), Visible()),
         belady=sum((result.belady for result in results), Visible()),
         macro={uses: _macro(uses, results) for uses in CLASSES},
+        kinds=_splits(result.kinds for result in results),
+        failures=_splits(result.failures for result in results),
+        events=_events(results),
+        dropped=_summed(result.dropped for result in results),
+        store_bytes=sum(result.store_bytes for result in results),
+        timing=_timing(results),
         stand_in=", ".join(sorted({result.stand_in for result in results if result.stand_in})),
         model=", ".join(sorted({result.options.model for result in results if result.options.model})),
     )
+
+
+def _splits(mappings: Iterable[Mapping[str, Split]]) -> dict[str, Split]:
+    sums: dict[str, Split] = {}
+    for name, split in (item for mapping in mappings for item in mapping.items()):
+        sums[name] = sums.get(name, Split()) + split
+    return sums
+
+
+def _events(results: Sequence[Result]) -> dict[str, dict[str, int]]:
+    verbs = sorted({verb for result in results for verb in result.events})
+    return {verb: _summed(result.events.get(verb, {}) for result in results) for verb in verbs}
+
+
+def _summed(mappings: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for mapping in mappings:
+        counts.update(mapping)
+    return dict(sorted(counts.items()))
+
+
+def _timing(results: Sequence[Result]) -> Timing:
+    calls = sum(result.calls for result in results)
+    total = math.fsum(result.timing.mean * result.calls for result in results)
+    worst = max(result.timing.worst for result in results)
+    return Timing(mean=round(total / calls, 3) if calls else 0.0, worst=worst)
 
 
 def _macro(uses: Class, results: Sequence[Result]) -> dict[str, float]:

@@ -126,6 +126,12 @@ def test_a_plan_without_impact_leaves_all_that_is_used_later() -> None:
     assert pruned.far.no_impact == 1.0  # its call names the file, and its place has the address
     assert pruned.there.no_impact == 0.0  # in the paper it is gone
     assert [score.set for score in measured.scores].count("hard set") == 3
+    assert not by_method["planned"].losses and sum(pruned.losses.values()) == sum(pruned.kinds.values()) > 0
+    losses, *_, hard_set = measured.tables[2:]
+    row = next(row for row in losses.rows if row[2] == "tool_prune")
+    assert row[3] == str(sum(pruned.losses.values())) and row[5] == str(pruned.losses["locator"])
+    ((name, pressure),) = hard_set.rows
+    assert name == "billing-1.jsonl billing" and int(pressure.replace(",", "")) == measured.hard[name] > 1_000
 
 
 def test_the_split_is_by_the_name_and_needs_less_input() -> None:
