@@ -95,6 +95,8 @@ STORE = (
         "push_check",
         "verify",
         "quarantine",
+        "import_scopes",
+        "unit_commits",
         "ingest",
         "checkout",
         "gc",

@@ -20,8 +20,9 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Stamp
 from ctxvc.store import exports, hook_outputs
-from ctxvc.store.ingest import IngestResult, Unfinished, ingest, start_ingest
+from ctxvc.store.ingest import Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
+from ctxvc.store.unit_commits import IngestResult
 
 #: Seconds after its last change during which a file may still grow: its open step waits.
 SETTLED = 3600.0
