@@ -14,7 +14,7 @@ from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.recording.compaction import around_summary, compacted
-from ctxvc.core.recording.edit import edited
+from ctxvc.core.recording.edit import edited, withdrawn
 from ctxvc.core.recording.events import Compacted, Event, Opened, Warned
 from ctxvc.core.recording.recast import applied, recast
 from ctxvc.core.recording.steps import Compaction, Edit, Fork, Gatherer, Step, Unit
@@ -205,7 +205,7 @@ class UnitCommits:
         model = _reply_model(unit)
         self.model = model or self.model
         data = {block: body for block, suffix, body in bodies if not suffix}
-        ledger = scope.ledger.with_rows(rows)
+        ledger = scope.ledger.with_rows(withdrawn(scope.ledger, unit.unsent)).with_rows(rows)
         if unit.sent and (unit.sent.before or unit.sent.after):
             blocks = [[row.id for entry in message_entries for row in entry.rows] for message_entries in entries_of]
             ledger = around_summary(ledger, blocks, unit.sent.before, unit.sent.after)

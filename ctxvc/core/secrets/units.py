@@ -20,7 +20,8 @@ def redacted(unit: Unit, redactor: Redactor) -> Unit:
     names, roles and calls, which redaction keeps."""
     match unit:
         case Step():
-            return msgspec.structs.replace(unit, messages=tuple(map(redactor.message, unit.messages)))
+            messages, unsent = tuple(map(redactor.message, unit.messages)), tuple(map(redactor.part, unit.unsent))
+            return msgspec.structs.replace(unit, messages=messages, unsent=unsent)
         case Compaction() | Edit():
             event = redactor.event(unit.event)
             assert isinstance(event, type(unit.event))
