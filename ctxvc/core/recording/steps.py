@@ -215,10 +215,10 @@ class Gatherer:
         incoming: list[Message] = []
         open_results = {part.call for part in step.results}
         unanswered = [] if step.reply else self._unanswered.get(event.scope or self.current, [])
-        others = [[part for part in message.parts if self._is_new(part)] for message in event.messages]
-        recorded, unsent = _in_place(unanswered, list(chain(*others[event.before + event.after :])))
+        news = [[part for part in message.parts if self._is_new(part)] for message in event.messages]
+        recorded, unsent = _in_place(unanswered, list(chain(*news[event.before + event.after :])))
         counts = [0, 0, 0]  # of what stands before the summary, right behind it, and elsewhere
-        for at, (message, new) in enumerate(zip(event.messages, others, strict=True)):
+        for at, (message, new) in enumerate(zip(event.messages, news, strict=True)):
             answers += [part for part in message.parts if part.kind == "tool_result" and part.call in open_results]
             place = (at >= event.before) + (at >= event.before + event.after)
             if unseen := tuple(_without(new, recorded) if place == 2 else new):
@@ -325,10 +325,10 @@ def _in_place(earlier: Sequence[Part], sent: Sequence[Part]) -> tuple[Counter[_T
     Those that `sent` begins with stand in their place. What a person wrote stays wherever it is.
     """
     alike = list(takewhile(lambda pair: _is_alike(*pair), zip(earlier, sent, strict=False)))
-    others = earlier[len(alike) :]
-    stays = [part for part in others if is_human(part.role, part.origin)]
+    remaining = earlier[len(alike) :]
+    stays = [part for part in remaining if is_human(part.role, part.origin)]
     recorded = Counter(_text(part) for part in (*(part for part, _ in alike), *stays))
-    return recorded, tuple(part for part in others if not is_human(part.role, part.origin))
+    return recorded, tuple(part for part in remaining if not is_human(part.role, part.origin))
 
 
 def _is_alike(earlier: Part, sent: Part) -> bool:
