@@ -33,6 +33,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.revision import Snapshot
 from ctxvc.store.store import Store, create
+from tests.importers.test_claude_code_requests import parallel
 from tests.making.conversation import exchange, human
 from tests.making.project import build
 from tests.making.store import archive, complaints
@@ -204,6 +205,16 @@ def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tm
 
 
 @pytest.mark.parametrize("taken_back", [Session.undo, lambda opened: opened.restore("B5")])
+def test_results_that_came_in_another_order_than_their_calls_can_be_written_anew(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in parallel()))
+    then = moment(store, take(store, path, redact=False, final=True).session)
+    assert [block["tool_use_id"] for block in messages(then)[2]["content"]] == ["t2", "t1"]
+
+    again = imported_again(tmp_path, resumable(store, then, FOLDER))
+    assert [block["tool_use_id"] for block in again[2]["content"]] == ["t1", "t2"]
+
+
 def test_thinking_stays_valid_where_nothing_changed_net(
     store: Store, tmp_path: Path, taken_back: Callable[[Session], object]
 ) -> None:

@@ -182,9 +182,10 @@ class _Recorder:
         if not follower.path.exists():
             return True  # a session without a message yet
         succeeded = True
-        compaction.settle(self.store, transcript)
+        ends = compaction.settle(self.store, transcript)
         last = any(request.last for request in batch)
-        for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in batch)):
+        closes = any(request.event == "PreCompact" for request in batch)
+        for outcome in follower.take(final=last, closes=closes, ends=ends):
             if outcome.error:
                 succeeded = self._failed(batch, outcome.error, outcome)
         if not follower.session:
