@@ -204,7 +204,6 @@ def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tm
     assert lines(made)[6]["parentUuid"] == "r1"
 
 
-@pytest.mark.parametrize("taken_back", [Session.undo, lambda opened: opened.restore("B5")])
 def test_results_that_came_in_another_order_than_their_calls_can_be_written_anew(store: Store, tmp_path: Path) -> None:
     path = tmp_path / f"{SESSION}.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in parallel()))
@@ -215,6 +214,7 @@ def test_results_that_came_in_another_order_than_their_calls_can_be_written_anew
     assert [block["tool_use_id"] for block in again[2]["content"]] == ["t1", "t2"]
 
 
+@pytest.mark.parametrize("taken_back", [Session.undo, lambda opened: opened.restore("B5")])
 def test_thinking_stays_valid_where_nothing_changed_net(
     store: Store, tmp_path: Path, taken_back: Callable[[Session], object]
 ) -> None:
