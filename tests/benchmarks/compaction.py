@@ -127,7 +127,7 @@ def main() -> None:
     bare = min(interpreter() for _ in range(9))
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; a bare interpreter takes {bare * 1000:.0f} ms")
     print(
-        "| tokens before | after | archived | messages | processor, s | wall, s | × interpreter | beside a recorder, s |"
+        "| tokens before | after | archived | messages | processor, s | wall, s | × interpreter | beside recorder, s |"
     )
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     sizes: list[tuple[int, int]] = []
