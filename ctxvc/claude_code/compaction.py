@@ -177,9 +177,9 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
     """Raises: CtxvcError, OSError."""
     _await(transcript, event.messages)
     main = _main(transcript)
-    settle(store, str(main))
+    ends = settle(store, str(main))
     follower = Follower(store, main, FORMAT)
-    for outcome in follower.take(closes=True, subagent=transcript.stem if event.agent else ""):
+    for outcome in follower.take(closes=True, subagent=transcript.stem if event.agent else "", ends=ends):
         if outcome.error:
             raise outcome.error
     name = follower.session or _session_of(store, event.session)
@@ -398,26 +398,37 @@ def _session_of(store: Store, source: str) -> str:
 # --- once the host has taken it, or not
 
 
-def settle(store: Store, transcript: str) -> None:
+def settle(store: Store, transcript: str) -> dict[Path, int]:
     """Commits the pending compactions of a session that the host has installed, its sub-agents' too, and drops those
-    that it has not. What the transcript does not tell yet, waits. Raises: CtxvcError, OSError."""
+    that it has not.
+
+    What a transcript does not tell yet, waits: gives these files with the size to which they were read. Who records
+    them now must read no further, since a boundary behind it is to find the plan committed. Raises: CtxvcError,
+    OSError.
+    """
     main = Path(transcript)
     files = [main, *sorted((main.with_suffix("") / "subagents").glob("agent-*.jsonl"))]
+    undecided: dict[Path, int] = {}
     for file in files:
         if (pending := read_pending(store.path, str(file))) is not None:
-            _settle(store, file, pending)
+            size = file.stat().st_size if file.exists() else 0
+            if not _settle(store, file, pending):
+                undecided[file] = size
+    return undecided
 
 
-def settle_all(store: Store) -> None:
+def settle_all(store: Store) -> dict[Path, int]:
     """Settles every compaction that waits in the store, for whoever is about to read transcripts, or to change blocks:
     the plan comes before the host's boundary, and before what takes it back. What another writer is at is left to them.
-    Raises: CtxvcError, OSError.
+    Gives what `settle` does. Raises: CtxvcError, OSError.
     """
+    undecided: dict[Path, int] = {}
     for name in contained.names(store.path, places.ANSWERS):
         pending = _unpacked(store.path, store.path / places.ANSWERS / name, Pending)
         if pending and pending.transcript:
             with suppress(Conflict):
-                settle(store, str(_main(Path(pending.transcript))))
+                undecided |= settle(store, str(_main(Path(pending.transcript))))
+    return undecided
 
 
 def read_pending(store: Path, transcript: str) -> Pending | None:
@@ -425,13 +436,14 @@ def read_pending(store: Path, transcript: str) -> Pending | None:
     return _unpacked(store, places.answer(store, transcript), Pending)
 
 
-def _settle(store: Store, transcript: Path, pending: Pending) -> None:
+def _settle(store: Store, transcript: Path, pending: Pending) -> bool:
+    """Whether the transcript has told what became of the answer."""
     installed = _was_taken(transcript, pending)
     if installed is None:
-        return
+        return False
     if pending.session not in store.sessions() or pending.scope not in store.tips(pending.session):
         places.remove(store.path, places.answer(store.path, str(transcript)))
-        return
+        return True
     stored = StoredSession.open(store, pending.session, pending.scope)
     try:
         if installed:
@@ -440,6 +452,7 @@ def _settle(store: Store, transcript: Path, pending: Pending) -> None:
             drop(stored, str(transcript), "the host went on without it")
     finally:
         stored.leave()
+    return True
 
 
 def _was_taken(transcript: Path, pending: Pending) -> bool | None:

@@ -29,6 +29,9 @@ from ctxvc.store.trust import contained
 
 #: Seconds that a recorder waits for more requests before it ends, so that a session rarely pays for a start.
 LINGER = 20.0
+#: How many times as long it waits while a conversation goes on: a person may read for a while and then compact, which
+#: has to wait for all that a new recorder loads.
+_ATTENDING = 15
 
 #: Seconds between two looks.
 _PAUSE = 0.05
@@ -56,8 +59,8 @@ def work(
     compactor: Callable[[Store], bool] = lambda _: False,
     recorded: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Serves the requests of the store at `path` until none has come for `linger` seconds; calls `recorded` with it
-    after each.
+    """Serves the requests of the store at `path` until none has come for `linger` seconds, for longer while a
+    conversation goes on; calls `recorded` with it after each.
 
     Returns at once if another process serves them. After an unexpected error the store is opened anew, since nothing in
     memory can be trusted.
@@ -105,7 +108,8 @@ class _Recorder:
 
     def run(self, linger: float) -> None:
         last = clock.monotonic()
-        while True:
+        place = _place(self.store.path)
+        while _place(self.store.path) == place:
             if self.compactor(self.store):
                 last = clock.monotonic()
             pending = [*requests.pending(self.store.path), *self._noticed()]
@@ -115,7 +119,8 @@ class _Recorder:
                     last = clock.monotonic()
                 if self.surprised:
                     return
-            if not pending and clock.monotonic() - last > linger:
+            waits = linger * _ATTENDING if self.transcripts else linger
+            if not pending and clock.monotonic() - last > waits:
                 return
             clock.sleep(_PAUSE)
 
@@ -182,9 +187,10 @@ class _Recorder:
         if not follower.path.exists():
             return True  # a session without a message yet
         succeeded = True
-        compaction.settle(self.store, transcript)
+        ends = compaction.settle(self.store, transcript)
         last = any(request.last for request in batch)
-        for outcome in follower.take(final=last, closes=any(request.event == "PreCompact" for request in batch)):
+        closes = any(request.event == "PreCompact" for request in batch)
+        for outcome in follower.take(final=last, closes=closes, ends=ends):
             if outcome.error:
                 succeeded = self._failed(batch, outcome.error, outcome)
         if not follower.session:
@@ -214,6 +220,14 @@ class _Recorder:
         where = outcome.path if outcome else batch[-1].transcript
         _report(self.store.path, batch[-1], f"{where}: {log.describe(error, self.phrases)}")
         return False
+
+
+def _place(store: Path) -> int:
+    """What tells a store from another one that is made at its path; 0 where there is none any more."""
+    try:
+        return store.stat().st_ino
+    except OSError:
+        return 0
 
 
 def _report(store: Path, request: Request, reason: str) -> None:

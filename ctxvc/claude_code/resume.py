@@ -99,7 +99,7 @@ def resumable(
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
         envelope = _envelope(snapshot, session, folder)
         lines = list(_recorded_lines(recorded, end, session, folder, redactor)) if recorded and end else []
-        appended = [_as_line(piece) for piece in safe[count:] if piece.kind != "thinking"]
+        appended = _by_call([_as_line(piece) for piece in safe[count:] if piece.kind != "thinking"])
         new_lines = [*_Writer(envelope, ledger, calls, start, lines).lines(appended), _title(snapshot, session)]
         exported = Resumable(
             session=session,
@@ -127,6 +127,16 @@ def _uncut(ledger: Ledger) -> Ledger:
 def _as_line(piece: Piece) -> Piece:
     """The piece as a line of ours has it: the host writes system messages itself, from lines that only it can make."""
     return msgspec.structs.replace(piece, role="user", kind="user") if piece.role == "system" else piece
+
+
+def _by_call(content: list[Piece]) -> list[Piece]:
+    """`content` with the results of parallel calls in the order of the calls: lines of ours have no other."""
+    order = {piece.call: at for at, piece in enumerate(content) if piece.kind == "tool_use"}
+    ordered: list[Piece] = []
+    for is_result, run in groupby(content, _is_result):
+        together = list(run)
+        ordered += sorted(together, key=lambda piece: order.get(piece.call, -1)) if is_result else together
+    return ordered
 
 
 def _name(snapshot: Snapshot, end: int, copy: int) -> str:

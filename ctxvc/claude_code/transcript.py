@@ -19,7 +19,7 @@ from ctxvc.core.prompt.sanitise import valid
 from ctxvc.core.recording.events import Compacted, Event, UnitEvent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
 from ctxvc.importers.claude_code.read import own_events
-from ctxvc.importers.file import Line, Recording
+from ctxvc.importers.file import Recording
 
 
 class PlacedPiece(NamedTuple):
@@ -48,14 +48,7 @@ class Part(Recording):
     ended = True
 
     def __init__(self, path: Path, end: int) -> None:
-        super().__init__(path)
-        self._end = end
-
-    def lines(self) -> Iterator[Line]:
-        for line in super().lines():
-            if line.end > self._end:
-                return
-            yield line
+        super().__init__(path, end=end)
 
 
 def prompt(recording: Recording) -> list[PlacedPiece]:

@@ -42,8 +42,8 @@ class Recording:
 
     `progress` is called with the number of raw bytes read since its last call. `growing` leaves out a last line whose
     end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit.
-    `stored_output` gives the whole output that a hook truncated, None if it was not stored. Nothing follows one that
-    has `ended`.
+    `stored_output` gives the whole output that a hook truncated, None if it was not stored. Lines are read up to the
+    byte `end`. Nothing follows a recording that has `ended`.
     """
 
     ended = False
@@ -56,12 +56,14 @@ class Recording:
         growing: bool = False,
         projects: Sequence[Path] = (),
         stored_output: Callable[[Truncation], bytes | None] = lambda _: None,
+        end: int | None = None,
     ) -> None:
         self.path = path
         self.growing = growing
         self.projects = projects
         self.stored_output = stored_output
         self._progress = progress
+        self._end = end
         #: Lines with bytes that are not UTF-8, and their count. Each becomes a lone surrogate, U+DC00 plus the byte.
         self.misread: dict[int, int] = {}
         #: Bytes of the unpacked file, set by `document`.
@@ -140,6 +142,8 @@ class Recording:
                 number, start, offset = number + 1, offset, offset + size
                 pending, size = [], 0
                 complete = data.endswith(b"\n")
+                if self._end is not None and offset > self._end:
+                    return
                 if self.growing and not complete:
                     return
                 if stripped := data.strip():

@@ -20,8 +20,9 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Stamp
 from ctxvc.store import exports, hook_outputs
-from ctxvc.store.ingest import IngestResult, Unfinished, ingest, start_ingest
+from ctxvc.store.ingest import Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
+from ctxvc.store.unit_commits import IngestResult
 
 #: Seconds after its last change during which a file may still grow: its open step waits.
 SETTLED = 3600.0
@@ -80,6 +81,7 @@ def import_paths(
     redact: bool = True,
     projects: Sequence[Path] = (),
     removed: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ends: Mapping[Path, int] = MappingProxyType({}),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Imports each file, and of a folder its files of known formats; yields each conversation's outcome, in order.
@@ -88,10 +90,11 @@ def import_paths(
     the new session; `as_new` imports a recording that the store already has as another session. Without `redact`, new
     sessions keep all bytes as they are, secrets included. From recordings with conversations of many projects, only
     those of `projects` are imported, if any are given. `removed` are recordings whose sessions a person removed, and
-    when: they stay out unless they changed since. `progress` is called with the number of raw bytes read.
+    when: they stay out unless they changed since. Of the files in `ends` only so many bytes are read. `progress` is
+    called with the number of raw bytes read.
     """
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
-        run = _Run(store, format, name, final, as_new, redact, projects, removed, progress, background)
+        run = _Run(store, format, name, final, as_new, redact, projects, removed, ends, progress, background)
         try:
             for path in paths:
                 known_only = path.is_dir()
@@ -116,6 +119,7 @@ class _Run:
     redact: bool
     projects: Sequence[Path]
     removed: Mapping[tuple[str, str], int]
+    ends: Mapping[Path, int]
     progress: Callable[[int], None]
     background: Executor
     head: tuple[str, str] | None = None  # session and scope of the import that was recorded last
@@ -186,7 +190,11 @@ class _Run:
 
     def _recording(self, path: Path) -> Recording:
         return Recording(
-            path, self.progress, projects=self.projects, stored_output=partial(hook_outputs.whole, self.store.path)
+            path,
+            self.progress,
+            projects=self.projects,
+            stored_output=partial(hook_outputs.whole, self.store.path),
+            end=self.ends.get(path),
         )
 
     def _settled(self, path: Path, format: str) -> bool:
@@ -243,41 +251,53 @@ class Follower:
         self._removed = removed
         self._stamps: dict[Path, Stamp] = {}  # file → its stamp when it was taken
 
-    def take(self, *, final: bool = False, closes: bool = False, subagent: str = "") -> list[Outcome]:
+    def take(
+        self,
+        *,
+        final: bool = False,
+        closes: bool = False,
+        subagent: str = "",
+        ends: Mapping[Path, int] = MappingProxyType({}),
+    ) -> list[Outcome]:
         """Records the new part of each changed file; gives the outcomes.
 
         `final` also records an open step as it is. `closes` means that no step continues past the host's next action,
-        so that the open one is recorded too if it is complete; with `subagent`, the name of its file, only there.
+        so that the open one is recorded too if it is complete; with `subagent`, the name of its file, only there. Of
+        the files in `ends` only so many bytes are read now.
         """
-        outcomes = self._file(self.path, final=final, closes=closes and not subagent)
+        outcomes = self._file(self.path, ends.get(self.path), final=final, closes=closes and not subagent)
         if self.session:
             for path in importers.importer(self._format).beside(self.path):
-                outcomes += self._file(path, into=self.session, final=final, closes=closes and path.stem == subagent)
+                ending = closes and path.stem == subagent
+                outcomes += self._file(path, ends.get(path), into=self.session, final=final, closes=ending)
         if any(outcome.units for outcome in outcomes):
             self._store.merge_packs()
         return outcomes
 
-    def _file(self, path: Path, *, into: str = "", final: bool = False, closes: bool = False) -> list[Outcome]:
+    def _file(
+        self, path: Path, end: int | None, *, into: str = "", final: bool = False, closes: bool = False
+    ) -> list[Outcome]:
         try:
             stamp = importers.importer(self._format).stamp(path)
             if self._stamps.get(path) == stamp and not (final or closes):
                 return []
-            results = list(self._record(path, into, final=final, closes=closes))
+            results = list(self._record(path, into, end, final=final, closes=closes))
         except OSError as error:
             failed = CtxvcError(f"cannot read {path}: {error.strerror or error}")
             return [Outcome(path=path, format=self._format, error=failed)]
         except CtxvcError as error:
             return [Outcome(path=path, format=self._format, session=into, error=error)]
         if results:
-            self._stamps[path] = stamp
+            if end is None:
+                self._stamps[path] = stamp
             self.session = self.session or results[0].session
         return [_outcome(path, self._format, result) for result in results]
 
-    def _record(self, path: Path, into: str, *, final: bool, closes: bool) -> Iterator[IngestResult]:
+    def _record(self, path: Path, into: str, end: int | None, *, final: bool, closes: bool) -> Iterator[IngestResult]:
         """Records each conversation that has a message. Raises: CtxvcError, OSError."""
         # A last line without its end may still be being written; at a recording's end it is read as it is.
         stored_output = partial(hook_outputs.whole, self._store.path)
-        recording = Recording(path, growing=not final, projects=self._projects, stored_output=stored_output)
+        recording = Recording(path, growing=not final, projects=self._projects, stored_output=stored_output, end=end)
         for suffix, conversation in _conversations(recording, self._format, self._removed):
             events = _spoken(conversation)
             events = _closed(events) if closes else events

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from ctxvc import importers
 from ctxvc.errors import CtxvcError
@@ -29,8 +30,11 @@ class Watch:
     _followed: dict[Path, Follower] = field(default_factory=dict)
     _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was taken to its end
 
-    def look(self) -> list[Outcome]:
-        """Records the new messages; gives the outcomes. A transcript unchanged for an hour is recorded to its end."""
+    def look(self, ends: Mapping[Path, int] = MappingProxyType({})) -> list[Outcome]:
+        """Records the new messages; gives the outcomes. A transcript unchanged for an hour is recorded to its end.
+
+        Of those in `ends` only so many bytes are read.
+        """
         outcomes = []
         for form, path in self.find():
             try:
@@ -41,15 +45,15 @@ class Watch:
             ended = stamp.age > SETTLED
             if ended and self._ended.get(path) == stamp:
                 continue
-            outcomes += _outcomes(follower, form, final=ended)
+            outcomes += _outcomes(follower, form, ends, final=ended)
             if ended:
                 self._ended[path] = stamp
         return [outcome for outcome in outcomes if outcome.units or outcome.created or outcome.error]
 
 
-def _outcomes(follower: Follower, form: str, *, final: bool) -> list[Outcome]:
+def _outcomes(follower: Follower, form: str, ends: Mapping[Path, int], *, final: bool) -> list[Outcome]:
     try:
-        return follower.take(final=final)
+        return follower.take(final=final, ends=ends)
     # The boundary: an error in one transcript does not stop the others.
     except Exception as error:
         return [Outcome(path=follower.path, format=form, error=CtxvcError(log.describe(error)))]

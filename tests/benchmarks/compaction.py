@@ -16,10 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ctxvc.claude_code import compaction
+from ctxvc.claude_code import compaction, requests
+from ctxvc.claude_code.requests import Request
 from ctxvc.core.plan import payoff
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.store.log.stored_session import StoredSession
@@ -80,6 +82,21 @@ def warmed(host: PlayedHost) -> None:
         stored.leave()
 
 
+@contextmanager
+def recorder(host: PlayedHost) -> Iterator[None]:
+    """A recorder that is at work, as it is after a turn."""
+    requests.post(host.store, Request("Stop", str(host.transcript)))
+    command = [sys.executable, "-m", "ctxvc", "hook", "record", str(host.store)]
+    process = subprocess.Popen(command, env=host.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while requests.pending(host.store):
+            time.sleep(0.1)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def asked(host: PlayedHost) -> tuple[float, float, dict[str, Any]]:
     """The processor time of the whole process, the wall time for which the host waits, and the answer."""
     event = {"session": SESSION, "folder": str(host.project), "trigger": "auto", "messages": host.messages}
@@ -109,8 +126,10 @@ def interpreter() -> float:
 def main() -> None:
     bare = min(interpreter() for _ in range(9))
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; a bare interpreter takes {bare * 1000:.0f} ms")
-    print("| tokens before | after | archived | messages | processor, s | wall, s | × interpreter |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| tokens before | after | archived | messages | processor, s | wall, s | × interpreter | beside recorder, s |"
+    )
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     sizes: list[tuple[int, int]] = []
     for size in SIZES:
         with tempfile.TemporaryDirectory(prefix="ctxvc-compaction-") as folder:
@@ -120,12 +139,14 @@ def main() -> None:
             runs = [asked(host) for _ in range(_TIMES)]
             processor, _, answer = min(runs, key=lambda run: run[0])
             wall = min(run[1] for run in runs)
+            with recorder(host):
+                beside = min(asked(host)[1] for _ in range(_TIMES))
             assert "messages" in answer, answer
             before, after = answer["tokensBefore"], answer["tokensAfter"]
             sizes.append((before, after))
             blocks = answer["line"].split("; ")[1].split()[0]
             numbers = f"{before:,} | {after:,} | {blocks} | {len(host.messages):,}"
-            numbers += f" | {processor:.2f} | {wall:.2f} | {processor / bare:.0f}"
+            numbers += f" | {processor:.2f} | {wall:.2f} | {processor / bare:.0f} | {beside:.2f}"
             print(f"| {numbers} |", flush=True)
     print("\n| tokens before | cache | verbatim | summary | left alone |")
     print("| ---: | --- | ---: | ---: | ---: |")

@@ -33,6 +33,7 @@ from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.read import revision as revisions
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store, create
+from tests.importers.test_claude_code_requests import parallel
 from tests.making.conversation import exchange, human
 from tests.making.project import build
 from tests.making.store import archive, complaints
@@ -201,6 +202,16 @@ def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tm
     assert [block["type"] for block in written] == ["tool_use", "tool_result", "text"]
     assert written[1]["content"] == text(f"[{moment(store, session).ledger['B8'].handle}]")
     assert lines(made)[6]["parentUuid"] == "r1"
+
+
+def test_results_that_came_in_another_order_than_their_calls_can_be_written_anew(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in parallel()))
+    then = moment(store, take(store, path, redact=False, final=True).session)
+    assert [block["tool_use_id"] for block in messages(then)[2]["content"]] == ["t2", "t1"]
+
+    again = imported_again(tmp_path, resumable(store, then, FOLDER))
+    assert [block["tool_use_id"] for block in again[2]["content"]] == ["t1", "t2"]
 
 
 @pytest.mark.parametrize("taken_back", [Session.undo, lambda opened: opened.restore("B5")])

@@ -113,6 +113,24 @@ def test_an_answer_is_dropped_when_the_host_asks_again(host: PlayedHost) -> None
     assert sorted(host.states().values()) == ["archived", "archived", "visible", "visible"]
 
 
+def test_a_boundary_that_comes_between_two_looks_finds_its_plan_committed(host: PlayedHost) -> None:
+    """Else the import of the boundary would have taken the blocks out, and nothing could take that back."""
+    answered = host.asks()
+
+    def goes_on() -> None:
+        host.installs(answered["messages"])
+        host.says("Go on.")
+
+    host.records(meanwhile=goes_on)
+    assert host.plans() == 1 and set(host.states().values()) == {"visible"}
+    host.records()
+    assert host.plans() == 0
+    with host.stored() as stored:
+        rows = [row for row in stored.ledger().rows() if row.kind == "tool_result"]
+        assert {row.removed_by for row in rows} == {"policy:default"}
+        assert Session(stored).undo()
+
+
 def test_a_hook_that_was_lost_is_made_good_by_the_next(host: PlayedHost) -> None:
     host.installs(host.asks()["messages"])
     host.says("Go on.")

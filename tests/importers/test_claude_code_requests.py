@@ -32,6 +32,8 @@ PLUGIN = DATA / "plugin-compaction-2.1.330.jsonl"
 OLDER = DATA / "plugin-compaction-2.1.287.jsonl"
 #: A turn in which the host compacted by itself, and kept the newest call with its result.
 BUILT_IN = DATA / "builtin-compaction-2.1.330.jsonl"
+#: One process after another; tools come in while the first is at work, and two do nothing but compact by our plugin.
+PROCESSES = DATA / "six-processes-2.1.330.jsonl"
 WORDS = ["Print the needle.", "Say something.", "What now?", "A long job.", "And the end?"]
 
 Line = dict[str, Any]
@@ -109,7 +111,7 @@ def rows(store: Store, session: str) -> list[Row]:
 # --- what was sent
 
 
-@pytest.mark.parametrize(("path", "exact"), [(TOOLS, 6), (PLUGIN, 8), (BUILT_IN, 9)])
+@pytest.mark.parametrize(("path", "exact"), [(TOOLS, 6), (PLUGIN, 8), (BUILT_IN, 9), (PROCESSES, 7)])
 def test_each_step_has_the_messages_that_were_sent(store: Store, path: Path, exact: int) -> None:
     session = take(store, path, redact=False, final=True).session
     replied = {line["requestRef"]: None for line in lines(path) if line.get("requestRef")}
@@ -301,6 +303,58 @@ def test_a_request_without_a_persons_words_is_not_the_one_that_was_sent(tmp_path
     assert counts == [6, 5]
     said = [event.message.parts[0].body for event in told if isinstance(event, Said)]
     assert b"Ask two agents." in said
+
+
+@pytest.mark.parametrize("path", [BUILT_IN, PROCESSES])
+def test_what_came_in_before_a_process_ended_stands_where_the_next_one_sent_it(tmp_path: Path, path: Path) -> None:
+    made = path.read_bytes().splitlines(keepends=True)
+    ends = [at for at, line in enumerate(made, 1) if b'"type":"cost-state"' in line]
+    growing = tmp_path / path.name
+    with create(tmp_path / "store") as store:
+        for count in (*ends, len(made)):
+            growing.write_bytes(b"".join(made[:count]))
+            session = take(store, growing, redact=False, final=True).session
+
+        requests = sum(line["type"] == "api-request" for line in lines(path))
+        assert proof.check_prompts(store) == (requests, [])
+        again = [row for row in rows(store, session) if row.state == "pruned"]
+        assert {row.origin for row in again} == ({"client"} if path is PROCESSES else set())
+        human = [row.sha256 for row in rows(store, session) if row.kind == "user" and row.origin == "human"]
+        assert len(human) == len(set(human))
+
+
+@pytest.mark.parametrize("path", [TOOLS, PROCESSES])
+def test_a_process_that_ends_anywhere_doubles_no_word_and_claims_nothing(tmp_path: Path, path: Path) -> None:
+    made = path.read_bytes().splitlines(keepends=True)
+    growing = tmp_path / path.name
+    with create(tmp_path / "store") as store:
+        for count in (*range(7, len(made), 11), len(made)):
+            growing.write_bytes(b"".join(made[:count]))
+            session = take(store, growing, redact=False, final=True).session
+
+        assert not proof.check_prompts(store)[1]
+        now = rows(store, session)
+        human = [row.sha256 for row in now if row.kind == "user" and row.origin == "human"]
+        assert len(human) == len(set(human)) and all(row.present for row in now if row.origin == "human")
+
+
+def test_tools_that_come_in_late_stay_what_they_are_among_the_messages(store: Store) -> None:
+    session = take(store, PROCESSES, redact=False, final=True).session
+    (system,) = (
+        message
+        for message in rendered(store, steps(store, session)[1])
+        if message["role"] == "system" and message["content"][0]["text"].startswith("The following tools")
+    )
+    assert [block["type"] for block in system["content"]] == ["text", *["tool_addition"] * 3]
+
+    snapshot = newest(store, session)
+    unmarked = snapshot.ledger.with_rows(
+        msgspec.structs.replace(row, extra={"ctxvc": {"sent": True}})
+        for row in snapshot.ledger.rows()
+        if row.kind == "other"
+    )
+    messages = request(unmarked, snapshot.bodies, None, None).messages
+    assert "tool_addition" not in {block["type"] for message in messages for block in message["content"]}
 
 
 # --- prompts of plugins

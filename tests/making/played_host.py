@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,11 +129,13 @@ class PlayedHost:
             yield stored
             stored.leave()
 
-    def records(self) -> None:
-        """What the recorder does with each event."""
+    def records(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """What the recorder does with each event; `meanwhile` happens once it has looked what became of an answer."""
         with Store(self.store) as store:
-            compaction.settle(store, str(self.transcript))
-            errors = [outcome.error for outcome in Follower(store, self.transcript, FORMAT).take(closes=True)]
+            ends = compaction.settle(store, str(self.transcript))
+            meanwhile()
+            taken = Follower(store, self.transcript, FORMAT).take(closes=True, ends=ends)
+            errors = [outcome.error for outcome in taken]
             assert errors == [None] * len(errors)
 
     def states(self) -> dict[str, str]:

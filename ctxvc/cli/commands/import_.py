@@ -65,7 +65,7 @@ def import_(
     with store:
         if name:
             name_rules.check(name, "session", set(store.sessions()))
-        host_prompt.settle(store)
+        ends = host_prompt.settle(store)
         outcomes: list[Outcome] = []
         removed = {} if paths else retention.removed_recordings(store)
         with Progress("importing", sum(map(_length, chosen))) as progress:
@@ -79,6 +79,7 @@ def import_(
                 redact=not no_redact,
                 projects=() if paths else app.projects(),
                 removed=removed,
+                ends=ends,
                 progress=progress.add,
             ):
                 outcomes.append(outcome)

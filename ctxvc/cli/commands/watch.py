@@ -55,8 +55,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
             removed = retention.removed_recordings(store)
             watched = Watch(store, lambda: _of_project(app), app.projects(), removed)
         while True:
-            host_prompt.settle(store)
-            outcomes = watched.look()
+            outcomes = watched.look(host_prompt.settle(store))
             failed = failed or any(outcome.error for outcome in outcomes)
             if any(outcome.units for outcome in outcomes):
                 pushes(store.path)

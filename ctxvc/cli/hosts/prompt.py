@@ -11,6 +11,8 @@ from ctxvc.recording import places
 from ctxvc.store.trust import contained
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ctxvc.cli.app import App
     from ctxvc.session.session import Session
     from ctxvc.store.store import Store
@@ -31,14 +33,16 @@ _HOST = settings.HOSTS[0]
 _EXPORT = f"`ctxvc export --format {_HOST} --install` writes a session to resume"
 
 
-def settle(store: Store) -> None:
+def settle(store: Store) -> dict[Path, int]:
     """Settles the compactions that wait for a host, before its transcripts are read or a person undoes one: the host
-    may write its boundary after its last hook, which a recorder sees only with the next. Raises: CtxvcError, OSError.
+    may write its boundary after its last hook, which a recorder sees only with the next. Gives the transcripts that do
+    not tell yet, and how far they may be read. Raises: CtxvcError, OSError.
     """
     if contained.names(store.path, places.ANSWERS):
         from ctxvc.claude_code import compaction
 
-        compaction.settle_all(store)
+        return compaction.settle_all(store)
+    return {}
 
 
 def effect(app: App, session: Session) -> Effect:

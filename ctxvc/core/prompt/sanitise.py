@@ -24,8 +24,10 @@ _TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
 #: Types of content blocks that have a kind of their own: one that is of kind `other` has a shape that the API refuses.
 _OWN_KIND = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"})
 _PROVIDERS_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
-#: Types of content blocks that the API takes and we have no kind for, and those that a result may hold besides text.
+#: Types of content blocks that the API takes and we have no kind for; those that only a system message has; and those
+#: that a result may hold besides text.
 _KNOWN = _PROVIDERS_CALLS | {"container_upload", "compaction", "fallback", "mcp_tool_listing"}
+_OF_SYSTEM = frozenset({"tool_addition", "tool_removal"})
 _IN_RESULTS = frozenset({"image", "document", "tool_reference", "browser_state"})
 #: A kind → what the API takes from a user in its block besides what the piece itself has; and what is ours.
 _FIELDS: Mapping[str, frozenset[str]] = {
@@ -154,13 +156,21 @@ def _fit(piece: Piece) -> Piece:
             value = _value(piece)
             return piece if piece.ext != "json" or isinstance(value.get("source"), dict) else _as_text(piece)
         case "other":
-            return piece if "openai" in piece.extra or _is_known(_value(piece)) else _as_text(piece)
+            fits = "openai" in piece.extra or _is_known(_value(piece)) or _changes_tools(piece)
+            return piece if fits else _as_text(piece)
     return piece
 
 
 def _was_sent(piece: Piece) -> bool:
     """Whether a host sent a system message with this among the others: its model takes one."""
     return piece.role == "system" and wire.own_metadata(piece.extra).get("sent") is True
+
+
+def _changes_tools(piece: Piece) -> bool:
+    """Whether it is the part of such a message that adds or takes away tools, and stays it."""
+    if piece.role != "system" or wire.own_metadata(piece.extra).get("as_is") is not True:
+        return False
+    return _type(_value(piece)) in _OF_SYSTEM
 
 
 def _fit_result(piece: Piece) -> Piece:

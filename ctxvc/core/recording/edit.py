@@ -1,9 +1,10 @@
-"""What a host's edit of a message makes of its blocks: no byte of them changes, only what stands in the prompt."""
+"""What a host's edit of a message, or its silence on one, makes of blocks: what is in the prompt, not their bytes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -39,6 +40,19 @@ def edited(ledger: Ledger, event: Edited) -> list[Row]:
         for row in rows
     ]
     return [new for new, old in zip(after, rows, strict=True) if new != old]
+
+
+def withdrawn(ledger: Ledger, parts: Iterable[Part]) -> list[Row]:
+    """The rows of what came in since the newest reply, as they are where the host did not send these parts."""
+    unsent = Counter((part.role, part.kind, hashlib.sha256(part.body).hexdigest()) for part in parts)
+    rows: list[Row] = []
+    for row in ledger.backwards() if unsent else ():
+        if row.role == "assistant":
+            break
+        if row.present and unsent[row.role, row.kind, row.sha256] > 0:
+            unsent[row.role, row.kind, row.sha256] -= 1
+            rows.append(_absent(row, ""))
+    return rows
 
 
 def _message(ledger: Ledger, event: Edited) -> list[Row]:

@@ -7,8 +7,9 @@ what follows it, so a file that is imported while it grows gives the same units 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, takewhile
 
 import msgspec
 
@@ -21,7 +22,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A whole step of `scope` as messages in order. Missing results are there, empty and marked interrupted.
 
     `parent` is the scope that a sub-agent's was opened from and `task` the call that started it, where known. `sent` is
-    the recorded request that the reply answers to.
+    the recorded request that the reply answers to. `unsent` is what the client put in earlier, before a recording's
+    end, and this request does not have in its place.
     """
 
     scope: str
@@ -30,6 +32,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     task: str = ""
     sent: Sent | None = None
+    unsent: tuple[Part, ...] = ()
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,7 @@ class _Open:
     later_end: int = 0
     sent: Sent | None = None  # the request that its reply answers to
     sent_later: Sent | None = None  # the next one
+    unsent: tuple[Part, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -93,8 +97,8 @@ class Gatherer:
     _key_of: dict[str, str] = field(default_factory=dict)  # key of a line → key of the message that it is part of
     _before: dict[tuple[str, int], tuple[int, tuple[Message, ...]]] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)  # scope → its newest unit
-    # What came in since the newest reply and is in a unit already, as a recording's end closed its step: scope → texts.
-    _unanswered: dict[str, Counter[_Text]] = field(default_factory=dict)
+    # What came in since the newest reply and is in a unit already, as a recording's end closed its step: scope → parts.
+    _unanswered: dict[str, list[Part]] = field(default_factory=dict)
     _opened: dict[str, tuple[str, str]] = field(default_factory=dict)  # sub-agent's scope → parent scope, task
     _seen: set[str] = field(default_factory=set)  # every call so far
     _rewinds: int = 0
@@ -210,22 +214,26 @@ class Gatherer:
         answers: list[Part] = []
         incoming: list[Message] = []
         open_results = {part.call for part in step.results}
-        recorded = Counter(self._unanswered.get(event.scope or self.current, {}))
+        unanswered = [] if step.reply else self._unanswered.get(event.scope or self.current, [])
+        news = [[part for part in message.parts if self._is_new(part)] for message in event.messages]
+        recorded, unsent = _in_place(unanswered, list(chain(*news[event.before + event.after :])))
         counts = [0, 0, 0]  # of what stands before the summary, right behind it, and elsewhere
-        for at, message in enumerate(event.messages):
+        for at, (message, new) in enumerate(zip(event.messages, news, strict=True)):
             answers += [part for part in message.parts if part.kind == "tool_result" and part.call in open_results]
-            unseen = (part for part in message.parts if part.kind != "tool_result" or part.call not in self._seen)
-            others = tuple(_without(unseen, recorded))
-            if others:
-                incoming.append(msgspec.structs.replace(message, parts=others))
-                counts[(at >= event.before) + (at >= event.before + event.after)] += 1
+            place = (at >= event.before) + (at >= event.before + event.after)
+            if unseen := tuple(_without(new, recorded) if place == 2 else new):
+                incoming.append(msgspec.structs.replace(message, parts=unseen))
+                counts[place] += 1
         event = msgspec.structs.replace(event, before=counts[0], after=counts[1])
         if sorted(part.call for part in answers) == sorted(part.call for part in step.results):
             step.results = answers
         if step.reply:
             step.later, step.sent_later = incoming, event
         else:
-            step.incoming, step.sent = incoming, event
+            step.incoming, step.sent, step.unsent = incoming, event, unsent
+
+    def _is_new(self, part: Part) -> bool:
+        return part.kind != "tool_result" or part.call not in self._seen
 
     @staticmethod
     def _take(step: _Open, part: Part, source: Message) -> None:
@@ -243,8 +251,7 @@ class Gatherer:
         if step.reply:
             self._unanswered.pop(scope, None)
         else:
-            texts = map(_text, (part for message in step.incoming for part in message.parts))
-            self._unanswered.setdefault(scope, Counter()).update(texts)
+            self._unanswered.setdefault(scope, []).extend(part for message in step.incoming for part in message.parts)
         results = [*step.results, *(interrupted(call, tool) for call, tool in step.calls.items())]
         messages = [*step.incoming]
         if step.reply:
@@ -255,7 +262,15 @@ class Gatherer:
         previous = self._last.get(scope, 0)
         parent, task = self._opened.get(scope, ("", ""))
         unit = self._numbered(
-            Step(scope=scope, messages=tuple(messages), end=step.end, parent=parent, task=task, sent=step.sent)
+            Step(
+                scope=scope,
+                messages=tuple(messages),
+                end=step.end,
+                parent=parent,
+                task=task,
+                sent=step.sent,
+                unsent=step.unsent,
+            )
         )
         for message in step.incoming:
             place = self._places.get(message.key)
@@ -302,6 +317,26 @@ class Gatherer:
 
 def _text(part: Part) -> _Text:
     return part.role, part.body.strip()
+
+
+def _in_place(earlier: Sequence[Part], sent: Sequence[Part]) -> tuple[Counter[_Text], tuple[Part, ...]]:
+    """The texts of `earlier` parts that stand as `sent` has them, and the parts that leave since they do not.
+
+    Those that `sent` begins with stand in their place. What a person wrote stays wherever it is.
+    """
+    alike = list(takewhile(lambda pair: _is_alike(*pair), zip(earlier, sent, strict=False)))
+    remaining = earlier[len(alike) :]
+    stays = [part for part in remaining if is_human(part.role, part.origin)]
+    recorded = Counter(_text(part) for part in (*(part for part, _ in alike), *stays))
+    return recorded, tuple(part for part in remaining if not is_human(part.role, part.origin))
+
+
+def _is_alike(earlier: Part, sent: Part) -> bool:
+    """Whether a part is sent as it was recorded. A system message of a line has not the mark of one that was sent."""
+    return (earlier.role, earlier.kind, earlier.body, earlier.role == "system" and earlier.extra) == (
+        *(sent.role, sent.kind, sent.body),
+        sent.role == "system" and sent.extra,
+    )
 
 
 def _without(parts: Iterable[Part], texts: Counter[_Text]) -> Iterator[Part]:

@@ -88,9 +88,10 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
         if left_out.get(_identity(part)):
             yield from _appended(part, left_out[_identity(part)].pop())
         elif role == "system" or part.kind == "tool_result":
-            # So it is rendered: as a system message, and in the order in which the results were sent.
+            # So it is rendered: as a system message, its tools too, and in the order in which the results were sent.
+            marks = {"sent": True, "as_is": True} if part.kind == "other" else {"sent": True}
             yield msgspec.structs.replace(
-                part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "sent": True}}
+                part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), **marks}}
             )
         else:
             yield part

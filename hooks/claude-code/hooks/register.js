@@ -9,7 +9,7 @@ export const register = (on) => {
   on('session.compact', async ($, e, next) => {
     let answer
     try {
-      $.ui.status('ctxvc: compacting without loss…')
+      $.ui.status('compacting without loss…')
       const [session, folder] = await Promise.all([$.session.id(), $.session.root()])
       const tokens = e.agentId ? 0 : await $.session.usage().then((usage) => usage.context.tokens || 0, () => 0)
       const asked = {
@@ -28,7 +28,8 @@ export const register = (on) => {
       })
       answer = run.isStdoutTruncated ? { decline: 'the answer is too long' } : JSON.parse(run.stdout || '{}')
     } catch (error) {
-      answer = { decline: String((error && error.message) || error).slice(0, 200) }
+      const reason = String((error && error.message) || error)
+      answer = { decline: reason.includes('still running') ? `no answer within ${TIMEOUT_MS / 1000} s` : reason.slice(0, 200) }
     }
     $.ui.status(undefined)
     if (!Array.isArray(answer.messages) || answer.messages.length === 0) {

@@ -391,16 +391,39 @@ def user(*texts: str, key: str = "") -> Message:
 
 
 def test_what_was_recorded_at_an_end_is_not_recorded_again_with_the_request_that_has_it() -> None:
-    gatherer = Gatherer()
-    fed([Said(message=user("<command-name>/compact", key="c"), end=1)], gatherer)
-    (ended,) = gatherer.finish()
-    sent = Sent(messages=(user("<command-name>/compact\n", "Go on.", "Go on."),), prompt=(), frame="", end=2)
+    """Only where the request has it as it was, and in its place; what a person wrote is there once, wherever it is."""
     reply = Message(role="assistant", parts=(wire.text_part("Yes.", "assistant", "model"),), reply="r")
-    fed([Said(message=user("Go on.", key="p"), end=2), sent, Said(message=reply, end=3)], gatherer)
-    (step,) = gatherer.finish()
 
-    assert [part.body for part in parts_of_unit(ended)] == [b"<command-name>/compact"]
-    assert [part.body for part in parts_of_unit(step)] == [b"Go on.", b"Go on.", b"Yes."]
+    def steps_of(*came_in: Message, sent: Message) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        """What is in the step that the end made, in the step of the request, and what left with the latter."""
+        gatherer = Gatherer()
+        fed([Said(message=message, end=1) for message in came_in], gatherer)
+        ended = list(gatherer.finish())
+        request = Sent(messages=(sent,), prompt=(), frame="", end=2)
+        fed([Said(message=user("Go on.", key="p"), end=2), request, Said(message=reply, end=3)], gatherer)
+        (step,) = gatherer.finish()
+        assert isinstance(step, Step)
+        earlier = [part.body for unit in ended for part in parts_of_unit(unit)]
+        return earlier, [part.body for part in parts_of_unit(step)], [part.body for part in step.unsent]
+
+    command = user("<command-name>/compact")
+    person = Message(role="user", parts=(wire.text_part("Wait.", "user", "human"),))
+    assert steps_of(command, sent=user("<command-name>/compact", "Go on.", "Go on.")) == (
+        [b"<command-name>/compact"],
+        [b"Go on.", b"Go on.", b"Yes."],
+        [],
+    )
+    for elsewhere in ("<command-name>/compact\n", "A reminder."):
+        assert steps_of(command, sent=user(elsewhere, "Go on.")) == (
+            [b"<command-name>/compact"],
+            [elsewhere.encode(), b"Go on.", b"Yes."],
+            [b"<command-name>/compact"],
+        )
+    assert steps_of(command, person, sent=user("A reminder.", "Wait.", "Go on.")) == (
+        [b"<command-name>/compact", b"Wait."],
+        [b"A reminder.", b"Go on.", b"Yes."],
+        [b"<command-name>/compact"],
+    )
 
 
 def test_what_a_person_says_again_after_the_reply_is_recorded_again() -> None:

@@ -91,19 +91,19 @@ def test_a_manual_compaction_takes_results_and_leaves_every_word(every: Machine)
     assert "policy:default" in every.shell("ctxvc", "ops")
 
 
-def test_five_compactions_in_a_row_lose_and_double_nothing(here: Machine) -> None:
-    prepared(here, "18k")
+def test_five_compactions_in_a_row_lose_and_double_nothing(every: Machine) -> None:
+    prepared(every, "18k")
     said = []
     for round_ in range(5):
         words = f"Round {round_}: print needle {round_}."
         said.append(words)
-        here.run(words, [prints(f"needle-{round_}", 5000)], [text(f"Printed in round {round_}.")])
-        compacted(here, here.run("/compact"))
-    here.run("And now?", [text("That was all.")])
+        every.run(words, [prints(f"needle-{round_}", 5000)], [text(f"Printed in round {round_}.")])
+        compacted(every, every.run("/compact"))
+    every.run("And now?", [text("That was all.")])
     for words in said:
-        assert sent(here).count(words) == 1
-    assert "\n4999" not in sent(here)
-    with stored(here) as session:
+        assert sent(every).count(words) == 1
+    assert "\n4999" not in sent(every)
+    with stored(every) as session:
         assert human_texts(session) == [*said, "And now?"]
         results = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         assert len(results) == 5
@@ -124,17 +124,17 @@ def test_an_automatic_compaction_inside_a_turn_keeps_the_work_at_hand(every: Mac
         assert human_texts(session) == [*WORDS[:2], "A long job."]
 
 
-def test_what_is_taken_back_is_in_the_prompt_again_after_the_next_compaction(here: Machine) -> None:
-    prepared(here)
-    worked(here)
-    compacted(here, here.run("/compact"))
-    here.settle()
-    here.shell("ctxvc", "undo")
-    (here.home / ".config" / "ctxvc" / "config.toml").write_text('[claude-code]\ntarget = "200k"\n')
-    compacted(here, here.run("/compact"))
-    here.run(WORDS[2], [text("Now this.")])
-    assert sent(here).count("\n2999") == 3 and "[archived B" not in sent(here)
-    with stored(here) as session:
+def test_what_is_taken_back_is_in_the_prompt_again_after_the_next_compaction(every: Machine) -> None:
+    prepared(every)
+    worked(every)
+    compacted(every, every.run("/compact"))
+    every.settle()
+    every.shell("ctxvc", "undo")
+    (every.home / ".config" / "ctxvc" / "config.toml").write_text('[claude-code]\ntarget = "200k"\n')
+    compacted(every, every.run("/compact"))
+    every.run(WORDS[2], [text("Now this.")])
+    assert sent(every).count("\n2999") == 3 and "[archived B" not in sent(every)
+    with stored(every) as session:
         assert human_texts(session) == list(WORDS)
         assert len([row for row in session.ledger().rows() if row.kind == "tool_result"]) == 3
 
@@ -168,10 +168,10 @@ def test_switched_off_it_leaves_the_client_alone(here: Machine) -> None:
     assert [body for body in here.requests(side=True) if scripted.compacts(body)]
 
 
-def test_a_sub_agents_compaction_is_its_own(here: Machine) -> None:
-    prepared(here, "24k")
+def test_a_sub_agents_compaction_is_its_own(every: Machine) -> None:
+    prepared(every, "24k")
     agent = call("Agent", description="look", prompt="Look at THE-DEEP-END.", run_in_background=False)
-    finished = here.run(
+    finished = every.run(
         "Ask somebody.",
         [agent],
         [text("They looked.")],
@@ -184,33 +184,33 @@ def test_a_sub_agents_compaction_is_its_own(here: Machine) -> None:
             ]
         },
     )
-    compacted(here, finished)
+    compacted(every, finished)
     bodies = [
-        body for body in here.requests() if "THE-DEEP-END" in scripted.text(body) and "deep-3" in scripted.text(body)
+        body for body in every.requests() if "THE-DEEP-END" in scripted.text(body) and "deep-3" in scripted.text(body)
     ]
     assert "[archived B" in scripted.text(bodies[-1]) and "\n3999" not in scripted.text(bodies[-1])
-    with stored(here) as session:
+    with stored(every) as session:
         assert not any(row.removed_by.startswith("policy:") for row in session.ledger().rows()), "not the main line's"
         (scope,) = [name for name in session.scopes() if name != "main"]
         rows = list(session.ledger(scope).rows())
         assert next(row.removed_by for row in rows if row.kind == "tool_result") == "policy:default"
 
 
-def test_ctxvc_killed_while_it_answers_leaves_the_compaction_to_the_client(here: Machine) -> None:
-    prepared(here)
-    worked(here)
-    here.settle()
-    program = here.project.parent / "bin" / "ctxvc"
+def test_ctxvc_killed_while_it_answers_leaves_the_compaction_to_the_client(every: Machine) -> None:
+    prepared(every)
+    worked(every)
+    every.settle()
+    program = every.project.parent / "bin" / "ctxvc"
     usual = program.read_text()
     program.write_text(
         f'#!/bin/sh\nif [ "$2" = SessionCompact ]; then cat >/dev/null; kill -9 $$; fi\nexec {program}-usual "$@"\n'
     )
     (program.parent / "ctxvc-usual").write_text(usual)
     (program.parent / "ctxvc-usual").chmod(0o755)
-    here.run("/compact")
-    assert [body for body in here.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
-    here.run(WORDS[2], [text("Now this.")])
-    with stored(here) as session:
+    every.run("/compact")
+    assert [body for body in every.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
+    every.run(WORDS[2], [text("Now this.")])
+    with stored(every) as session:
         assert set(WORDS) <= set(human_texts(session)), [(row.origin, row.label) for row in session.ledger().rows()]
         assert not session.pending_plans()
 

@@ -14,39 +14,39 @@ from tests.messages_api import text
 
 
 @pytest.mark.parametrize("trouble", ["full", "damaged"])
-def test_a_store_that_takes_nothing_leaves_the_compaction_to_the_client(here: Machine, trouble: str) -> None:
-    prepared(here)
-    here.store.mkdir()
+def test_a_store_that_takes_nothing_leaves_the_compaction_to_the_client(every: Machine, trouble: str) -> None:
+    prepared(every)
+    every.store.mkdir()
     if trouble == "full":
-        here.shell("mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(here.store))
-    here.shell("ctxvc", "init")
-    worked(here)
-    here.settle()
-    here.end_recorder()
-    copy = here.project.parent / "copy"
+        every.shell("mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(every.store))
+    every.shell("ctxvc", "init")
+    worked(every)
+    every.settle()
+    every.end_recorder()
+    copy = every.project.parent / "copy"
     if trouble == "full":
-        here.shell("sh", "-c", "cat /dev/zero > .ctxvc/filler 2>/dev/null || true")
+        every.shell("sh", "-c", "cat /dev/zero > .ctxvc/filler 2>/dev/null || true")
     else:
-        shutil.copytree(here.store, copy)
-        damage(here.store)
+        shutil.copytree(every.store, copy)
+        damage(every.store)
 
-    here.run("/compact")
-    assert [body for body in here.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
+    every.run("/compact")
+    assert [body for body in every.requests(side=True) if scripted.compacts(body)], "its own summary was asked for"
 
     if trouble == "full":
-        here.shell("rm", ".ctxvc/filler")
+        every.shell("rm", ".ctxvc/filler")
     else:
-        here.end_recorder()
-        shutil.rmtree(here.store / "objects")
-        shutil.copytree(copy / "objects", here.store / "objects")
-    here.run(WORDS[2], [text("Now this.")])
+        every.end_recorder()
+        shutil.rmtree(every.store / "objects")
+        shutil.copytree(copy / "objects", every.store / "objects")
+    every.run(WORDS[2], [text("Now this.")])
     if trouble == "full":
-        here.settle(well=False)
-        here.shell("ctxvc", "import")
+        every.settle(well=False)
+        every.shell("ctxvc", "import")
         for words in WORDS:
-            assert words in here.shell("ctxvc", "grep", "-F", words)
-        here.shell("ctxvc", "verify")
+            assert words in every.shell("ctxvc", "grep", "-F", words)
+        every.shell("ctxvc", "verify")
         return
-    with stored(here) as session:
+    with stored(every) as session:
         assert set(WORDS) <= set(human_texts(session))
         assert not session.pending_plans()

@@ -1,0 +1,29 @@
+"""The units of a recording without their secrets."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ctxvc.core.recording.steps import Compaction, Edit, Step, Unit
+from ctxvc.core.secrets.redact import Redactor
+
+
+def placed(unit: Unit, redactor: Redactor) -> Unit:
+    """The unit, without secrets in the names of scopes and of a sub-agent's call, which say where it belongs."""
+    names = {name: getattr(unit, name) for name in ("scope", "parent", "origin", "task") if hasattr(unit, name)}
+    clean = {name: redactor.name(value) for name, value in names.items()}
+    return unit if clean == names else msgspec.structs.replace(unit, **clean)
+
+
+def redacted(unit: Unit, redactor: Redactor) -> Unit:
+    """The unit without its secrets: the same unit that redacted events would make, because grouping depends only on
+    names, roles and calls, which redaction keeps."""
+    match unit:
+        case Step():
+            messages, unsent = tuple(map(redactor.message, unit.messages)), tuple(map(redactor.part, unit.unsent))
+            return msgspec.structs.replace(unit, messages=messages, unsent=unsent)
+        case Compaction() | Edit():
+            event = redactor.event(unit.event)
+            assert isinstance(event, type(unit.event))
+            return msgspec.structs.replace(unit, event=event)
+    return unit
