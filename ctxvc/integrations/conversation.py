@@ -45,14 +45,15 @@ class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A message of a framework. `id` is its name there, under which it is recorded once.
 
     `message` is it in the Messages API's form, the result of a call as a message of its own, and `source` the
-    framework's own object. `record` is what that form has no place for: JSON that is kept with the message, for
-    `Conversation.records`.
+    framework's own object. `origins` has that of each block, where they are not all `origin`. `record` is what that
+    form has no place for: JSON that is kept with the message, for `Conversation.records`.
     """
 
     id: str
     message: Mapping[str, Any]
     source: T
     origin: Origin = "human"
+    origins: Sequence[Origin] = ()
     record: Mapping[str, Any] = {}
 
     @property
@@ -326,7 +327,12 @@ def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
 
 
 def as_recorded(message: FrameworkMessage[Any]) -> Message:
-    return annotated(incoming.message(message.message, message.origin), _note(message))
+    recorded = incoming.message(message.message, message.origin)
+    if message.origins:
+        pairs = zip(recorded.parts, message.origins, strict=True)
+        parts = tuple(msgspec.structs.replace(part, origin=origin) for part, origin in pairs)
+        recorded = msgspec.structs.replace(recorded, parts=parts)
+    return annotated(recorded, _note(message))
 
 
 def record_of(row: Row) -> Mapping[str, Any] | None:

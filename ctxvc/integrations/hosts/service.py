@@ -49,7 +49,10 @@ class OfSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Messages(OfSession, frozen=True, kw_only=True):
-    """The messages of the host's next request. `parent` is the session it was forked from, if known."""
+    """Messages of the host: those of its next request, or some that it keeps or summarises.
+
+    `parent` is the session it was forked from, if known.
+    """
 
     messages: list[dict[str, Any]]
     parent: str = ""
@@ -58,12 +61,6 @@ class Messages(OfSession, frozen=True, kw_only=True):
     reserve: int = 0
     system: str = ""
     tools: list[dict[str, Any]] = []
-
-
-class Edits(OfSession, frozen=True, kw_only=True):
-    """Messages that the host keeps, to be kept as they were sent."""
-
-    messages: list[dict[str, Any]]
 
 
 class Tool(OfSession, frozen=True, kw_only=True):
@@ -129,8 +126,8 @@ class Service:
             case "messages":
                 return self._messages(self._host, _fields(request, Messages))
             case "edits":
-                edits = _fields(request, Edits)
-                return {"messages": self._conversation(edits.session).edits(edits.messages)}
+                messages = _fields(request, Messages)
+                return {"messages": self._recorded(self._host, messages).edits(messages.messages)}
             case "tool":
                 call = _fields(request, Tool)
                 tool = call.tool.removeprefix(PREFIX)
