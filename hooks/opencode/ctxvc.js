@@ -31,13 +31,10 @@ export const Ctxvc = async ({ client: opencode, directory }) => {
       const session = messages[0]?.info.sessionID
       if (!session) return
       // A summary is made from what the model was sent: it fits, where all that there ever was may not.
-      const isSummary = summarised.delete(session)
-      const verb = isSummary ? "edits" : "messages"
+      const verb = summarised.delete(session) ? "summary" : "messages"
       const answer = await client.ask(verb, { session, messages, ...(await sizes(messages)) })
       if (!answer) return
-      const prompt = isSummary
-        ? answer.messages.map((item, at) => (item === 0 ? messages[at] : item)).filter(Boolean)
-        : answer.messages.map((item) => (typeof item === "number" ? messages[item] : item))
+      const prompt = answer.messages.map((item) => (typeof item === "number" ? messages[item] : item))
       messages.splice(0, messages.length, ...prompt)
     },
 

@@ -107,7 +107,6 @@ class HostConversation:
         self._scanned: tuple[str, int] = ("", 0)  # a scope, and the newest block there that `_places` knows of
         self._edits: dict[str, Edit] = {}  # key → what changed in that message in the newest prompt
         self._retained: frozenset[str] = frozenset()  # blocks that stay though the host has not their messages
-        self._is_prompted = False  # whether there was a prompt yet
 
     def close(self) -> None:
         self.session.close()
@@ -128,19 +127,20 @@ class HostConversation:
         self.session.prepare()
         before = self._edits
         messages = self._messages(raw, keys)
-        self._is_prompted = True
         view = self.session.view()
         return Prompt(messages, view.used, view.budget.effective, self._edits != before)
 
-    def edits(self, raw: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Each of the messages as the newest prompt has it; None for one that is not in it, 0 for one as it is.
+    def sent(self, raw: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Some of the conversation's messages as prompts have them, for the host to summarise; nothing is recorded."""
+        edits = self._edits
+        keys = self._keys(raw)
+        self._locate()
+        messages = self._messages(raw, keys)
+        self._edits = edits
+        return messages
 
-        Nothing is recorded: they may be fewer than the conversation has.
-        """
-        if not self._is_prompted:
-            keys = self._keys(raw)
-            self._locate()
-            self._messages(raw, keys)
+    def edits(self, raw: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Each of the messages as the newest prompt has it; None for one that is not in it, 0 for one as it is."""
         return [
             self._host.edited(message, edit) if (edit := self._edits.get(name_of(self._host, message))) else 0
             for message in raw

@@ -57,10 +57,10 @@ def pieces(raw: Mapping[str, Any], key: str) -> list[Piece]:
                 content = _content(raw)
                 origins = [recording.origin(content[place]) for place, _ in blocks]
         case _:
-            shown = recording.shown_texts(raw)
-            blocks = list(enumerate(_texts([text for text, _ in shown])))
+            texts = recording.shown_texts(raw)
+            blocks = list(enumerate(_texts([text for text, _ in texts])))
             message, origin = {"role": "user", "content": [block for _, block in blocks]}, "client"
-            origins = [maker for _, maker in shown]
+            origins = [maker for _, maker in texts]
     if not blocks:
         return []
     recorded = FrameworkMessage(id=key, message=message, source=None, origin=origin, origins=origins)
@@ -72,8 +72,8 @@ def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     if str(raw.get("role")) not in _OWN_CONTENT:
         if not any(edit):
             return dict(raw)
-        shown = enumerate(text for text, _ in recording.shown_texts(raw))
-        texts = [edit.replaced.get(place, text) for place, text in shown if place not in edit.dropped]
+        own_texts = enumerate(text for text, _ in recording.shown_texts(raw))
+        texts = [edit.replaced.get(place, text) for place, text in own_texts if place not in edit.dropped]
         return {"role": "user", "content": [*_texts(texts), *own], "timestamp": raw.get("timestamp")} if texts else None
     if raw["role"] == "toolResult":
         if 0 in edit.dropped:

@@ -49,7 +49,7 @@ class OfSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Messages(OfSession, frozen=True, kw_only=True):
-    """Messages of the host: those of its next request, or some that it keeps or summarises.
+    """The messages of the host's next request, or some that it summarises.
 
     `parent` is the session it was forked from, if known.
     """
@@ -61,6 +61,12 @@ class Messages(OfSession, frozen=True, kw_only=True):
     reserve: int = 0
     system: str = ""
     tools: list[dict[str, Any]] = []
+
+
+class Edits(OfSession, frozen=True, kw_only=True):
+    """Messages that the host keeps, to be kept as they were sent."""
+
+    messages: list[dict[str, Any]]
 
 
 class Tool(OfSession, frozen=True, kw_only=True):
@@ -126,8 +132,11 @@ class Service:
             case "messages":
                 return self._messages(self._host, _fields(request, Messages))
             case "edits":
+                edits = _fields(request, Edits)
+                return {"messages": self._conversation(edits.session).edits(edits.messages)}
+            case "summary":
                 messages = _fields(request, Messages)
-                return {"messages": self._recorded(self._host, messages).edits(messages.messages)}
+                return {"messages": self._recorded(self._host, messages).sent(messages.messages)}
             case "tool":
                 call = _fields(request, Tool)
                 tool = call.tool.removeprefix(PREFIX)
@@ -139,7 +148,9 @@ class Service:
                 return {"freed": compacted.compact(messages.messages), **_state(compacted)}
             case "status":
                 return _state(self._conversation(_fields(request, OfSession).session))
-        raise BadInput(f"there is no verb {verb[:40]!r}", hint="hello, messages, edits, tool, compact or status")
+        raise BadInput(
+            f"there is no verb {verb[:40]!r}", hint="hello, messages, summary, edits, tool, compact or status"
+        )
 
     def _hello(self, hello: Hello) -> dict[str, Any]:
         if hello.version != self._version or hello.protocol != PROTOCOL:
