@@ -73,36 +73,25 @@ CORE = (
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
-    *("timestamp", "files", "format", "contained", "identity"),
+    *("timestamp", "files", "format", "trust.contained", "trust.identity"),
+    *("git.config_parser", "git.allowlist", "trust.known_stores", "trust.trust", "trust.project_trust"),
+    "git",  # the program starts git with what a person trusts
+    *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
+    *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
+    *("cache.recovered_files", "project.code_history", "project.code_remotes", "cache.cached_indexes"),
+    *("read.commit_reader", "log.journal"),
+    *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
+    *("store", "read.session_name", "cache.local_cache", "exports", "pending_plans", "log"),
+    *("read.revision", "read.replies", "read.sent_prompt", "read", "project.links", "secrets.push_check", "verify"),
     *(
-        "git.config_parser",
-        "git.allowlist",
-        "known_stores",
-        "trust",
-        "project_trust",
-        "git",
-    ),  # the program starts git with what a person trusts
-    *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
-    *("packed_refs", "push_attempt"),
-    *("recovered_files", "code_history", "code_remotes", "cached_indexes"),
-    *("commit_reader", "log.journal"),
-    *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
-    *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies", "sent_prompt"),
-    *("operations", "address"),
-    *(
-        "recorded_prompts",
-        "links",
-        "push_check",
-        "verify",
-        "quarantine",
+        "trust.quarantine",
         "import_scopes",
         "unit_commits",
         "ingest",
         "checkout",
-        "gc",
-        "retention",
-        "bundle",
-        "copies",
+        "upkeep.gc",
+        "upkeep.retention",
+        "upkeep.bundle",
         "purge",
     ),
 )
@@ -169,8 +158,8 @@ CLAUDE_CODE = {
     "tokens.media": "asks which family a model is of",
     "cli.app": "asks which conversation an agent's shell is in",
     "cli.hook_entry": "hands an event to the host's own room",
-    "cli.host_compaction": "reads what a person has set for it",
-    "cli.host_prompt": "says when a prompt of its is ours",
+    "cli.hosts.compaction": "reads what a person has set for it",
+    "cli.hosts.prompt": "says when a prompt of its is ours",
     "cli.settings": "the name of its table",
     "cli.command_list": "the summary of `hook`",
     "cli.commands.ask": "an example with a session's name",
@@ -218,6 +207,10 @@ HAS_ONE_READER = frozenset(
 OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*")
 
 
+#: Modules and rooms of one folder.
+MOST_ENTRIES = 30
+
+
 # --- the rules, each from a module's name and source to what is wrong with it
 
 
@@ -250,6 +243,15 @@ def parsed(source: str) -> ast.Module:
 def every_node(tree: ast.AST) -> tuple[ast.AST, ...]:
     """All of a tree, to be walked by many."""
     return tuple(ast.walk(tree))
+
+
+def entries(folder: Path) -> list[Path]:
+    """The modules and the rooms of a folder."""
+    return [
+        path
+        for path in folder.iterdir()
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
+    ]
 
 
 def part_of(name: str) -> str:
@@ -432,11 +434,11 @@ def wrong_store_imports(module: str, source: str) -> Iterator[str]:
 
 
 def test_the_rooms_of_the_store_go_one_way() -> None:
-    packages = {"ctxvc.store", *(f"ctxvc.store.{room}" for room in ("git", "log", "purge", "verify"))}
     places = {name: place_in_the_store(name) for name in modules() if name.startswith("ctxvc.store.")}
+    rooms = {name.rpartition(".")[0] for name in places}
 
     assert set(places.values()) - {None} == set(range(len(STORE)))
-    assert not [name for name, place in places.items() if place is None and name not in packages]
+    assert not [name for name, place in places.items() if place is None and name not in rooms]
     assert not everywhere(wrong_store_imports)
 
 
@@ -534,6 +536,13 @@ def test_only_the_command_line_speaks_with_the_person() -> None:
 
 def test_only_the_command_line_names_its_commands_and_options() -> None:
     assert not everywhere(speaking_as_command_line)
+
+
+def test_no_folder_is_a_hall() -> None:
+    """What a reader meets at once can be taken in; a file for each command is a list that nobody reads through."""
+    folders = [path for path in PACKAGE.rglob("*") if (path / "__init__.py").exists() and path.name != "commands"]
+
+    assert not [path for path in [PACKAGE, *folders] if len(entries(path)) > MOST_ENTRIES]
 
 
 def test_every_module_says_what_it_is_for() -> None:

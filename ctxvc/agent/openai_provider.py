@@ -78,6 +78,10 @@ class _OpenAI(Server):
         except (openai.OpenAIError, ValueError):
             return None  # not every server has every path, and some answer with a page
 
+    @property
+    def address(self) -> str:
+        return str(self._client.base_url)
+
     def close(self) -> None:
         self._client.close()
 

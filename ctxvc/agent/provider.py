@@ -68,6 +68,10 @@ class Anthropic(Server):
         except (anthropic.AnthropicError, ValueError):
             return None  # not every server has every path, and some answer with a page
 
+    @property
+    def address(self) -> str:
+        return str(self._client.base_url)
+
     def close(self) -> None:
         self._client.close()
 

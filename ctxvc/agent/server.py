@@ -47,6 +47,11 @@ class Server(ABC):
         Raises: ModelFailed if it cannot be asked anything: without a key, or a network.
         """
 
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The server's address, as the client has it."""
+
     @abstractmethod
     def close(self) -> None:
         """Lets go of the connections to the server."""
@@ -93,7 +98,7 @@ class Server(ABC):
 
         Raises: ModelFailed if it cannot be asked anything.
         """
-        return windows.discovered(self.fetch, model)
+        return windows.discovered(self.fetch, model, address=self.address)
 
     def ask(
         self,

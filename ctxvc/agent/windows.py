@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from ctxvc.agent import gateway
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import LEAST_WINDOW
 
@@ -23,12 +24,19 @@ SECONDS = 5.0
 class Window(msgspec.Struct, frozen=True):
     """The tokens that a model takes for prompt and reply, and where its server says so, as in `/props`.
 
-    What is not `certain` is what such a server takes where nobody sets it.
+    What is not `certain` is what such a server takes where nobody sets it. `server` is host and port of the one that
+    was asked behind a gateway; empty where the server itself says it.
     """
 
     tokens: int
     source: str
     certain: bool = True
+    server: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it is said, for people."""
+        return f"{self.source} of {self.server}" if self.server else self.source
 
 
 class Fetch(Protocol):
@@ -37,16 +45,17 @@ class Fetch(Protocol):
     def __call__(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object: ...
 
 
-def discovered(fetch: Fetch, model: str, seconds: float = SECONDS) -> Window | None:
+def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: str = "") -> Window | None:
     """The window of a model; None if its server does not say, or not within so many seconds in all.
 
-    Raises: ModelFailed if the server cannot be asked anything.
+    `address` is the server's. If it is a gateway of this machine, the servers of this machine behind it are asked, too:
+    the least window counts. Raises: ModelFailed if the server cannot be asked anything.
     """
     results: list[Window | ModelFailed | None] = []
 
     def look() -> None:
         try:
-            results.append(_discovered(fetch, model, time.monotonic() + seconds))
+            results.append(_discovered(fetch, model, time.monotonic() + seconds, address))
         except ModelFailed as error:
             results.append(error)
 
@@ -62,7 +71,7 @@ def discovered(fetch: Fetch, model: str, seconds: float = SECONDS) -> Window | N
     return None
 
 
-def _discovered(fetch: Fetch, model: str, end: float) -> Window | None:
+def _discovered(fetch: Fetch, model: str, end: float, address: str = "") -> Window | None:
     # What one loaded for less than the model could take is only in the servers' own places: those come before the list.
     places: tuple[tuple[str, Mapping[str, Any] | None, Callable[[object], int]], ...] = (
         (f"/v1/models/{_quoted(model)}", None, _of_model),
@@ -83,11 +92,19 @@ def _discovered(fetch: Fetch, model: str, end: float) -> Window | None:
             if not number:
                 raise
             continue  # some refuse the key at a path that they do not have
-        if tokens := tokens_of(answer):
-            return Window(tokens, path)
+        window = Window(tokens, path) if (tokens := tokens_of(answer)) else None
+        upstreams = gateway.upstreams(answer, model, address) if path == "/model/info" else []
+        if windows := [*filter(None, (window,)), *_upstream_windows(upstreams, end)]:
+            return min(windows, key=lambda one: one.tokens)
         if path == "/api/show" and isinstance(answer, dict) and "model_info" in answer:
             return Window(_OLLAMA, path, certain=False)
     return None
+
+
+def _upstream_windows(upstreams: Sequence[gateway.Upstream], end: float) -> list[Window]:
+    """What the servers behind a gateway say. A gateway behind one is not asked for its own."""
+    windows = ((upstream, _discovered(upstream.fetch, upstream.model, end)) for upstream in upstreams)
+    return [msgspec.structs.replace(window, server=upstream.name) for upstream, window in windows if window]
 
 
 #: What Ollama gives a model on a small machine where neither the model nor a person sets `num_ctx` (its

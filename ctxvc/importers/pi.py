@@ -361,7 +361,10 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
         case "toolResult":
             parts = (_result(raw),)
         case "bashExecution":
-            parts = () if raw.get("excludeFromContext") is True else _command(raw)
+            parts = tuple(
+                _annotated(wire.text_part(text, "user", maker), {"role": "bashExecution"})
+                for text, maker in shown_texts(raw)
+            )
         case "compaction" | "branch_summary" | "compactionSummary" | "branchSummary":
             summary = raw.get("summary")
             parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
@@ -457,25 +460,21 @@ def _result(raw: dict[str, Any]) -> Part:
     return msgspec.structs.replace(wire.part(result, "user", "tool"), tool=tool)
 
 
-def shown_text(raw: Mapping[str, Any]) -> str:
-    """The text that the model sees for a message that has no content of its own; empty for none.
+def shown_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
+    """What the model sees for a message that has no content of its own, and who made each text of it.
 
-    It is a command that a person ran, or a summary.
+    It is a command that a person typed, with what it printed: one text to the model. Or it is a summary.
     """
     if raw.get("role") == "bashExecution":
-        return "" if raw.get("excludeFromContext") is True else _command_text(raw)
-    return _text(raw, "summary")
+        return [] if raw.get("excludeFromContext") is True else _command_texts(raw)
+    summary = _text(raw, "summary")
+    return [(summary, "client")] if summary else []
 
 
-def _command(raw: dict[str, Any]) -> tuple[Part, Part]:
-    """The command, which a person typed, and what it printed; together the text that the model sees."""
+def _command_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
     text = _command_text(raw)
     size = len(_command_line(raw))
-    pieces: tuple[tuple[str, Origin], ...] = ((text[:size], "human"), (text[size:], "client"))
-    command, output = (
-        _annotated(wire.text_part(piece, "user", origin), {"role": "bashExecution"}) for piece, origin in pieces
-    )
-    return command, output
+    return [(text[:size], "human"), (text[size:], "client")]
 
 
 def _command_line(raw: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from ctxvc import importers
 from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
+from ctxvc.integrations.closeable import Closeable
 from ctxvc.integrations.conversation import session_name
 from ctxvc.integrations.records import Records, opened
 from ctxvc.store.ingest import ingest
@@ -31,7 +32,7 @@ _FILE = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 _SUBAGENT = re.compile(r"subagents/(?:(?!\.)[\w.-]{1,200}/){0,8}agent-[\w.-]{1,200}", re.ASCII)
 
 
-class CtxvcSessionStore:
+class CtxvcSessionStore(Closeable):
     """`ClaudeAgentOptions(session_store=CtxvcSessionStore(".ctxvc"))`. Use it in a `with` block, or `close` it.
 
     What `append` took is on the disk when it returns. Entries come back as they were given, but for secrets, which are
@@ -73,12 +74,6 @@ class CtxvcSessionStore:
         return await asyncio.to_thread(self._subkeys, key)
 
     # --- a `with` block
-
-    def __enter__(self) -> CtxvcSessionStore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Imports what is new and commits everything; closes the files."""

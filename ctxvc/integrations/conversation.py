@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby, takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -25,6 +24,7 @@ from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.prompt.request import canonical
 from ctxvc.core.prompt.sanitise import Piece, valid
 from ctxvc.core.view.budget import Budget
+from ctxvc.integrations.closeable import Closeable
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
@@ -45,14 +45,15 @@ class FrameworkMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A message of a framework. `id` is its name there, under which it is recorded once.
 
     `message` is it in the Messages API's form, the result of a call as a message of its own, and `source` the
-    framework's own object. `record` is what that form has no place for: JSON that is kept with the message, for
-    `Conversation.records`.
+    framework's own object. `origins` has that of each block, where they are not all `origin`. `record` is what that
+    form has no place for: JSON that is kept with the message, for `Conversation.records`.
     """
 
     id: str
     message: Mapping[str, Any]
     source: T
     origin: Origin = "human"
+    origins: Sequence[Origin] = ()
     record: Mapping[str, Any] = {}
 
     @property
@@ -75,7 +76,7 @@ class Sent(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     basis: T | None = None
 
 
-class Conversation:
+class Conversation(Closeable):
     """A session behind a framework that keeps its own list of messages. Safe to call from several threads.
 
     For each call of the model: `take` that list, send `prompt`, and give `reply` what came back. `handle` answers calls
@@ -109,14 +110,6 @@ class Conversation:
         """
         session = managed.open_session(path, name, model=model, budget=budget, system=system, own=tools, policy=policy)
         return Conversation(session)
-
-    def __enter__(self) -> Conversation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Commits what is complete, and closes the files."""
@@ -166,6 +159,14 @@ class Conversation:
             if message.message.get("content") and message.name not in self.blocks():
                 reply = self._with_ids(message).message
                 self.adapter.record({**reply, "stop_reason": stop}, noted=_note(message))
+
+    def end_interrupted(self, message_of: Callable[[str, str], FrameworkMessage[Any]]) -> None:
+        """Answers the calls that a process before this one left open, by what `message_of` makes of id and tool."""
+        with self._lock:
+            open_calls = list(self.session.stored.open_calls)
+            tools = {row.call: row.tool for row in self.session.ledger().rows() if row.call in open_calls and row.tool}
+            if open_calls:
+                self._take_results([message_of(call, tools.get(call, "")) for call in open_calls])
 
     def records(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
         """The framework's messages in this scope, oldest first and whole: the Messages API's form, and the `record`.
@@ -326,7 +327,12 @@ def _note(message: FrameworkMessage[Any]) -> dict[str, Any]:
 
 
 def as_recorded(message: FrameworkMessage[Any]) -> Message:
-    return annotated(incoming.message(message.message, message.origin), _note(message))
+    recorded = incoming.message(message.message, message.origin)
+    if message.origins:
+        pairs = zip(recorded.parts, message.origins, strict=True)
+        parts = tuple(msgspec.structs.replace(part, origin=origin) for part, origin in pairs)
+        recorded = msgspec.structs.replace(recorded, parts=parts)
+    return annotated(recorded, _note(message))
 
 
 def record_of(row: Row) -> Mapping[str, Any] | None:

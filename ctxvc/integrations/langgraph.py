@@ -24,6 +24,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
+from ctxvc.integrations.closeable import Closeable
 from ctxvc.integrations.conversation import session_name
 from ctxvc.integrations.records import Records, opened
 
@@ -36,7 +37,7 @@ _COMPARED = 10_000
 _DEEPEST = 60
 
 
-class CtxvcSaver(BaseCheckpointSaver[str]):
+class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
     """`create_agent(…, checkpointer=CtxvcSaver(".ctxvc"))`. Use it in a `with` block, or `close` it.
 
     What was put is on the disk when `put` returns. A list that grows, as messages do, costs only what is new in it.
@@ -50,12 +51,6 @@ class CtxvcSaver(BaseCheckpointSaver[str]):
         self._store = opened(path)
         self._lock = threading.RLock()
         self._threads: dict[str, _Thread] = {}  # by the name of their session
-
-    def __enter__(self) -> CtxvcSaver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Commits everything and closes the files."""

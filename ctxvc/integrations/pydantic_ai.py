@@ -6,50 +6,32 @@ Source: `AbstractCapability` of `pydantic_ai.capabilities`.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
-    BinaryContent,
-    ImageUrl,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    RetryPromptPart,
     SystemPromptPart,
-    TextPart,
-    ThinkingPart,
     ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
 )
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from ctxvc.agent import managed
-from ctxvc.agent.loop import INTERRUPTED
-from ctxvc.core.conversion.fields import usage as counted
-from ctxvc.core.ledger import wire
 from ctxvc.core.policy import Policy
-from ctxvc.core.prompt.request import canonical
 from ctxvc.core.view.budget import Budget
-from ctxvc.integrations.conversation import Conversation, FrameworkMessage, Sent, session_name
-
-Block = dict[str, Any]
-
-#: A signature for thinking that has none of its own: what has none is not sent back.
-_UNSIGNED = "pydantic-ai:"
+from ctxvc.integrations.closeable import Closeable
+from ctxvc.integrations.conversation import session_name
+from ctxvc.integrations.conversations import Conversations
+from ctxvc.integrations.pydantic_ai_messages import Names, framework_messages, interrupted, model_messages, restored
 
 
-class CtxvcCapability(AbstractCapability[Any]):
+class CtxvcCapability(Closeable, AbstractCapability[Any]):
     """`Agent(…, capabilities=[CtxvcCapability("support-42", budget=100_000)])`, or of one run. In a `with` block, or
     `close` it.
 
@@ -74,35 +56,22 @@ class CtxvcCapability(AbstractCapability[Any]):
         `policy` is one as for `Session.open`, by default `default`; `model` is named where the agent's does not name
         itself. Raises: BadInput.
         """
-        self._path, self._name, self._model = path, session_name(session), model
-        self._budget, self._policy = budget, policy
-        own = [{"name": name} for name in own_tools]
-        self._definitions = managed.tools(policy or managed.POLICY, model=model, budget=budget, own=own)[len(own) :]
-        self._lock = threading.RLock()
-        self._opened: Conversation | None = None
-        self._names = _Names()  # of the messages of the newest request
-
-    def __enter__(self) -> CtxvcCapability:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._name = session_name(session)
+        self._conversations = Conversations(path, budget=budget, policy=policy, model=model, interrupted=interrupted)
+        self._definitions = self._conversations.context_tools([{"name": name} for name in own_tools])
+        self._names = Names()  # of the messages of the newest request
 
     def close(self) -> None:
         """Commits what is complete, and closes the files; the next request opens them again."""
-        with self._lock:
-            if self._opened:
-                self._opened.close()
-            self._opened = None
+        self._conversations.close()
 
     def history(self) -> list[ModelMessage]:
         """All messages of the conversation, for `message_history` of the next run."""
-        with self._lock:
-            if not self._opened and not self._exists():
+        with self._conversations.lock:
+            if self._name not in self._conversations.sessions():
                 return []
-            messages: list[ModelMessage] = ModelMessagesTypeAdapter.validate_python(
-                _restored(self._conversation().records())
-            )
+            records = self._conversations.opened(self._name).records()
+            messages: list[ModelMessage] = ModelMessagesTypeAdapter.validate_python(restored(records))
             return messages
 
     # --- what Pydantic AI calls
@@ -144,24 +113,6 @@ class CtxvcCapability(AbstractCapability[Any]):
             json_schema=definition["input_schema"],
         )
 
-    def _exists(self) -> bool:
-        return (Path(self._path) / "HEAD").exists()
-
-    def _conversation(self, system: str = "", tools: Sequence[Mapping[str, Any]] = ()) -> Conversation:
-        with self._lock:
-            if self._opened is None:
-                self._opened = Conversation.open(
-                    self._path,
-                    self._name,
-                    model=self._model,
-                    budget=self._budget,
-                    system=system or None,
-                    tools=tools,
-                    policy=self._policy,
-                )
-                _end_interrupted(self._opened)
-            return self._opened
-
     def _prompted(self, context: Any) -> list[ModelMessage]:
         requests = [message for message in context.messages if isinstance(message, ModelRequest)]
         prompts = [part for request in requests for part in request.parts if isinstance(part, SystemPromptPart)]
@@ -173,288 +124,20 @@ class CtxvcCapability(AbstractCapability[Any]):
             for tool in context.model_request_parameters.function_tools
             if tool.name not in ours
         ]
-        with self._lock:
-            self._names = _Names()
-            messages = list(_framework_messages(context.messages, self._names))
-            conversation = self._conversation(system, own)
+        with self._conversations.lock:
+            self._names = Names()
+            messages = list(framework_messages(context.messages, self._names))
+            conversation = self._conversations.opened(self._name, system=system, tools=own)
             conversation.take(messages)
-            prompt = conversation.prompt(messages, model=self._model or getattr(context.model, "model_name", ""))
-        return _model_messages(prompt, prompts, instructions)
+            model = self._conversations.model or getattr(context.model, "model_name", "")
+            prompt = conversation.prompt(messages, model=model)
+        return model_messages(prompt, prompts, instructions)
 
     def _record(self, response: ModelResponse) -> None:
-        with self._lock:
-            for message in _framework_messages([response], self._names):
-                self._conversation().reply(message)
+        with self._conversations.lock:
+            for message in framework_messages([response], self._names):
+                self._conversations.opened(self._name).reply(message)
 
     def _answer(self, call: str, name: str, arguments: Mapping[str, Any]) -> str | None:
-        answer = self._conversation().handle(call, name, arguments)
+        answer = self._conversations.opened(self._name).handle(call, name, arguments)
         return answer[0] if answer else None
-
-
-def _end_interrupted(conversation: Conversation) -> None:
-    """Answers the calls that a process before this one left without a result."""
-    for call in list(conversation.session.stored.open_calls):
-        rows = conversation.session.ledger().backwards()
-        tool = next((row.tool for row in rows if row.kind == "tool_use" and row.call == call), "")
-        part = ToolReturnPart(tool, INTERRUPTED, call)
-        conversation.take(list(_framework_messages([ModelRequest(parts=[part])], _Names())))
-
-
-# --- messages
-
-
-class _Names:
-    """Names for messages and parts, the same in each list that they stand in: most have no id."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def of(self, content: Any) -> str:
-        """The name of what has this content; what comes again has another."""
-        key = hashlib.sha256(canonical(content)).hexdigest()[:24]
-        self._counts[key] += 1
-        return key if self._counts[key] == 1 else f"{key}~{self._counts[key]}"
-
-
-def _framework_messages(messages: Iterable[ModelMessage], names: _Names) -> Iterator[FrameworkMessage[Any]]:
-    """What a conversation takes: a reply as it is, each part of a request on its own. System prompts stay outside."""
-    for message in messages:
-        if isinstance(message, ModelResponse):
-            if framework_message := _reply(message, names):
-                yield framework_message
-            continue
-        first: list[Any] = []  # parts that are recorded with the one behind them
-        is_begun = False
-        for part in message.parts:
-            if isinstance(part, SystemPromptPart):
-                first.append(part)
-                continue
-            yield _part(message, [*first, part], names, begins=not is_begun)
-            first, is_begun = [], True
-
-
-def _part(request: ModelRequest, parts: Sequence[Any], names: _Names, *, begins: bool) -> FrameworkMessage[Any]:
-    *_, part = parts
-    [dumped] = _dumped([replace(request, parts=list(parts))])
-    origin: Any = "client"
-    match part:
-        case ToolReturnPart():
-            text = part.model_response_str()
-            block: Block = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": text}
-            if getattr(part, "outcome", "success") != "success":
-                block["is_error"] = True
-            content, name = [block], names.of(["result", part.tool_call_id])
-        case RetryPromptPart() if part.tool_name:
-            text = part.model_response()
-            block = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": text, "is_error": True}
-            content, name = [block], names.of(["result", part.tool_call_id])
-        case UserPromptPart():
-            items = [part.content] if isinstance(part.content, str) else part.content
-            content = [_user_block(item) for item in items] or [_text("[empty]")]
-            text, origin = content[0].get("text", ""), "human"
-            name = names.of(content)
-        case _:
-            response = getattr(part, "model_response", None)
-            text = response() if callable(response) else _json(dumped["parts"][-1])
-            content = [_text(text)]
-            name = names.of(content)
-    match dumped["parts"][-1]:
-        case {"content": str(own)} as fields if own == text:
-            del fields["content"]
-        case {"part_kind": "user-prompt", "content": list(items)} as fields:
-            fields["content"] = [_hollow(item, block) for item, block in zip(items, content, strict=False)]
-    parts_of_it = dumped.pop("parts")
-    return FrameworkMessage(
-        id=name,
-        message={"role": "user", "content": content},
-        source=part,
-        origin=origin,
-        record={"request": dumped if begins else {}, "parts": parts_of_it, "begins": begins},
-    )
-
-
-def _reply(response: ModelResponse, names: _Names) -> FrameworkMessage[Any] | None:
-    [dumped] = _dumped([response])
-    blocks: list[Block] = []
-    for part, fields in zip(response.parts, dumped["parts"], strict=True):
-        block = _reply_block(part, fields)
-        blocks.append(block)
-        if isinstance(part, TextPart | ThinkingPart):
-            fields.pop("content", None)
-        elif isinstance(part, ToolCallPart):
-            fields.pop("args", None)
-    if not blocks:
-        return None
-    used = response.usage
-    usage = counted(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
-    calls = [part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart)]
-    return FrameworkMessage(
-        id=names.of(["reply", calls[0]] if calls else blocks),
-        message={"role": "assistant", "content": blocks, "usage": usage},
-        source=response,
-        origin="client",
-        record={"response": dumped},
-    )
-
-
-def _reply_block(part: Any, fields: Mapping[str, Any]) -> Block:
-    match part:
-        case TextPart():
-            return _text(part.content)
-        case ThinkingPart():
-            signature = part.signature or _UNSIGNED
-            return {"type": "thinking", "thinking": part.content, "signature": signature}
-        case ToolCallPart():
-            try:
-                arguments = part.args_as_dict()
-            except ValueError:  # no JSON: the agent answers it with a retry
-                arguments = {"arguments": str(part.args)}
-            return {"type": "tool_use", "id": part.tool_call_id, "name": part.tool_name, "input": arguments}
-    return _text(_json(fields))
-
-
-def _user_block(item: Any) -> Block:
-    match item:
-        case str():
-            return _text(item)
-        case BinaryContent() if item.is_image:
-            source = {"type": "base64", "media_type": item.media_type, "data": item.base64}
-            return {"type": "image", "source": source}
-        case ImageUrl():
-            return {"type": "image", "source": {"type": "url", "url": item.url}}
-    [dumped] = _dumped([ModelRequest(parts=[UserPromptPart([item])])])
-    return _text(_json(dumped["parts"][0]["content"][0]))
-
-
-def _text(value: str) -> Block:
-    return {"type": "text", "text": value}
-
-
-def _json(value: Any) -> str:
-    return wire.compact(value).decode()
-
-
-def _dumped(messages: list[ModelMessage]) -> list[dict[str, Any]]:
-    dumped: list[dict[str, Any]] = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
-    return dumped
-
-
-# --- back
-
-
-def _model_messages(
-    prompt: Sequence[Sent[Any]], prompts: Sequence[SystemPromptPart], instructions: str | None
-) -> list[ModelMessage]:
-    """The prompt as messages of Pydantic AI: the agent's own where they say the same."""
-    messages: list[ModelMessage] = []
-    parts: list[Any] = list(prompts)
-    for sent in prompt:
-        if sent.message["role"] == "assistant":
-            if parts:
-                messages.append(ModelRequest(parts=parts, instructions=instructions))
-                parts = []
-            messages.append(sent.source or _response(sent))
-        else:
-            parts.append(sent.source or _request_part(sent))
-    return [*messages, ModelRequest(parts=parts, instructions=instructions)] if parts else messages
-
-
-def _request_part(sent: Sent[Any]) -> Any:
-    blocks = sent.message["content"]
-    if blocks[0]["type"] != "tool_result":
-        content = [_user_content(block) for block in blocks]
-        return UserPromptPart(content[0] if len(content) == 1 and isinstance(content[0], str) else content)
-    result = blocks[0]
-    text = "\n\n".join(str(item.get("text", "")) for item in result.get("content", ()))
-    basis = sent.basis
-    if isinstance(basis, ToolReturnPart):
-        return replace(basis, content=text)
-    tool = basis.tool_name if isinstance(basis, RetryPromptPart) and basis.tool_name else "unknown"
-    return ToolReturnPart(tool, text, result["tool_use_id"])
-
-
-def _user_content(block: Mapping[str, Any]) -> Any:
-    match block:
-        case {"type": "image", "source": {"type": "base64", "media_type": str(media), "data": str(data)}}:
-            return BinaryContent.from_data_uri(f"data:{media};base64,{data}")
-        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
-            return ImageUrl(url)
-    return str(block.get("text", ""))
-
-
-def _response(sent: Sent[Any]) -> ModelResponse:
-    """A reply of which something left: parts that stay are the agent's own."""
-    basis = sent.basis if isinstance(sent.basis, ModelResponse) else ModelResponse(parts=[])
-    fields = _dumped([basis])[0]["parts"]
-    own = {canonical(_reply_block(part, dumped)): part for part, dumped in zip(basis.parts, fields, strict=True)}
-    parts = []
-    for block in sent.message["content"]:
-        match block:
-            case _ if part := own.get(canonical(block)):
-                parts.append(part)
-            case {"type": "tool_use", "id": str(call), "name": str(name), "input": dict(arguments)}:
-                parts.append(ToolCallPart(name, arguments, call))
-            case {"type": "text", "text": str(text)}:
-                parts.append(TextPart(text))
-    return replace(basis, parts=parts)
-
-
-def _restored(records: Iterable[tuple[dict[str, Any], Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Messages as they were dumped, from what is recorded of them."""
-    messages: list[dict[str, Any]] = []
-    for message, record in records:
-        blocks = message["content"]
-        if isinstance(response := record.get("response"), dict):
-            parts = [_filled(fields, block) for fields, block in zip(response["parts"], blocks, strict=False)]
-            messages.append({**response, "parts": parts})
-            continue
-        recorded = record.get("parts")
-        if not isinstance(recorded, list) or not recorded:
-            continue
-        fields = {"content": "\n\n".join(_texts(blocks)), **recorded[-1]}
-        if isinstance(items := fields["content"], list) and fields["part_kind"] == "user-prompt":
-            fields["content"] = [_filled_item(item, block) for item, block in zip(items, blocks, strict=False)]
-        parts = [*recorded[:-1], fields]
-        if record.get("begins") or not messages or messages[-1]["kind"] != "request":
-            messages.append({"kind": "request", **record.get("request", {}), "parts": parts})
-        else:
-            messages[-1]["parts"] += parts
-    return messages
-
-
-def _hollow(item: Any, block: Block) -> Any:
-    """An item of what a person said, as it was dumped, without what its block says."""
-    if isinstance(item, str):
-        return ""
-    if block["type"] == "image" and "data" in item:
-        return {name: value for name, value in item.items() if name != "data"}
-    return item
-
-
-def _filled_item(item: Any, block: Mapping[str, Any]) -> Any:
-    match item, block:
-        case "", {"type": "text", "text": str(text)}:
-            return text
-        case dict(), {"type": "image", "source": {"data": str(data)}}:
-            return {**item, "data": data}
-    return item
-
-
-def _texts(blocks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for block in blocks:
-        if block["type"] == "tool_result":
-            yield from _texts(block.get("content") or ())
-        else:
-            yield str(block.get("text", ""))
-
-
-def _filled(fields: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
-    """A part of a reply with what its block says."""
-    match block["type"]:
-        case "text" if fields["part_kind"] == "text":
-            return {**fields, "content": block["text"]}
-        case "thinking":
-            return {**fields, "content": block["thinking"]}
-        case "tool_use":
-            return {**fields, "args": block["input"]}
-    return dict(fields)

@@ -29,8 +29,10 @@ export const Ctxvc = async ({ client: opencode, directory }) => {
     "experimental.chat.messages.transform": async (_input, output) => {
       const messages = output.messages
       const session = messages[0]?.info.sessionID
-      if (!session || summarised.delete(session)) return
-      const answer = await client.ask("messages", { session, messages, ...(await sizes(messages)) })
+      if (!session) return
+      // A summary is made from what the model was sent: it fits, where all that there ever was may not.
+      const verb = summarised.delete(session) ? "summary" : "messages"
+      const answer = await client.ask(verb, { session, messages, ...(await sizes(messages)) })
       if (!answer) return
       const prompt = answer.messages.map((item) => (typeof item === "number" ? messages[item] : item))
       messages.splice(0, messages.length, ...prompt)

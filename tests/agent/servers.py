@@ -445,7 +445,8 @@ FAULTS = (
 class Loopback:
     """A server that gives the answers that it is set, and keeps the bodies that it was sent.
 
-    `places` are what it answers elsewhere, by path; each request there is in `asked`, with its body.
+    `places` are what it answers elsewhere, by path; each request there is in `asked`, with its body, and its key in
+    `keys`.
     """
 
     url: str
@@ -454,6 +455,7 @@ class Loopback:
     betas: frozenset[str] = frozenset()
     places: dict[str, Answer] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
 
 
 @contextmanager
@@ -490,6 +492,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _place(self, body: object) -> None:
         loopback: Loopback = self.server.loopback  # type: ignore[attr-defined]
         loopback.asked.append((self.path, body))
+        loopback.keys |= {*filter(None, map(self.headers.get, ("x-api-key", "authorization", "cookie")))}
         self._send(loopback.places.get(self.path) or Answer(404, "application/json", b'{"error": "not found"}'))
 
     def _send(self, answer: Answer) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import anthropic
 import pytest
 
+from ctxvc.agent.gateway import upstreams
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.windows import Window, discovered
@@ -95,10 +97,43 @@ PLACES: list[tuple[str, dict[str, object], Window | None]] = [
 ]
 
 
+#: LiteLLM in front of other servers of this machine: what it says, what they say, and which window that is.
+Places = dict[str, object]
+BEHIND: list[tuple[str, Places, list[Places], int]] = [
+    ("one that LiteLLM knows nothing of", {}, [{"/props": {"default_generation_settings": {"n_ctx": 8_192}}}], 8_192),
+    (
+        "one of which LiteLLM says too much",
+        {"max_input_tokens": 131_072},
+        [{"/v1/models": {"data": [{"id": "own-name", "max_model_len": 16_384}]}}],
+        16_384,
+    ),
+    (
+        "one that may have more than a person allows it in LiteLLM",
+        {"max_input_tokens": 8_192},
+        [{"/v1/models": {"data": [{"id": "own-name", "max_model_len": 16_384}]}}],
+        8_192,
+    ),
+    (
+        "two, of which the smaller may be the one that gets the call",
+        {},
+        [
+            {"/v1/models": {"data": [{"id": "x"}, {"id": "own-name", "max_model_len": 32_768}]}},
+            {"/v1/models": {"data": [{"id": "x"}, {"id": "own-name", "max_model_len": 12_288}]}},
+        ],
+        12_288,
+    ),
+    ("one that does not say either", {}, [{}], 0),
+]
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Loopback]:
     with serving() as loopback:
         yield loopback
+
+
+def json_answer(value: object) -> Answer:
+    return Answer(200, "application/json", json.dumps(value).encode())
 
 
 @pytest.mark.parametrize(("name", "places", "window"), PLACES, ids=[name for name, _, _ in PLACES])
@@ -108,12 +143,78 @@ def test_each_kind_of_server_is_asked_in_its_own_place(
     server.places.clear()
     server.asked.clear()
     for path, answer in places.items():
-        server.places[path] = Answer(200, "application/json", json.dumps(answer).encode())
+        server.places[path] = json_answer(answer)
     with anthropic.Anthropic(api_key="test", base_url=server.url, max_retries=2) as client:
         assert Anthropic(client).window(MODEL) == window, name
     paths = [path for path, _ in server.asked]
     assert len(paths) == len(set(paths)), "each place once"
     assert ("/api/show", {"model": MODEL}) in server.asked or window
+
+
+@pytest.mark.parametrize(("name", "info", "behind", "tokens"), BEHIND, ids=[name for name, *_ in BEHIND])
+def test_servers_behind_a_gateway_of_this_machine_are_asked(
+    server: Loopback, name: str, info: Mapping[str, object], behind: Sequence[Places], tokens: int
+) -> None:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serving()) for _ in behind]
+        for loopback, places in zip(servers, behind, strict=True):
+            loopback.places |= {path: json_answer(answer) for path, answer in places.items()}
+        deployments = [
+            {
+                "model_name": MODEL,
+                "litellm_params": {"api_base": f"{loopback.url}/v1", "model": "openai/own-name"},
+                "model_info": info,
+            }
+            for loopback in servers
+        ]
+        server.places.clear()
+        server.places["/model/info"] = json_answer({"data": [{"model_name": "other"}, *deployments]})
+        with anthropic.Anthropic(api_key="secret", base_url=server.url, max_retries=0) as client:
+            window = Anthropic(client).window(MODEL)
+        assert (window.tokens if window else 0) == tokens, name
+        assert not window or (" of 127.0.0.1:" in window.place) == (tokens != info.get("max_input_tokens"))
+        for loopback in servers:
+            assert loopback.asked[0] == ("/v1/models/own-name", None)
+            assert not loopback.keys, "the gateway's key stays with the gateway"
+
+
+def test_no_gateway_can_send_us_elsewhere() -> None:
+    def servers(gateway: str, base: object) -> list[str]:
+        deployment = {"model_name": MODEL, "litellm_params": {"api_base": base, "model": "openai/m"}}
+        return [one.url for one in upstreams({"data": [deployment]}, MODEL, gateway)]
+
+    here = "http://127.0.0.1:4000"
+    assert servers(here, "http://localhost:8080/v1") == ["http://localhost:8080"]
+    assert servers("http://[::1]:4000/", "HTTP://[::1]:8080") == ["http://[::1]:8080"]
+    assert servers("https://models.example", "http://127.0.0.1:8080") == [], "its loopback is not ours"
+    assert servers(here, f"{here}/v1") == [], "itself"
+    elsewhere = (
+        "169.254.169.254",
+        "localhost@evil.example",
+        "localhost.evil.example",
+        "[::1%x]",
+        "0.0.0.0",
+        "127.1",
+        "::1",
+    )
+    for host in elsewhere:
+        assert servers(here, f"http://{host}/latest") == [], host
+    for base in (
+        None,
+        7,
+        ["http://127.0.0.1:1"],
+        "file:///etc/passwd",
+        "http://127.0.0.1:999999",
+        "http://127.0.0.1:1\n",
+    ):
+        assert servers(here, base) == [], base
+    many = [
+        {"model_name": MODEL, "litellm_params": {"api_base": f"http://127.0.0.1:{port}", "model": "m"}}
+        for port in range(1, 1_000)
+    ]
+    assert len(upstreams({"data": many}, MODEL, here)) < 10
+    for answer in (None, [], {"data": 3}, {"data": [None, {"model_name": MODEL, "litellm_params": 1}]}):
+        assert upstreams(answer, MODEL, here) == []
 
 
 def test_a_page_at_a_place_says_nothing(server: Loopback) -> None:

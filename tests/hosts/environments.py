@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,18 @@ def names() -> Sequence[str]:
     return sorted(path.stem for path in _LISTS.glob("*.txt") if path.stem not in (BROWSER, REPLAY))
 
 
+def requirements(name: str) -> Sequence[str]:
+    """What an environment lists. A package that our own tests need too is installed as it is listed."""
+    return (_LISTS / f"{name}.txt").read_text().split()
+
+
+def package(requirement: str) -> str:
+    """The name of the package that a requirement is of."""
+    match = re.match(r"[\w.-]+", requirement)
+    assert match
+    return match[0]
+
+
 def python(name: str) -> Path:
     """The interpreter of an environment, with what it lists and what our own tests need; made if it is not there yet.
 
@@ -36,8 +49,9 @@ def python(name: str) -> Path:
         RuntimeError: pip failed; the message ends with its last lines.
     """
     project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    listed = (_LISTS / f"{name}.txt").read_text().split("\n")
-    needed = [*project["dependencies"], *project["optional-dependencies"]["dev"], *filter(None, listed)]
+    listed = requirements(name)
+    own = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    needed = [*(one for one in own if package(one) not in map(package, listed)), *listed]
     key = "\0".join((sys.version, *needed))
     folder = cache() / f"python-{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,28 @@ import pytest
 
 from tests.hosts import environments
 
+#: The package that a framework is installed as → its adapter, and so the tests of it.
+TESTS = {
+    "langchain": "langchain",
+    "langgraph-checkpoint-conformance": "langgraph",
+    "claude-agent-sdk": "claude_agent_sdk",
+    "openai-agents": "openai_agents",
+    "pydantic-ai-slim": "pydantic_ai",
+}
+
+
+def test_every_adapter_is_tested_at_both_ends_of_its_range() -> None:
+    adapters = {path.stem for path in (environments.ROOT / "tests" / "hosts" / "frameworks").glob("test_*.py")}
+    assert {f"test_{adapter}" for adapter in TESTS.values()} <= adapters
+    for end in ("highest", "lowest"):
+        listed = {
+            environments.package(requirement)
+            for name in environments.names()
+            if name.startswith(end)
+            for requirement in environments.requirements(name)
+        }
+        assert listed >= TESTS.keys(), end
+
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", environments.names())
@@ -40,5 +62,8 @@ def test_all_adapters_work_in_these_versions(name: str) -> None:
     )
 
     assert done.returncode == 0, done.stdout[-4000:]
+    for requirement in environments.requirements(name):
+        tests_of_it = f"test_{TESTS.get(environments.package(requirement), '-')}.py"
+        assert not re.search(rf"SKIPPED.*/{tests_of_it}", done.stdout), f"{requirement} is there, and was not tested"
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed and int(passed[1]) >= 10, "nothing was run"

@@ -232,7 +232,7 @@ def _check_planner(session: Session, planner: str, chosen: Model, limits: Limits
 
 def _assumed(model: str, tokens: int, reported: Window | None) -> str:
     """What a person is told where nobody knows a model's window."""
-    why = f", which is what {reported.source} implies" if reported else ": its server does not say"
+    why = f", which is what {reported.place} implies" if reported else ": its server does not say"
     return f"assuming that {one_line(model, 80)} takes {tokens:,} tokens{why}; --window TOKENS sets it"
 
 
@@ -284,7 +284,7 @@ def _opened(
         if not chosen.scripted:
             app.output.note(safe(_assumed(model, takes or DEFAULT_WINDOW, reported)))
     elif reported and reported.certain and reported.source in LOCAL:
-        app.output.note(safe(f"{one_line(model, 80)} takes {takes:,} tokens, as {reported.source} says"))
+        app.output.note(safe(f"{one_line(model, 80)} takes {takes:,} tokens, as {reported.place} says"))
     window_size = min(filter(None, (own_budget, takes or models.window(model))), default=DEFAULT_WINDOW)
     reserve = min(_REPLY, window_size // 4)
     policy = parsed(spec, app.folder) if spec else parsed("default", app.folder) if resume else usual(app)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ctxvc.agent.tools import why
 from ctxvc.agent.tools.tools import Answer, Tools
+from ctxvc.core.ledger.block import block_number
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import ASIDE
 from ctxvc.core.plan.plan import Action, Plan
@@ -20,6 +21,7 @@ from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.view import cost_of
 from ctxvc.errors import BadInput
 from ctxvc.integrations.conversation import Conversation, FrameworkMessage, as_recorded, record_of, result_of
 from ctxvc.integrations.hosts.message import Edit, Host, Piece, key_of, name_of
@@ -36,6 +38,8 @@ _RESERVE, _RESERVED_PART = 32_000, 4
 #: What a host keeps free besides, and the part of the window that this may be: pi shortens replies by a margin of its
 #: own, opencode counts the newest reply as a part of the prompt.
 _MARGIN, _MARGIN_PART = 4_096, 10
+#: The part of the budget that human words may have which the host itself dropped in a compaction.
+_RETAINED = 0.25
 _UNRECORDED = "\0"
 #: Kinds that are sent whole or not at all.
 _NEVER_IN_PART = frozenset({"tool_use", "thinking"})
@@ -97,10 +101,12 @@ class HostConversation:
         self._conversation = _Recorded(session)
         self._tools = Tools(session)
         self._pieces: dict[str, list[Piece]] = {}  # key of a message → its pieces
+        self._keys_of: dict[str, str] = {}  # block → the key of the host's message that it came in
         self._places: dict[str, _Place] = {}  # block → where it is in the host's messages
         self._guarded: dict[str, str] = {}  # result that reads as a text of ours → what the model is sent for it
         self._scanned: tuple[str, int] = ("", 0)  # a scope, and the newest block there that `_places` knows of
         self._edits: dict[str, Edit] = {}  # key → what changed in that message in the newest prompt
+        self._retained: frozenset[str] = frozenset()  # blocks that stay though the host has not their messages
 
     def close(self) -> None:
         self.session.close()
@@ -123,6 +129,15 @@ class HostConversation:
         messages = self._messages(raw, keys)
         view = self.session.view()
         return Prompt(messages, view.used, view.budget.effective, self._edits != before)
+
+    def sent(self, raw: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Some of the conversation's messages as prompts have them, for the host to summarise; nothing is recorded."""
+        edits = self._edits
+        keys = self._keys(raw)
+        self._locate()
+        messages = self._messages(raw, keys)
+        self._edits = edits
+        return messages
 
     def edits(self, raw: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Each of the messages as the newest prompt has it; None for one that is not in it, 0 for one as it is."""
@@ -153,7 +168,7 @@ class HostConversation:
         self._tools.begin()
         self._conversation.take([piece.message for key in keys if key for piece in self._pieces[key]])
         self._locate()
-        self._withdraw(keys)
+        self._withdraw(raw, keys)
         return keys
 
     def _keys(self, raw: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -171,10 +186,11 @@ class HostConversation:
         scope, scanned = self._scanned
         ledger = self.session.ledger()
         if scope != self.session.scope:
-            self._places, scanned = {}, 0
+            self._keys_of, self._places, scanned = {}, {}, 0
         new = list(takewhile(lambda row: row.number > scanned, ledger.backwards()))[::-1]
         for record, rows in by_record(new):
             key, name = key_of(record), str(record.get("id"))
+            self._keys_of |= {row.id: key for row in rows}
             piece = next((piece for piece in self._pieces.get(key, ()) if piece.message.name == name), None)
             if piece and len(piece.places) == len(rows):
                 self._places |= {row.id: _Place(key, item) for row, item in zip(rows, piece.places, strict=True)}
@@ -183,17 +199,40 @@ class HostConversation:
                     self._guarded[rows[0].id] = safe
         self._scanned = self.session.scope, ledger.meta.counters.block
 
-    def _withdraw(self, keys: Sequence[str]) -> None:
-        """Takes out of the prompt what the host itself dropped, as by a compaction of its own."""
+    def _withdraw(self, raw: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> None:
+        """Takes out of the prompt what the host itself dropped, as by a compaction of its own.
+
+        What a human said before a compaction stays (`_RETAINED`): only the host's list is without it.
+        """
         here = set(keys)
-        dropped = [
-            slot.row.id
+        absent = [
+            slot
             for slot in outline(self.session.ledger())
-            if slot.show != "text" and (place := self._places.get(slot.row.id)) and place.key not in here
+            if slot.show != "text" and (key := self._keys_of.get(slot.row.id)) and key not in here
         ]
+        self._retained = self._human(absent, self._summarised(raw, keys)) if absent else frozenset()
+        dropped = tuple(slot.row.id for slot in absent if slot.row.id not in self._retained)
         if dropped:
-            action = Action(verb="archive", targets=tuple(dropped), index="the host left it out")
+            action = Action(verb="archive", targets=dropped, index="the host left it out")
             self.session.commit(Plan(actions=(action,), actor="host", allow_user=True, reason="left out by the host"))
+
+    def _summarised(self, raw: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+        """The number of the newest block of a summary that the host has; 0 if it has none."""
+        summaries = {key for message, key in zip(raw, keys, strict=True) if key and self._host.is_summary(message)}
+        return max((block_number(block) for block, key in self._keys_of.items() if key in summaries), default=0)
+
+    def _human(self, slots: Sequence[Slot], before: int) -> frozenset[str]:
+        """Those blocks before one of this number that a human said, the newest that `_RETAINED` has room for."""
+        view = self.session.view()
+        room = int(view.budget.effective * _RETAINED)
+        retained: set[str] = set()
+        for slot in reversed(slots):
+            if slot.row.number < before and slot.row.origin == "human" and slot.kind == "user":
+                room -= view.part(cost_of(slot, view.price))
+                if room < 0:
+                    break
+                retained.add(slot.row.id)
+        return frozenset(retained)
 
     # --- what goes out
 
@@ -218,7 +257,7 @@ class HostConversation:
                 if _stands_in_place(slot):
                     replaced[place.key][place.item] = self._text(slot, bodies)
                     continue
-            elif place or (slot.show == "body" and record_of(slot.row) is not None):
+            elif slot.row.id in self._keys_of and slot.row.id not in self._retained:
                 continue  # the host does not have it any more
             if text := self._text(slot, bodies):
                 appended[newest].append(text)

@@ -63,6 +63,9 @@ class Host(Protocol):
     def role(self, raw: Mapping[str, Any]) -> str:
         """`user`, `assistant`, or `result` for results that stand on their own."""
 
+    def is_summary(self, raw: Mapping[str, Any]) -> bool:
+        """Whether the host put the message in the place of earlier ones, as by a compaction of its own."""
+
     def edited(self, raw: Mapping[str, Any], edit: Edit) -> Any:
         """The message with the edit, or None if it says nothing any more; it shares nothing that was changed."""
 

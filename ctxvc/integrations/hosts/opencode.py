@@ -33,11 +33,11 @@ def role(raw: Mapping[str, Any]) -> str:
 def pieces(raw: Mapping[str, Any], key: str) -> list[Piece]:
     """A message, and of a reply each of its results."""
     if role(raw) == "user":
-        return _piece(key, "user", list(_incoming(raw)), {}, _origin(raw))
+        return _piece(key, "user", list(_incoming(raw)), {}, [_origin(part) for part in _parts(raw)])
     tokens = _info(raw).get("tokens")
     model = _info(raw).get("modelID")
     about = {"model": model if isinstance(model, str) else "", "usage": _usage(tokens)}
-    reply = _piece(key, "assistant", list(_reply(raw)), about, "human")
+    reply = _piece(key, "assistant", list(_reply(raw)), about)
     result: dict[str, Any]
     for place, part in enumerate(_parts(raw)):
         match part:
@@ -65,6 +65,10 @@ def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     return {**raw, "parts": parts}
 
 
+def is_summary(raw: Mapping[str, Any]) -> bool:
+    return _info(raw).get("summary") is True and role(raw) == "assistant"
+
+
 def own(texts: Sequence[str], near: Mapping[str, Any] | None) -> dict[str, Any]:
     info = _info(near) if near else {}
     fields = {name: info[name] for name in ("sessionID", "agent", "model", "time") if name in info}
@@ -75,12 +79,18 @@ def own(texts: Sequence[str], near: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _piece(
-    key: str, role: str, blocks: Sequence[tuple[int, dict[str, Any]]], about: Mapping[str, Any], origin: Origin
+    key: str,
+    role: str,
+    blocks: Sequence[tuple[int, dict[str, Any]]],
+    about: Mapping[str, Any],
+    origins: Sequence[Origin] = (),
 ) -> list[Piece]:
+    """`origins` has one for each part of the host's message; none for a reply."""
     if not blocks:
         return []
     message = {"role": role, "content": [block for _, block in blocks], **about}
-    recorded = FrameworkMessage(id=key, message=message, source=None, origin=origin)
+    own = [origins[place] for place, _ in blocks] if origins else ()
+    recorded = FrameworkMessage(id=key, message=message, source=None, origins=own)
     return [Piece(recorded, tuple(place for place, _ in blocks))]
 
 
@@ -125,10 +135,9 @@ def _image(url: str) -> dict[str, Any] | None:
     return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
 
 
-def _origin(raw: Mapping[str, Any]) -> Origin:
-    """`client` where opencode wrote all of it."""
-    texts = [part for part in _parts(raw) if isinstance(part, Mapping) and part.get("type") == "text"]
-    return "client" if texts and all(part.get("synthetic") is True for part in texts) else "human"
+def _origin(part: Any) -> Origin:
+    """`client` for what opencode put in, as the content of a file that a person named."""
+    return "client" if isinstance(part, Mapping) and part.get("synthetic") is True else "human"
 
 
 def _usage(tokens: Any) -> dict[str, int]:

@@ -36,6 +36,7 @@ def role(raw: Mapping[str, Any]) -> str:
 
 def pieces(raw: Mapping[str, Any], key: str) -> list[Piece]:
     """One piece; none for a message that the model is not sent."""
+    origins: list[Origin] = []
     match raw:
         case {"role": "assistant"}:
             blocks = list(_reply(raw))
@@ -43,31 +44,36 @@ def pieces(raw: Mapping[str, Any], key: str) -> list[Piece]:
             message |= {"model": raw.get("model", ""), "usage": recording.usage(raw.get("usage"))}
             origin: Origin = "human"
         case {"role": "toolResult", "toolCallId": str(call)}:
-            content = [block for _, block in _items(raw)]
-            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call, "content": content}
+            shown_blocks = [block for _, block in _items(raw)]
+            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call, "content": shown_blocks}
             if raw.get("isError") is True:
                 result["is_error"] = True
             blocks, message, origin = [(0, result)], {"role": "user", "content": [result]}, "client"
         case {"role": "user" | "custom"}:
             blocks = list(_items(raw))
             message = {"role": "user", "content": [block for _, block in blocks]}
-            origin = "human" if raw["role"] == "user" and not _is_expanded(raw) else "client"
+            origin = "client"
+            if raw["role"] == "user":
+                content = _content(raw)
+                origins = [recording.origin(content[place]) for place, _ in blocks]
         case _:
-            text = recording.shown_text(raw)
-            blocks = [(0, {"type": "text", "text": text})] if text else []
+            texts = recording.shown_texts(raw)
+            blocks = list(enumerate(_texts([text for text, _ in texts])))
             message, origin = {"role": "user", "content": [block for _, block in blocks]}, "client"
+            origins = [maker for _, maker in texts]
     if not blocks:
         return []
-    recorded = FrameworkMessage(id=key, message=message, source=None, origin=origin)
+    recorded = FrameworkMessage(id=key, message=message, source=None, origin=origin, origins=origins)
     return [Piece(recorded, tuple(place for place, _ in blocks))]
 
 
 def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     own = [{"type": "text", "text": text} for text in edit.appended]
     if str(raw.get("role")) not in _OWN_CONTENT:
-        texts = [text for _, text in sorted(edit.replaced.items())]
-        if not edit.dropped and not texts:
+        if not any(edit):
             return dict(raw)
+        own_texts = enumerate(text for text, _ in recording.shown_texts(raw))
+        texts = [edit.replaced.get(place, text) for place, text in own_texts if place not in edit.dropped]
         return {"role": "user", "content": [*_texts(texts), *own], "timestamp": raw.get("timestamp")} if texts else None
     if raw["role"] == "toolResult":
         if 0 in edit.dropped:
@@ -82,6 +88,10 @@ def edited(raw: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     if (not items and not own) or all(_kind(item) == "thinking" for item in [*items, *own]):
         return None
     return {**raw, "content": [*items, *own]}
+
+
+def is_summary(raw: Mapping[str, Any]) -> bool:
+    return raw.get("role") == "compactionSummary"
 
 
 def own(texts: Sequence[str], near: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -129,8 +139,3 @@ def _reply(raw: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
                 arguments = item.get("arguments")
                 fit = arguments if isinstance(arguments, dict) else {}
                 yield place, {"type": "tool_use", "id": call, "name": name, "input": fit}
-
-
-def _is_expanded(raw: Mapping[str, Any]) -> bool:
-    """Whether pi put all of it in, as a skill's text."""
-    return all(recording.origin(item) == "client" for item in _content(raw))

@@ -49,7 +49,10 @@ class OfSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Messages(OfSession, frozen=True, kw_only=True):
-    """The messages of the host's next request. `parent` is the session it was forked from, if known."""
+    """The messages of the host's next request, or some that it summarises.
+
+    `parent` is the session it was forked from, if known.
+    """
 
     messages: list[dict[str, Any]]
     parent: str = ""
@@ -131,6 +134,9 @@ class Service:
             case "edits":
                 edits = _fields(request, Edits)
                 return {"messages": self._conversation(edits.session).edits(edits.messages)}
+            case "summary":
+                messages = _fields(request, Messages)
+                return {"messages": self._recorded(self._host, messages).sent(messages.messages)}
             case "tool":
                 call = _fields(request, Tool)
                 tool = call.tool.removeprefix(PREFIX)
@@ -142,7 +148,9 @@ class Service:
                 return {"freed": compacted.compact(messages.messages), **_state(compacted)}
             case "status":
                 return _state(self._conversation(_fields(request, OfSession).session))
-        raise BadInput(f"there is no verb {verb[:40]!r}", hint="hello, messages, edits, tool, compact or status")
+        raise BadInput(
+            f"there is no verb {verb[:40]!r}", hint="hello, messages, summary, edits, tool, compact or status"
+        )
 
     def _hello(self, hello: Hello) -> dict[str, Any]:
         if hello.version != self._version or hello.protocol != PROTOCOL:

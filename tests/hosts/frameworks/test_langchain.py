@@ -87,7 +87,7 @@ def test_the_model_gets_back_what_left(tmp_path: Path) -> None:
         return [("sh", {"cmd": f"ls {number}"})]
 
     def middleware_rows() -> list[str]:
-        session = middleware._conversations["langchain-t"].session
+        session = middleware._conversations.opened("langchain-t").session
         return [row.id for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
 
     model = Scripted(says=says)
@@ -154,7 +154,7 @@ def test_without_a_thread_each_list_of_messages_is_a_conversation_of_its_own(tmp
         first = agent(model, middleware).invoke(ask("First?"))
         agent(model, middleware).invoke(ask("Second?"))
         agent(model, middleware).invoke({"messages": [*first["messages"], HumanMessage("Third?")]})
-        assert len(middleware._conversations) == 2
+        assert len(middleware._conversations.sessions()) == 2
 
     assert "First?" not in human_words(model.requests[1]) and "First?" not in human_words(model.requests[2])
     assert {"First?", "Third?"} <= set(human_words(model.requests[3]))
@@ -177,7 +177,7 @@ def test_time_travel_goes_on_from_the_earlier_state_in_a_scope_of_its_own(tmp_pa
         earlier = agent_.get_state(THREAD).config
         agent_.invoke(ask("Second?"), THREAD)
         agent_.invoke(ask("Other?"), {**earlier, "recursion_limit": 100})
-        scope = middleware._conversations["langchain-t"].session.scope
+        scope = middleware._conversations.opened("langchain-t").session.scope
 
     words = human_words(model.requests[2])
     assert "First?" in words and "Other?" in words and "Second?" not in json.dumps(model.requests[2]["messages"])
@@ -230,7 +230,7 @@ def test_what_a_message_has_besides_its_content_is_recorded(tmp_path: Path) -> N
     model = Scripted(says=lambda *_: "Done.")
     with CtxvcMiddleware(tmp_path / ".ctxvc") as middleware:
         agent(model, middleware).invoke({"messages": [HumanMessage("Hi.", name="ada", id="h1")]}, THREAD)
-        (_, human), (_, reply) = middleware._conversations["langchain-t"].records()
+        (_, human), (_, reply) = middleware._conversations.opened("langchain-t").records()
 
     assert human == {"type": "human", "name": "ada", "id": "h1"}
     assert reply["type"] == "ai" and reply["usage_metadata"]["output_tokens"] == 20
@@ -269,7 +269,7 @@ def test_a_killed_agent_goes_on_where_it_was(tmp_path: Path, memory: str) -> Non
             assert len(result["messages"]) == 1 + 25 * 2 + 1
         else:
             agent(model, middleware).invoke(ask("Go on."), THREAD)
-        assert middleware._conversations["langchain-t"].session.scope == "main", (
+        assert middleware._conversations.opened("langchain-t").session.scope == "main", (
             "nothing was lost, so nothing went back"
         )
 

@@ -108,8 +108,8 @@ def test_the_model_gets_back_what_left(tmp_path: Path, kind: Any) -> None:
             return "Recovered."
         if number < 30:
             return [call("sh", cmd=f"ls {number}")]
-        assert memory._opened
-        rows = memory._opened.session.ledger().rows()
+        opened = memory._conversations.opened(memory._name)
+        rows = opened.session.ledger().rows()
         gone.append(next(row.id for row in rows if row.kind == "tool_result" and not row.present))
         return [call("recover", block=gone[0])]
 

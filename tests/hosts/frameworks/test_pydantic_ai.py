@@ -188,8 +188,8 @@ def test_the_model_gets_back_what_left(tmp_path: Path) -> None:
             return "Recovered."
         if number < 40:
             return [("sh", {"cmd": f"ls {number}"})]
-        assert capability._opened
-        rows = capability._opened.session.ledger().rows()
+        opened = capability._conversations.opened(capability._name)
+        rows = opened.session.ledger().rows()
         gone.append(next(row.id for row in rows if row.kind == "tool_result" and not row.present))
         return [("recover", {"block": gone[0]})]
 

@@ -94,6 +94,18 @@ class Opencode:
                 process.kill()
                 process.wait()
 
+    def ask(self, url: str, path: str, body: Any = None, directory: Path | None = None) -> Any:
+        """What the program answers as a server: to a GET, or to a POST of a body."""
+        request = urllib.request.Request(
+            url + path,
+            method="GET" if body is None else "POST",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"content-type": "application/json", "x-opencode-directory": str(directory or self.project)},
+        )
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            data = answer.read()
+        return json.loads(data) if data else None
+
     def settings(self, url: str, limit: dict[str, int]) -> dict[str, Any]:
         """Settings with one model, at a server of the Messages API."""
         options = {"baseURL": f"{url}/v1", "apiKey": "test"}

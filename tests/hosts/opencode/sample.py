@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +48,7 @@ class Sample:
 
     folder: Path
     script: Script
+    program: Opencode
     url: str
     project: Path
     other: Path
@@ -58,15 +58,7 @@ class Sample:
         return self.folder / "home" / "data" / "opencode" / "opencode.db"
 
     def ask(self, path: str, body: Any = None, directory: Path | None = None) -> Any:
-        request = urllib.request.Request(
-            self.url + path,
-            method="GET" if body is None else "POST",
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"content-type": "application/json", "x-opencode-directory": str(directory or self.project)},
-        )
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            data = answer.read()
-        return json.loads(data) if data else None
+        return self.program.ask(self.url, path, body, directory)
 
     def say(self, session: str, said: str, *parts: Block, replies: list[list[Block]]) -> list[Any]:
         """Says it in a session; the messages of the request that was sent last."""
@@ -97,7 +89,7 @@ def at_work(folder: Path) -> Iterator[Sample]:
         settings["permission"] = dict.fromkeys(("bash", "edit", "external_directory", "read", "task"), "allow")
         opencode.configure(settings)
         with opencode.serving() as url:
-            yield Sample(folder, script, url, project, other)
+            yield Sample(folder, script, opencode, url, project, other)
 
 
 def work(sample: Sample) -> dict[str, list[Any]]:

@@ -6,14 +6,15 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.hosts import coding, npm
 from tests.hosts.opencode.program import Opencode
-from tests.messages_api import MessagesApi, call, serve
+from tests.messages_api import MessagesApi, call, serve, text
+from tests.messages_api.wire import Block, Request
 
 #: A hundred steps take a minute and a half where nothing else runs.
 pytestmark = pytest.mark.timeout(1200)
@@ -107,6 +108,41 @@ def test_a_fork_is_a_scope_of_the_same_session(long_run: tuple[Opencode, Message
     scopes = {scope: len(stored.ledger()) for _, scope, stored in coding.recorded(opencode.project)}
     assert scopes.keys() == {"main", "fork-1"}
     assert scopes["fork-1"] > scopes["main"]
+
+
+def test_its_own_compaction_fits_the_window_and_human_words_stay(opencode: Opencode) -> None:
+    base = reader(opencode, 40)
+
+    def script(request: Request) -> Sequence[Block]:
+        is_summary = not request.get("tools") and "<conversation>" in json.dumps(request["messages"])
+        return [text("The files were read.")] if is_summary else base(request)
+
+    model = {"providerID": "scripted", "modelID": coding.MODEL}
+    with serve(script) as api:
+        configure(opencode, api)
+        opencode.run(coding.TASK)
+        before = len(api.bodies)
+        with opencode.serving() as url:  # a new process, which has not seen the messages so far
+            (session,) = (one["id"] for one in opencode.ask(url, "/session"))
+            for words in (coding.AGAIN, "Last words."):
+                opencode.ask(url, f"/session/{session}/summarize", model)
+                base.steps += 2
+                said = {"model": model, "parts": [{"type": "text", "text": words}]}
+                opencode.ask(url, f"/session/{session}/message", said)
+        assert {one.status for one in api.calls} == {200}
+        used = [sum(one.answer["usage"][name] for name in INPUT) for one in api.calls]
+        assert max(used) <= coding.WINDOW - coding.RESERVE, "the requests for a summary too"
+        summaries = [body for body in api.bodies[before:] if not body.get("tools")]
+        assert len(summaries) == 2
+        assert coding.stubs(summaries[0]), "their addresses can be named"
+        later = coding.conversation_of(api.bodies[before:])
+        assert all(coding.TASK in coding.human_texts(body) for body in later)
+        assert all("The files were read." in json.dumps(body) for body in later)
+    ((_, _, stored),) = coding.recorded(opencode.project)
+    by_host = [row for row in stored.ledger().rows() if row.removed_by == "host"]
+    assert len(by_host) > 40
+    assert not any(row.origin == "human" for row in by_host)
+    coding.run_ctxvc(opencode.project, "verify")
 
 
 def test_what_left_is_read_again_by_the_tool(opencode: Opencode) -> None:

@@ -87,7 +87,7 @@ class Pi:
         """Calls have their results behind them, each once, and nothing says nothing."""
         open_calls: list[str] = []
         for message in prompt:
-            assert message["content"], message
+            assert message.get("content") or message["role"] in ("bashExecution", "compactionSummary"), message
             if message["role"] == "toolResult":
                 open_calls.remove(message["toolCallId"])
                 continue
@@ -95,7 +95,12 @@ class Pi:
             if message["role"] == "assistant":
                 open_calls = [item["id"] for item in message["content"] if item["type"] == "toolCall"]
         assert not open_calls
-        assert prompt[0]["role"] == "user"
+        assert prompt[0]["role"] in ("user", "compactionSummary")
+
+    @staticmethod
+    def compacted(summary: str, at: int) -> Messages:
+        """What stands in the place of the messages that a compaction of pi's own took away."""
+        return [{"role": "compactionSummary", "summary": summary, "tokensBefore": 1, "timestamp": at}]
 
     @staticmethod
     def forked(messages: Messages) -> Messages:
@@ -123,6 +128,16 @@ class Opencode:
         for message in prompt:
             assert message["parts"]
             assert all(part["text"] for part in message["parts"] if part["type"] == "text")
+
+    @staticmethod
+    def compacted(summary: str, at: int) -> Messages:
+        """A person's or opencode's own compaction, and the model's answer to it."""
+        info = {"id": f"msg_{at}", "sessionID": "ses_1", "role": "user", "time": {"created": at}, "agent": "build"}
+        answer = {"id": f"msg_{at + 1}", "role": "assistant", "summary": True, "time": {"created": at + 1}}
+        return [
+            {"info": info, "parts": [{"id": f"prt_{at}", "type": "compaction", "auto": False}]},
+            {"info": answer, "parts": [{"id": f"prt_{at + 1}", "type": "text", "text": summary}]},
+        ]
 
     @staticmethod
     def forked(messages: Messages) -> Messages:

@@ -112,6 +112,101 @@ def test_what_the_host_left_out_itself_is_out_of_the_prompt_and_in_the_store(cli
     assert "Step 3." in found["text"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_after_a_compaction_of_the_hosts_own_human_words_stay_and_the_rest_is_recorded_as_left_out(
+    client: Client, restarts: bool
+) -> None:
+    host = HOSTS[client.host]
+    messages = [*begun(client), *host.step(1, 100), *host.human("Tabs, not spaces.", 200), *host.step(2, 300)]
+    client.prompt(messages)
+    tail = host.step(3, 400)
+    client.prompt([*messages, *tail])
+    client = client.restarted() if restarts else client
+    after = [*host.compacted("A summary.", 500), *tail, *host.human("Go on.", 600)]
+    prompt = client.prompt(after)
+    text = json.dumps(prompt, ensure_ascii=False)
+    assert text.index(TASK) < text.index("Tabs, not spaces.") < text.index("A summary.") < text.index("Step 3.")
+    assert "Step 1." not in text
+    assert "Step 2." not in text
+    assert client.restarted().prompt(after) == prompt
+    assert client.prompt([*after, *host.step(4, 700)])[: len(prompt)] == prompt, "the cached prefix stays whole"
+    ((name, _),) = scopes(client).items()
+    with Store(client.folder / ".ctxvc") as store:
+        rows = list(StoredSession.open(store, name).ledger().rows())
+    left = {row.removed_by for row in rows if row.state == "archived"}
+    assert left == {"host"}
+    assert sum(row.state == "archived" for row in rows) == 6, "of two steps: text, call, result"
+
+
+def test_human_words_that_a_compaction_dropped_take_a_quarter_of_the_budget_at_most(client: Client) -> None:
+    host = HOSTS[client.host]
+    messages = begun(client)
+    for number in range(1, 13):
+        messages += [
+            *host.human(f"Said {number}. {output(number)}", 1_000 * number),
+            *host.step(number, 1_000 * number + 1, "ok"),
+        ]
+        client.prompt(messages)
+    text = json.dumps(client.prompt([*host.compacted("A summary.", 50_000), *host.human("Go on.", 60_000)]))
+    assert "Said 12." in text
+    assert "Said 1." not in text
+    assert TASK[:20] not in text, "the newest come first"
+
+
+def test_what_a_person_takes_out_of_the_hosts_list_leaves(client: Client) -> None:
+    host = HOSTS[client.host]
+    middle = host.human("Never mind this.", 200)
+    messages = [*host.compacted("A summary.", 1), *begun(client), *host.step(1, 100), *middle, *host.step(2, 300)]
+    client.prompt(messages)
+    prompt = client.prompt([message for message in messages if message not in middle])
+    assert "Never mind this." not in json.dumps(prompt)
+
+
+def test_a_command_that_a_person_ran_in_pi_is_theirs_and_its_output_is_not(tmp_path: Path) -> None:
+    client = Client("pi", tmp_path)
+    lines = "\n".join(f"line {number}: {output(number)[:40]}" for number in range(400))
+    ran = {"role": "bashExecution", "command": "make test", "output": lines, "exitCode": 2, "timestamp": 5}
+    messages = [*begun(client), ran, *HOSTS["pi"].step(1, 100)]
+    assert client.messages(messages)["messages"] == list(range(len(messages)))
+    ((name, _),) = scopes(client).items()
+    with Store(tmp_path / ".ctxvc") as store:
+        stored = StoredSession.open(store, name)
+        origins = {stored.body(row)[:9]: row.origin for row in stored.ledger().rows()}
+    assert origins[b"Ran `make"] == "human"
+    assert origins[b"```\nline "] == "client"
+    prompt = run(client, messages, range(2, 60))
+    text = json.dumps(prompt)
+    assert "Ran `make test`" in text
+    assert "line 200:" not in text, "the output left"
+
+
+def test_a_file_that_opencode_put_into_what_a_person_said_is_not_theirs(tmp_path: Path) -> None:
+    client = Client("opencode", tmp_path)
+    (message,) = begun(client)
+    message["parts"].append({"id": "prt_9", "type": "text", "text": "the file's lines", "synthetic": True})
+    client.prompt([message])
+    ((name, _),) = scopes(client).items()
+    with Store(tmp_path / ".ctxvc") as store:
+        stored = StoredSession.open(store, name)
+        origins = {stored.body(row).decode(): row.origin for row in stored.ledger().rows()}
+    assert origins == {TASK: "human", "the file's lines": "client"}
+
+
+def test_what_a_compaction_is_made_from_is_what_was_sent_also_in_a_new_process(client: Client) -> None:
+    messages = begun(client)
+    prompt = run(client, messages, range(40))
+    head = messages[: -2 * len(HOSTS[client.host].step(0, 0))]
+    for one in (client, client.restarted()):
+        fields = {"model": "claude-sonnet-4-5", "window": 24_000, "reserve": 4_000}
+        answer = one.ask("summary", session="session-0001", messages=head, **fields)["messages"]
+        shown = [head[item] if isinstance(item, int) else item for item in answer]
+        HOSTS[client.host].check(shown)
+        assert shown == prompt[: len(shown)]
+        assert stubs(shown) == stubs(prompt), "their addresses can be named in the summary"
+    assert list(scopes(client).values()) == [["main"]], "nothing was recorded"
+    assert client.prompt(messages) == prompt
+
+
 def test_room_is_made_when_a_person_asks_for_it(client: Client) -> None:
     messages = begun(client)
     before = run(client, messages, range(12))
