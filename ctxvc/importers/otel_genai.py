@@ -38,11 +38,15 @@ GROWS = False
 _BEGINNING = re.compile(rb'\s*\{\s*"resourceSpans"\s*:')
 _PREFIX = "gen_ai."
 _INPUT, _OUTPUT, _SYSTEM = "input.messages", "output.messages", "system_instructions"
+#: Ours: what came in since the reply before, where a span has no prompt; the places of a compaction's summary in it.
+_OURS = "ctxvc."
+_ADDED, _SUMMARY = "ctxvc.input.added", "ctxvc.summary"
 _USAGE = {
     "usage.input_tokens": "input_tokens",
     "usage.output_tokens": "output_tokens",
     "usage.cache_read.input_tokens": "cache_read_input_tokens",
     "usage.cache_creation.input_tokens": "cache_creation_input_tokens",
+    "usage.cache_write.input_tokens": "cache_creation_input_tokens",
 }
 #: A value may be a list or an object of its own, in the protocol's own form.
 _DEEPEST = 40
@@ -97,9 +101,10 @@ def attributes_of(span: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _inference(span: Mapping[str, Any]) -> Inference | None:
     """The inference of a span; None if it has no messages."""
     attributes = attributes_of(span, _PREFIX)
+    attributes |= {f"{_OURS}{name}": value for name, value in attributes_of(span, _OURS).items()}
     if attributes.get("operation.name") in ("invoke_agent", "execute_tool"):
         return None  # an agent's span repeats the messages of its inferences
-    if not (_messages(attributes.get(_INPUT)) or _messages(attributes.get(_OUTPUT))):
+    if not any(_messages(attributes.get(name)) for name in (_INPUT, _ADDED, _OUTPUT)):
         return None
     return Inference(
         value=(attributes, time_of_nanoseconds(span.get("endTimeUnixNano"))),
@@ -148,10 +153,14 @@ def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
         instructions += _texts(messages.pop(0).get("parts"))
     tools = [_definition(tool) for tool in objects(structured(attributes.get("tool.definitions")))]
     model = text_of(attributes.get("response.model")) or text_of(attributes.get("request.model"))
-    if messages:
+    added = [] if messages else _messages(attributes.get(_ADDED))
+    if messages or added:
+        summary = structured(attributes.get(_SUMMARY))
         yield Turn(
-            messages=messages,
-            is_request=True,
+            messages=messages or added,
+            is_request=bool(messages),
+            compacted=attributes.get("conversation.compacted") is True,
+            summary=frozenset(at for at in summary if type(at) is int) if isinstance(summary, list) else None,
             model=model,
             system=[{"type": "text", "text": text} for text in instructions],
             tools=tools,
