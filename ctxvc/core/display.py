@@ -57,8 +57,9 @@ def fitted(text: str, width: int) -> str:
     if width <= 0:
         return ""
     parts = text.split(" ")
-    for at in sorted(range(len(parts)), key=lambda at: -len(parts[at])):
-        if over > 0 and len(parts[at]) > _LONG and _is_path(parts[at]):
+    long = [at for at, part in enumerate(parts) if len(part) > _LONG]
+    for at in sorted(long, key=lambda at: -len(parts[at])):
+        if over > 0 and _is_path(parts[at]):
             before = columns(parts[at])
             parts[at] = path_fitted(parts[at], before - over, columns(_end(parts[at])) + 2)
             over -= before - columns(parts[at])
