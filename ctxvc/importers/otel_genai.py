@@ -104,10 +104,11 @@ def _inference(span: Mapping[str, Any]) -> Inference | None:
     attributes |= {f"{_OURS}{name}": value for name, value in attributes_of(span, _OURS).items()}
     if attributes.get("operation.name") in ("invoke_agent", "execute_tool"):
         return None  # an agent's span repeats the messages of its inferences
-    if not any(_messages(attributes.get(name)) for name in (_INPUT, _ADDED, _OUTPUT)):
+    content = {name: _messages(attributes.get(name)) for name in (_INPUT, _ADDED, _OUTPUT)}
+    if not any(content.values()):
         return None
     return Inference(
-        value=(attributes, time_of_nanoseconds(span.get("endTimeUnixNano"))),
+        value=({**attributes, **content}, time_of_nanoseconds(span.get("endTimeUnixNano"))),
         trace=text_of(span.get("traceId")),
         agent=text_of(span.get("parentSpanId")),
         conversation=text_of(attributes.get("conversation.id")),
@@ -145,15 +146,15 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
-    """What was sent, and the reply to it, of a span's attributes and its end."""
+    """What was sent, and the reply to it, of a span's attributes, in which messages are lists, and its end."""
     attributes, time = value
-    messages = _messages(attributes.get(_INPUT))
+    messages = list(attributes[_INPUT])
     instructions = _texts(structured(attributes.get(_SYSTEM)))
     while messages and messages[0]["role"] == "system":
         instructions += _texts(messages.pop(0).get("parts"))
     tools = [_definition(tool) for tool in objects(structured(attributes.get("tool.definitions")))]
     model = text_of(attributes.get("response.model")) or text_of(attributes.get("request.model"))
-    added = [] if messages else _messages(attributes.get(_ADDED))
+    added = [] if messages else attributes[_ADDED]
     if messages or added:
         summary = structured(attributes.get(_SUMMARY))
         yield Turn(
@@ -170,7 +171,7 @@ def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
                 if not value
             ),
         )
-    replies = _messages(attributes.get(_OUTPUT))
+    replies = attributes[_OUTPUT]
     if replies:
         yield Turn(
             messages=replies[:1],
