@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -61,6 +61,27 @@ class _Node:
         self.key = key
         self.depth = depth
         self.next: dict[bytes, _Node] = {}
+
+
+class _Places(NamedTuple):
+    """What stands where in a compacted prompt: messages of the one before by their keys, and the summary.
+
+    `answers` is the place of results that the newest reply still waited for, -1 if there are none.
+    """
+
+    staying: dict[int, str]
+    summary: list[int]
+    answers: int
+
+    @property
+    def end(self) -> int:
+        """The place behind all of these."""
+        return max((*self.staying, *self.summary, self.answers)) + 1 if self.staying or self.summary else 0
+
+    @property
+    def behind_summary(self) -> str:
+        """The first message that stays behind the summary; empty if there is none."""
+        return next((key for place, key in self.staying.items() if self.summary and place > self.summary[0]), "")
 
 
 class Log:
@@ -175,51 +196,57 @@ class Log:
     def _compaction(
         self, turn: Turn, path: list[tuple[bytes, _Node]], prints: list[bytes], record: Record
     ) -> Iterator[Event]:
-        """The compaction that led to a request, and `path` with all that it put together.
+        """The compaction that led to a request, and `path` with all that it put together; nothing if it is none."""
+        stays = [node.key for _, node in path]
+        places = self._places(turn, len(path), prints)
+        if places is None:
+            return
+        at = path[-1][1] if path else self._root
+        summary: list[Message] = []
+        answers: list[Said] = []
+        arrivals: list[Said] = []
+        for place in range(len(path), places.end):
+            key = places.staying.get(place) or self._key(at.depth + 1)
+            if place not in places.staying:
+                converted = self._message(turn.messages[place], key, turn)
+                if isinstance(converted, str):
+                    key = at.key
+                elif place in places.summary:
+                    summary.append(converted)
+                else:
+                    (answers if place == places.answers else arrivals).append(Said(message=converted, end=record.end))
+            at.next[prints[place]] = at = _Node(key, at.depth + 1)
+            path.append((prints[place], at))
+        yield from answers
+        yield Compacted(
+            summary=tuple(summary),
+            kept=frozenset((*stays, *places.staying.values(), *(event.message.key for event in answers))),
+            before=places.behind_summary,
+            end=record.end,
+        )
+        yield from arrivals
+        self._has_messages, self._newest = True, at
 
-        What stood in the prompt before is known by its content, and stays; what is new before it, or takes the place
-        of everything, is the summary. Results that the newest reply still waits for were no part of it.
+    def _places(self, turn: Turn, first: int, prints: list[bytes]) -> _Places | None:
+        """What stands where in a compacted prompt, from its message `first` on.
+
+        Where nothing says what the summary is, it is what is new before a message that stays, or takes the place of
+        everything. None for a prompt beside the one before, as where a result was shortened.
         """
-        first, beginning = len(path), [node.key for _, node in path]
         stood: dict[bytes, list[str]] = {}
         for fingerprint, node in reversed(self._path[first:]):
             stood.setdefault(fingerprint, []).append(node.key)
         staying = {at: stood[one].pop() for at, one in enumerate(prints[first:], first) if stood.get(one)}
-        answers = next((at + 1 for at, key in staying.items() if key == self._newest.key and at + 1 < len(prints)), -1)
-        if answers in staying or not self._answers(turn.messages[answers], turn):
+        answers = next((at + 1 for at, key in staying.items() if key == self._newest.key), len(prints))
+        if answers == len(prints) or answers in staying or not self._has_calls(turn.messages[answers], turn):
             answers = -1
+        if turn.summary is not None:
+            return _Places(staying, sorted(at for at in turn.summary if first <= at < len(prints)), answers)
         new = [at for at in range(first, max(staying, default=first) + 1) if at not in staying and at != answers]
-        summary = new if turn.summary is None else sorted(at for at in turn.summary if first <= at < len(prints))
-        if turn.summary is None and any(self._answers(turn.messages[at], turn) for at in summary):
-            return  # a result that was shortened, or the like: a prompt beside the one before
-        at = path[-1][1] if path else self._root
-        before: list[Said] = []
-        written: list[Message] = []
-        after: list[Said] = []
-        for place in range(first, max((*staying, *summary, answers), default=first - 1) + 1):
-            key = staying.get(place) or self._key(at.depth + 1)
-            if place not in staying:
-                converted = self._message(turn.messages[place], key, turn)
-                if isinstance(converted, str):
-                    key = at.key
-                elif place in summary:
-                    written.append(converted)
-                else:
-                    (before if place == answers else after).append(Said(message=converted, end=record.end))
-            at.next[prints[place]] = at = _Node(key, at.depth + 1)
-            path.append((prints[place], at))
-        yield from before
-        yield Compacted(
-            summary=tuple(written),
-            kept=frozenset((*beginning, *staying.values(), *(event.message.key for event in before))),
-            before=next((key for place, key in staying.items() if summary and place > summary[0]), ""),
-            end=record.end,
-        )
-        yield from after
-        self._has_messages, self._newest = True, at
+        return None if any(self._has_calls(turn.messages[at], turn) for at in new) else _Places(staying, new, answers)
 
-    def _answers(self, message: Any, turn: Turn) -> bool:
-        """Whether it is no text alone: a call, or the result of one."""
+    def _has_calls(self, message: Any, turn: Turn) -> bool:
+        """Whether it has a call, or the result of one."""
         converted = self._message(message, "", turn)
         return isinstance(converted, Message) and any(part.call for part in converted.parts)
 
