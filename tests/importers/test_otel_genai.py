@@ -12,6 +12,8 @@ from ctxvc import importers
 from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
+from ctxvc.recording.files import import_paths
+from ctxvc.store.store import create
 from tests.making.events import messages
 
 SPANS = Path(__file__).parents[1] / "data" / "otel-genai" / "spans.jsonl"
@@ -233,3 +235,28 @@ def test_what_was_added_since_a_reply_goes_on_from_it(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", first, second, prompt("a", "b", "c", "d", "e", reply="f"))
 
     assert outcome(path) == [("said", text) for text in "abcdef"]
+
+
+def test_a_file_with_a_compaction_that_is_imported_line_by_line_gives_the_history_of_one_import(tmp_path: Path) -> None:
+    lines = written(
+        tmp_path / "x.jsonl",
+        prompt("a", reply="b"),
+        prompt("a", "b", "c", reply="d"),
+        prompt("summary", "b", "c", "d", "e", reply="f", **COMPACTED),
+        prompt("summary", "b", "c", "d", "e", "f", "g", reply="h"),
+    )
+    data = lines.read_bytes().splitlines(keepends=True)
+    trees = []
+    for counts in ((1, 2, 3, 4), (4,)):
+        path = tmp_path / str(len(counts)) / "x.jsonl"
+        path.parent.mkdir()
+        with create(path.parent / ".ctxvc") as store:
+            for count in counts:
+                path.write_bytes(b"".join(data[:count]))
+                (imported,) = import_paths(store, [path], final=count == 4)
+                assert imported.error is None
+            ((_, tips),) = store.all_tips().items()
+            trees.append({scope: store.repository[tip].tree_id for scope, tip in tips.items()})
+
+    assert trees[0] == trees[1]
+    assert list(trees[0]) == ["main"]
