@@ -211,3 +211,14 @@ def test_a_prompt_that_is_left_out_and_does_not_go_on_from_the_one_before_is_a_l
     losses = [loss.path for loss in otel_genai.export(recorded).losses]
     assert [path for path in losses if path.endswith(".input")] == ["steps[6].input"]
     assert {"B19", "B24"} <= {*losses}, "what only that prompt had"
+
+
+def test_the_first_prompt_after_a_compaction_says_which_of_its_messages_are_the_summary(store: Store) -> None:
+    recorded = imported(store, DATA / "claude-code" / "builtin-compaction-2.1.330.jsonl")
+    chats = [attributes(span) for span in spans(recorded) if span["name"].startswith("chat ")]
+    places = [json.loads(chat["ctxvc.summary"]) for chat in chats if "ctxvc.summary" in chat]
+
+    assert ["ctxvc.summary" in chat for chat in chats].index(True) == 5
+    (own,) = places
+    told = [json.loads(chats[5]["gen_ai.input.messages"])[at]["parts"] for at in own]
+    assert any("This session is being continued" in part["content"] for parts in told for part in parts)

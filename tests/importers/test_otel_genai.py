@@ -260,3 +260,17 @@ def test_a_file_with_a_compaction_that_is_imported_line_by_line_gives_the_histor
 
     assert trees[0] == trees[1]
     assert list(trees[0]) == ["main"]
+
+
+def test_the_places_of_a_summary_count_where_they_are_told(tmp_path: Path) -> None:
+    """Each of two compactions one behind the other, and of the second, whose every message is new, two of three."""
+    second, third = prompt("one", "c", reply="d", **COMPACTED), prompt("two", "more", "e", reply="f", **COMPACTED)
+    for span_with, places in ((second, "[0]"), (third, "[0, 1]")):
+        span_with["attributes"].append({"key": "ctxvc.summary", "value": {"stringValue": places}})
+
+    assert outcome(written(tmp_path / "x.jsonl", prompt("a", reply="b"), second, third))[2:] == [
+        ("compacted", (["one"], [])),
+        *(("said", text) for text in "cd"),
+        ("compacted", (["two", "more"], [])),
+        *(("said", text) for text in "ef"),
+    ]
