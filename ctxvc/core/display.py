@@ -22,6 +22,8 @@ _PATH = re.compile(r"""['"`(]?(?:[\w….~@+,:%=-]*(?:/[\w.~@+,:%=\[\]*{}-]*)+|[A
 
 def one_line(text: str, width: int) -> str:
     """`text` on one line of at most `width` characters, without a character that moves a cursor."""
+    if len(text) <= width and " " not in text and text.isprintable():
+        return text  # most are a number, a name or an id
     # Only the head can be shown, so only the head is cleaned: a 100 MB result costs no more than a short one.
     longest = width * 8 + 64
     head = _on_one_line(text[: width * 2])
@@ -55,8 +57,9 @@ def fitted(text: str, width: int) -> str:
     if width <= 0:
         return ""
     parts = text.split(" ")
-    for at in sorted(range(len(parts)), key=lambda at: -len(parts[at])):
-        if over > 0 and len(parts[at]) > _LONG and _is_path(parts[at]):
+    long = [at for at, part in enumerate(parts) if len(part) > _LONG]
+    for at in sorted(long, key=lambda at: -len(parts[at])):
+        if over > 0 and _is_path(parts[at]):
             before = columns(parts[at])
             parts[at] = path_fitted(parts[at], before - over, columns(_end(parts[at])) + 2)
             over -= before - columns(parts[at])

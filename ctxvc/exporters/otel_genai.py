@@ -2,7 +2,9 @@
 
 `invoke_agent` for a scope, in it a `chat` for each reply with the prompt that it saw, and an `execute_tool` for each of
 its calls; a sub-agent's `invoke_agent` is below the call that started it. The names are those of
-open-telemetry/semantic-conventions-genai, all still in development.
+open-telemetry/semantic-conventions-genai, all still in development. What an import wants back and they lack is under
+`ctxvc`: `ctxvc.summary` on the first `chat` after a compaction, the places of its summary in the prompt;
+`ctxvc.input.added` on one without its prompt, what came in since the reply before.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.formats import block_of
-from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.core.prompt.outline import Piece, Slot, outline, pieces
 from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
@@ -26,9 +28,10 @@ from ctxvc.exporters.providers import provider_of
 from ctxvc.session.proof import as_sent
 from ctxvc.store.read import revision
 from ctxvc.store.read.replies import Reply
-from ctxvc.store.read.revision import Entry
+from ctxvc.store.read.revision import Entry, Snapshot
 
-#: Bytes of prompts in all, since each `chat` repeats the whole conversation: older ones go without theirs.
+#: Bytes of prompts in all, since each `chat` repeats the whole conversation: older ones go without theirs. As much
+#: again is for those of them that do not go on from the one before.
 _MOST_INPUT = 64_000_000
 #: How deep sub-agents may be within each other.
 _DEEPEST = 8
@@ -41,15 +44,29 @@ _COUNTS = {
 #: Providers that the conventions name otherwise.
 _PROVIDERS = {"": "unknown", "google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 _SCOPE = {"name": "ctxvc"}
+#: Operations by which blocks leave the prompt.
+_MAKING_ROOM = frozenset({"compact", "archive", "plan", "summarise"})
 
 
 class _Step(NamedTuple):
-    """A reply: its commit, what was sent for it where that is written, and its own blocks."""
+    """A reply: its commit, and whether there is room for its prompt."""
 
     entry: Entry
     step: int
-    sent: Sequence[Piece]
-    has_input: bool
+    has_room: bool
+
+
+class _Input(NamedTuple):
+    """What was sent for a reply: each message with its blocks.
+
+    `added` are those that came in since the reply before, None where the prompt does not go on from that;
+    `summary` the places of what a compaction since then wrote, None where there was none.
+    """
+
+    messages: list[dict[str, Any]]
+    blocks: list[tuple[str, ...]]
+    added: list[dict[str, Any]] | None
+    summary: list[int] | None
 
 
 def export(conversation: Conversation) -> Exported:
@@ -72,22 +89,32 @@ class _Scope:
         self._id = _digest(trace, conversation.name, "invoke_agent")[:16]
         source = conversation.ledger.meta.source
         self._hidden = {row.id for row in conversation.ledger.rows() if not is_shared(row)}
+        self._places = {entry.commit: at for at, entry in enumerate(conversation.entries)}
+        self._summaries: set[str] = set()
+        self._room = _MOST_INPUT
         self._session = (source.id.partition("/")[0] if source else "") or conversation.snapshot.session
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        steps, seen = list(self._steps()), set[str]()
+        steps, seen = self._steps(), set[str]()
         replies = self._conversation.replies
         yield _line([self._agent_span(steps)])
-        ops = {entry.commit: entry.trailers.get("Ctxvc-Op", "") for entry in self._conversation.entries}
         newest = ""
+        before: list[dict[str, Any]] = []
         for step in steps:
-            compacted = _compacted_between(self._conversation.entries, newest, step.entry.commit, ops)
+            operations = self._operations(newest, step.entry.commit)
             newest = step.entry.commit
+            sent = self._input(step, before, is_compacted=("compact", "host") in operations)
             rows = self._conversation.ledger.of_step(step.step)
             reply = [row for row in rows if row.role == "assistant" and is_shared(row)]
             seen.update(row.id for row in reply)
-            seen.update(piece.block for piece in step.sent)
-            chat = self._chat_span(step, reply, replies[step.step], compacted=compacted)
+            output = _reply([part for row in reply for part in _parts(self._conversation.piece(row))])
+            before = [*sent.messages, output]
+            attributes = self._input_attributes(step, sent)
+            new = len(sent.messages) - len(sent.added or ()) if "ctxvc.input.added" in attributes else 0
+            seen.update(block for blocks in sent.blocks[new:] if attributes for block in blocks)
+            if any(operation in _MAKING_ROOM for operation, _ in operations):
+                attributes["gen_ai.conversation.compacted"] = True
+            chat = self._chat_span(step, attributes, output, replies[step.step])
             results = {row.call: row for row in rows if row.kind == "tool_result" and is_shared(row)}
             calls = [row for row in reply if row.kind == "tool_use"]
             yield _line([chat, *(self._tool_span(step, row, results.get(row.call)) for row in calls)])
@@ -95,8 +122,8 @@ class _Scope:
                 yield from self._below(row)
         self._note_losses(seen)
 
-    def _steps(self) -> Iterator[_Step]:
-        """The replies, oldest first. Of many large prompts only the newest are written."""
+    def _steps(self) -> list[_Step]:
+        """The replies, oldest first. Of many large prompts only the newest have room."""
         store, room = self._conversation.store, _MOST_INPUT
         steps = []
         for entry in self._conversation.entries:
@@ -106,16 +133,47 @@ class _Scope:
             rows = self._conversation.ledger.of_step(number)
             if not any(row.role == "assistant" and is_shared(row) for row in rows):
                 continue
-            sent: Sequence[Piece] = ()
             if room > 0:
-                snapshot = as_sent(store, revision.at(store, entry.commit))
-                slots = [slot for slot in outline(snapshot.ledger) if slot.row.id not in self._hidden]
-                sent = pieces(slots, snapshot.bodies)
-                room -= sum(len(piece.body) for piece in sent)
-            if room <= 0:
-                self._losses.append(Loss(f"steps[{number}].input"))
-            steps.append(_Step(entry, number, sent if room > 0 else (), room > 0))
-        yield from reversed(steps)
+                room -= sum(slot.row.bytes for slot in self._sent(entry)[1])
+            steps.append(_Step(entry, number, room > 0))
+        return steps[::-1]
+
+    def _sent(self, entry: Entry) -> tuple[Snapshot, list[Slot]]:
+        """What a reply saw."""
+        snapshot = as_sent(self._conversation.store, revision.at(self._conversation.store, entry.commit))
+        return snapshot, [slot for slot in outline(snapshot.ledger) if slot.row.id not in self._hidden]
+
+    def _input(self, step: _Step, before: list[dict[str, Any]], *, is_compacted: bool) -> _Input:
+        snapshot, slots = self._sent(step.entry)
+        together = list(_messages(pieces(slots, snapshot.bodies)))
+        messages, blocks = [message for message, _ in together], [names for _, names in together]
+        summary: list[int] | None = None
+        if is_compacted:
+            written = {block for group in snapshot.ledger.groups.values() for block in group.summary}
+            summary = [at for at, names in enumerate(blocks) if written.intersection(names).difference(self._summaries)]
+            self._summaries |= written
+        goes_on = messages[: len(before)] == before
+        return _Input(messages, blocks, messages[len(before) :] if goes_on else None, summary)
+
+    def _input_attributes(self, step: _Step, sent: _Input) -> dict[str, Any]:
+        """The attributes that tell what was sent; none where there is no room for it."""
+        if not step.has_room and sent.added is not None:
+            return {"ctxvc.input.added": wire.compact(sent.added).decode()}
+        text = _json(sent.messages)
+        if not step.has_room:
+            self._room -= len(text)
+            if self._room < 0:
+                self._losses.append(Loss(f"steps[{step.step}].input"))
+                return {}
+        summary = {} if sent.summary is None else {"ctxvc.summary": wire.compact(sent.summary).decode()}
+        return {"gen_ai.input.messages": text, **summary}
+
+    def _operations(self, earlier: str, later: str) -> set[tuple[str, str]]:
+        """The operations between two commits, each with its actor."""
+        places = self._places
+        start, end = places[later], places[earlier] if earlier else len(places)
+        trailers = (entry.trailers for entry in self._conversation.entries[start + 1 : end])
+        return {(one.get("Ctxvc-Op", ""), one.get("Ctxvc-Actor", "")) for one in trailers}
 
     # --- spans
 
@@ -155,20 +213,18 @@ class _Scope:
         span = self._span(f"invoke_agent {name}", "invoke_agent", self._parent, times[0], _INTERNAL, attributes)
         return {**span, "endTimeUnixNano": str(max(*times, 0) * 1_000_000_000)}
 
-    def _chat_span(self, step: _Step, reply: Sequence[Row], facts: Reply, *, compacted: bool) -> dict[str, Any]:
+    def _chat_span(self, step: _Step, sent: Mapping[str, Any], output: dict[str, Any], facts: Reply) -> dict[str, Any]:
         model = facts.model or self._conversation.ledger.meta.model
-        output = _reply([part for row in reply for part in _parts(self._conversation.piece(row))])
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": _provider(model),
             "gen_ai.request.model": model,
             "gen_ai.response.model": facts.model,
             "gen_ai.conversation.id": self._session,
-            "gen_ai.conversation.compacted": True if compacted else None,
             "gen_ai.response.finish_reasons": [output["finish_reason"]],
             **_usage([facts]),
             "gen_ai.system_instructions": _json(_system_parts(self._conversation.system)),
-            "gen_ai.input.messages": _json(list(_messages(step.sent))) if step.has_input else "",
+            **sent,
             "gen_ai.output.messages": _json([output]),
             "ctxvc.commit": step.entry.commit,
         }
@@ -218,13 +274,6 @@ class _Scope:
                 self._losses.append(Loss(row.id, "the span of its call" if row.kind == "tool_result" else ""))
             else:
                 self._losses += _losses(self._conversation.piece(row))
-
-
-def _compacted_between(entries: Sequence[Entry], earlier: str, later: str, ops: Mapping[str, str]) -> bool:
-    """Whether blocks left the prompt between two commits."""
-    commits = [entry.commit for entry in entries]
-    start, end = commits.index(later), commits.index(earlier) if earlier else len(commits)
-    return any(ops[commit] in ("compact", "archive", "plan", "summarise") for commit in commits[start + 1 : end])
 
 
 def _line(spans: list[dict[str, Any]]) -> dict[str, Any]:
@@ -288,11 +337,13 @@ def _definitions(tools: Any) -> list[dict[str, Any]]:
     return [{"type": "function", **tool["function"]} for tool in functions if tool and "function" in tool]
 
 
-def _messages(content: Sequence[Piece]) -> Iterator[dict[str, Any]]:
-    """The messages, those with results under a role of their own."""
+def _messages(content: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+    """The messages, those with results under a role of their own, each with the blocks that it shows."""
     for (_, role, is_result), group in groupby(content, _place):
-        if parts := [part for piece in group for part in _parts(piece)]:
-            yield _reply(parts) if role == "assistant" else {"role": "tool" if is_result else role, "parts": parts}
+        together = list(group)
+        if parts := [part for piece in together for part in _parts(piece)]:
+            message = _reply(parts) if role == "assistant" else {"role": "tool" if is_result else role, "parts": parts}
+            yield message, tuple(piece.block for piece in together)
 
 
 def _reply(parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -63,13 +63,15 @@ def importer(format: str) -> Importer:
 def detect(recording: Recording) -> str:
     """The format of a file. Raises: BadInput if it is none that we know."""
     head = recording.head()
+    if not head:
+        raise BadInput(f"{recording.path}: the file is empty", hint="its program has written nothing to it yet")
     if head.startswith(DATABASE):
         head = recording.head(_TABLES)  # the statements that made the tables may stand far behind
     for name in FORMATS:
         if importer(name).sniff(head):
             return name
     raise BadInput(
-        f"{recording.path}: not a transcript in a known format" if head else f"{recording.path}: the file is empty",
+        f"{recording.path}: not a transcript in a known format",
         hint=Phrase("name-format", formats=", ".join(FORMATS)),
     )
 

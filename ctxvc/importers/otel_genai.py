@@ -38,11 +38,15 @@ GROWS = False
 _BEGINNING = re.compile(rb'\s*\{\s*"resourceSpans"\s*:')
 _PREFIX = "gen_ai."
 _INPUT, _OUTPUT, _SYSTEM = "input.messages", "output.messages", "system_instructions"
+#: Ours: what came in since the reply before, where a span has no prompt; the places of a compaction's summary in it.
+_OURS = "ctxvc."
+_ADDED, _SUMMARY = "ctxvc.input.added", "ctxvc.summary"
 _USAGE = {
     "usage.input_tokens": "input_tokens",
     "usage.output_tokens": "output_tokens",
     "usage.cache_read.input_tokens": "cache_read_input_tokens",
     "usage.cache_creation.input_tokens": "cache_creation_input_tokens",
+    "usage.cache_write.input_tokens": "cache_creation_input_tokens",
 }
 #: A value may be a list or an object of its own, in the protocol's own form.
 _DEEPEST = 40
@@ -97,12 +101,14 @@ def attributes_of(span: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _inference(span: Mapping[str, Any]) -> Inference | None:
     """The inference of a span; None if it has no messages."""
     attributes = attributes_of(span, _PREFIX)
+    attributes |= {f"{_OURS}{name}": value for name, value in attributes_of(span, _OURS).items()}
     if attributes.get("operation.name") in ("invoke_agent", "execute_tool"):
         return None  # an agent's span repeats the messages of its inferences
-    if not (_messages(attributes.get(_INPUT)) or _messages(attributes.get(_OUTPUT))):
+    content = {name: _messages(attributes.get(name)) for name in (_INPUT, _ADDED, _OUTPUT)}
+    if not any(content.values()):
         return None
     return Inference(
-        value=(attributes, time_of_nanoseconds(span.get("endTimeUnixNano"))),
+        value=({**attributes, **content}, time_of_nanoseconds(span.get("endTimeUnixNano"))),
         trace=text_of(span.get("traceId")),
         agent=text_of(span.get("parentSpanId")),
         conversation=text_of(attributes.get("conversation.id")),
@@ -140,18 +146,22 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
-    """What was sent, and the reply to it, of a span's attributes and its end."""
+    """What was sent, and the reply to it, of a span's attributes, in which messages are lists, and its end."""
     attributes, time = value
-    messages = _messages(attributes.get(_INPUT))
+    messages = list(attributes[_INPUT])
     instructions = _texts(structured(attributes.get(_SYSTEM)))
     while messages and messages[0]["role"] == "system":
         instructions += _texts(messages.pop(0).get("parts"))
     tools = [_definition(tool) for tool in objects(structured(attributes.get("tool.definitions")))]
     model = text_of(attributes.get("response.model")) or text_of(attributes.get("request.model"))
-    if messages:
+    added = [] if messages else attributes[_ADDED]
+    if messages or added:
+        summary = structured(attributes.get(_SUMMARY))
         yield Turn(
-            messages=messages,
-            is_request=True,
+            messages=messages or added,
+            is_request=bool(messages),
+            compacted=attributes.get("conversation.compacted") is True,
+            summary=frozenset(at for at in summary if type(at) is int) if isinstance(summary, list) else None,
             model=model,
             system=[{"type": "text", "text": text} for text in instructions],
             tools=tools,
@@ -161,7 +171,7 @@ def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
                 if not value
             ),
         )
-    replies = _messages(attributes.get(_OUTPUT))
+    replies = attributes[_OUTPUT]
     if replies:
         yield Turn(
             messages=replies[:1],

@@ -7,14 +7,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Window
-from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 
@@ -26,6 +26,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` names in words the
     content that is not imported; `window` is the model's in tokens, 0 if it is not told.
+
+    `compacted` is set on a request whose prompt a host made anew, and `summary` has the places of the messages that it
+    wrote for those that left: None where the recording only says that it did.
     """
 
     messages: list[Any]
@@ -39,6 +42,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     time: str = ""
     left_out: str = ""
     window: int = 0
+    compacted: bool = False
+    summary: frozenset[int] | None = None
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -56,6 +61,27 @@ class _Node:
         self.key = key
         self.depth = depth
         self.next: dict[bytes, _Node] = {}
+
+
+class _Places(NamedTuple):
+    """What stands where in a compacted prompt: messages of the one before by their keys, and the summary.
+
+    `answers` is the place of results that the newest reply still waited for, -1 if there are none.
+    """
+
+    staying: dict[int, str]
+    summary: list[int]
+    answers: int
+
+    @property
+    def end(self) -> int:
+        """The place behind all of these."""
+        return max((*self.staying, *self.summary, self.answers)) + 1 if self.staying or self.summary else 0
+
+    @property
+    def behind_summary(self) -> str:
+        """The first message that stays behind the summary; empty if there is none."""
+        return next((key for place, key in self.staying.items() if self.summary and place > self.summary[0]), "")
 
 
 class Log:
@@ -78,6 +104,8 @@ class Log:
         self._known: dict[str, Any] = {}
         self._opened = self._changed = self._has_messages = False
         self._root = self._newest = self._at = _Node("", 0)
+        self._path: list[tuple[bytes, _Node]] = []  # the messages of the newest prompt and what followed it
+        self._was_compacted = False
         self._count_at: dict[int, int] = {}
         self._replies: dict[str, int] = {}  # id of a response → how many had it
 
@@ -121,13 +149,17 @@ class Log:
         return f"{self._stem}-{digest(beginning).hex()[:12]}"
 
     def _turn(self, turn: Turn, record: Record) -> Iterator[Event]:
-        at, skip, turn = self._at, 0, self._distinct(turn)
+        turn = self._distinct(turn)
         prints = [self._fingerprint(message) for message in turn.messages]
+        skip = 0
         if turn.is_request:
-            at = self._root
-            while skip < len(prints) and prints[skip] in at.next:
-                at, skip = at.next[prints[skip]], skip + 1
+            path = self._known_beginning(prints)
+            if self._is_compaction(turn, path, prints):
+                yield from self._compaction(turn, path, prints, record)
+            self._path, self._was_compacted, skip = path, turn.compacted, len(path)
+            self._at = path[-1][1] if path else self._root
         for message, fingerprint in zip(turn.messages[skip:], prints[skip:], strict=True):
+            at = self._at
             key = self._key(at.depth + 1)
             converted = self._message(message, key, turn)
             if isinstance(converted, str) and not isinstance(message, dict) and not turn.is_request:
@@ -143,8 +175,80 @@ class Log:
                     yield Forked(after=at.key, end=record.end)
                 self._has_messages, self._newest = True, node
                 yield Said(message=converted, end=record.end)
-            at = node
-        self._at = at
+            self._at = node
+            self._path.append((fingerprint, node))
+
+    def _known_beginning(self, prints: list[bytes]) -> list[tuple[bytes, _Node]]:
+        """The first of these messages, as far as they stood in a prompt before."""
+        path: list[tuple[bytes, _Node]] = []
+        at = self._root
+        for fingerprint in prints:
+            if (node := at.next.get(fingerprint)) is None:
+                break
+            path.append((fingerprint, at := node))
+        return path
+
+    def _is_compaction(self, turn: Turn, path: list[tuple[bytes, _Node]], prints: list[bytes]) -> bool:
+        """Whether a host put the prompt together anew, as it says; some say so of every prompt from then on."""
+        is_new = turn.summary is not None or (turn.compacted and not self._was_compacted)
+        return is_new and len(path) < min(len(self._path), len(prints))
+
+    def _compaction(
+        self, turn: Turn, path: list[tuple[bytes, _Node]], prints: list[bytes], record: Record
+    ) -> Iterator[Event]:
+        """The compaction that led to a request, and `path` with all that it put together; nothing if it is none."""
+        stays = [node.key for _, node in path]
+        places = self._places(turn, len(path), prints)
+        if places is None:
+            return
+        at = path[-1][1] if path else self._root
+        summary: list[Message] = []
+        answers: list[Said] = []
+        arrivals: list[Said] = []
+        for place in range(len(path), places.end):
+            key = places.staying.get(place) or self._key(at.depth + 1)
+            if place not in places.staying:
+                converted = self._message(turn.messages[place], key, turn)
+                if isinstance(converted, str):
+                    key = at.key
+                elif place in places.summary:
+                    summary.append(converted)
+                else:
+                    (answers if place == places.answers else arrivals).append(Said(message=converted, end=record.end))
+            at.next[prints[place]] = at = _Node(key, at.depth + 1)
+            path.append((prints[place], at))
+        yield from answers
+        yield Compacted(
+            summary=tuple(summary),
+            kept=frozenset((*stays, *places.staying.values(), *(event.message.key for event in answers))),
+            before=places.behind_summary,
+            end=record.end,
+        )
+        yield from arrivals
+        self._has_messages, self._newest = True, at
+
+    def _places(self, turn: Turn, first: int, prints: list[bytes]) -> _Places | None:
+        """What stands where in a compacted prompt, from its message `first` on.
+
+        Where nothing says what the summary is, it is what is new before a message that stays, or takes the place of
+        everything. None for a prompt beside the one before, as where a result was shortened.
+        """
+        stood: dict[bytes, list[str]] = {}
+        for fingerprint, node in reversed(self._path[first:]):
+            stood.setdefault(fingerprint, []).append(node.key)
+        staying = {at: stood[one].pop() for at, one in enumerate(prints[first:], first) if stood.get(one)}
+        answers = next((at + 1 for at, key in staying.items() if key == self._newest.key), len(prints))
+        if answers == len(prints) or answers in staying or not self._has_calls(turn.messages[answers], turn):
+            answers = -1
+        if turn.summary is not None:
+            return _Places(staying, sorted(at for at in turn.summary if first <= at < len(prints)), answers)
+        new = [at for at in range(first, max(staying, default=first) + 1) if at not in staying and at != answers]
+        return None if any(self._has_calls(turn.messages[at], turn) for at in new) else _Places(staying, new, answers)
+
+    def _has_calls(self, message: Any, turn: Turn) -> bool:
+        """Whether it has a call, or the result of one."""
+        converted = self._message(message, "", turn)
+        return isinstance(converted, Message) and any(part.call for part in converted.parts)
 
     def _distinct(self, turn: Turn) -> Turn:
         """The turn with an id of its own: some servers give every response the same, and each is a message."""

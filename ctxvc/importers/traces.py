@@ -13,7 +13,7 @@ import msgspec
 
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.recording.events import Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations
@@ -177,7 +177,7 @@ def _events(entries: list[Entry], stem: str, form: Form, warnings: Iterable[Warn
                     yield msgspec.structs.replace(event, grows=True) if isinstance(event, Opened) else event
                     yield from warnings
                     warnings = ()
-                elif isinstance(event, Said):
+                elif isinstance(event, Said | Compacted):
                     yield _of_agent(event, scope)
                 elif isinstance(event, Warned):
                     yield event
@@ -209,12 +209,22 @@ class _Scopes:
         return scope
 
 
-def _of_agent(event: Said, scope: str) -> Said:
+def _of_agent(event: Said | Compacted, scope: str) -> Said | Compacted:
     """What was told in a sub-agent's scope: its prompt is from the agent that asked it."""
-    key = f"{scope}/{event.message.key}"
-    parts = tuple(
-        msgspec.structs.replace(part, origin="client") if part.origin == "human" else part
-        for part in event.message.parts
+    if isinstance(event, Said):
+        return msgspec.structs.replace(event, message=_message_of_agent(event.message, scope), scope=scope)
+    return msgspec.structs.replace(
+        event,
+        summary=tuple(_message_of_agent(message, scope) for message in event.summary),
+        kept=frozenset(f"{scope}/{key}" for key in event.kept),
+        before=event.before and f"{scope}/{event.before}",
+        scope=scope,
     )
-    message = msgspec.structs.replace(event.message, key=key, reply=key if event.message.reply else "", parts=parts)
-    return msgspec.structs.replace(event, message=message, scope=scope)
+
+
+def _message_of_agent(message: Message, scope: str) -> Message:
+    key = f"{scope}/{message.key}"
+    parts = tuple(
+        msgspec.structs.replace(part, origin="client") if part.origin == "human" else part for part in message.parts
+    )
+    return msgspec.structs.replace(message, key=key, reply=key if message.reply else "", parts=parts)

@@ -143,6 +143,7 @@ def mini_swe_agent(folder: Path) -> Path:
     return written({**run, "trajectory_format": "mini-swe-agent-1.1"}, folder / "long.traj.json")
 
 
+_DONE = {"role": "assistant", "content": "Done."}
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 
@@ -246,9 +247,32 @@ def otel_genai(folder: Path) -> Path:
     attributes = {"operation.name": "chat", "request.model": "m", "conversation.id": "long"}
     attributes["input.messages"] = json.dumps([_spoken(message) for message in chat_messages()])
     attributes["output.messages"] = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}])
-    listed = [{"key": f"gen_ai.{name}", "value": {"stringValue": value}} for name, value in attributes.items()]
-    span = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "chat m", "endTimeUnixNano": "1", "attributes": listed}
-    return written({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}, folder / "long.json")
+    return span({f"gen_ai.{name}": value for name, value in attributes.items()}, folder)
+
+
+def span(attributes: dict[str, str], folder: Path) -> Path:
+    listed = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
+    only = {"traceId": "a" * 32, "spanId": "b" * 16, "name": "chat m", "endTimeUnixNano": "1", "attributes": listed}
+    return written({"resourceSpans": [{"scopeSpans": [{"spans": [only]}]}]}, folder / "long.json")
+
+
+def langsmith(folder: Path) -> Path:
+    """One run of a model: the last of a conversation, in a batch as the SDK sends it."""
+    run = {
+        "id": "a",
+        "trace_id": "a",
+        "dotted_order": "20261123T123612018672Za",
+        "run_type": "llm",
+        "inputs": {"model": "m", "messages": chat_messages()},
+        "outputs": {"choices": [{"message": _DONE}]},
+    }
+    return written({"post": [run], "patch": []}, folder / "long.json")
+
+
+def langfuse(folder: Path) -> Path:
+    """One span of a generation, with attributes of Langfuse's."""
+    values = {"type": "generation", "input": json.dumps({"messages": chat_messages()}), "output": json.dumps(_DONE)}
+    return span({f"langfuse.observation.{name}": value for name, value in values.items()}, folder)
 
 
 def _spoken(message: dict[str, Any]) -> dict[str, Any]:
@@ -316,6 +340,8 @@ MAKERS: dict[str, Maker] = {
     "openai-responses": openai_responses,
     "hf-trace": hf_trace,
     "otel-genai": otel_genai,
+    "langsmith": langsmith,
+    "langfuse": langfuse,
     "opencode": opencode,
 }
 

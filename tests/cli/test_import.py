@@ -250,6 +250,16 @@ def test_a_recording_of_an_unknown_format_is_refused_and_the_known_ones_are_name
     assert all(name in done.stderr for name in FORMATS)
 
 
+def test_of_an_empty_file_nothing_is_hinted_that_reads_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").touch()
+    run("init", folder=tmp_path)
+
+    done = run("import", "s.jsonl", folder=tmp_path)
+
+    assert done.exit_code == 1
+    assert "s.jsonl: the file is empty (hint: its program has written nothing to it yet)" in done.stderr
+
+
 def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None:
     transcript(tmp_path / "in", "s1")
     transcript(tmp_path / "in" / "deeper", "s2")
@@ -325,6 +335,13 @@ def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_pa
     assert json.loads(out.read_text())["system"] == "You are a careful engineer."
     assert run("export", "-o", tmp_path / "no" / "where.json", folder=project).exit_code == 1
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".out")) == []
+
+
+def test_an_export_into_a_folder_that_is_not_there_says_so(run: Run, project: Path, tmp_path: Path) -> None:
+    done = run("export", "-o", tmp_path / "nowhere" / "x.json", folder=project)
+
+    assert done.exit_code == 1
+    assert "there is no such folder" in done.stderr and "hint: make it first" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["anthropic", "openai"])

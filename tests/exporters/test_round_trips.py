@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ctxvc import importers
 from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.importers.file import Recording
 from ctxvc.store.store import Store, create
-from tests.exporters.trips import BOTH_WAYS, CLAUDE_CODE, conversation, differences, exported, imported
+from tests.exporters.trips import BOTH_WAYS, CLAUDE_CODE, block, conversation, differences, exported, imported
 from tests.making.project import build
 
 DATA = Path(__file__).parents[1] / "data"
@@ -31,8 +32,6 @@ REAL = (
     "swe-agent-marshmallow-code__marshmallow-1867-function_calling_replace",
     "tau-bench-airline-4-2",
 )
-#: Those of them in which the host compacted or left out what stood before.
-COMPACTED = ("entire-cli-13-340918e71b-0", "pi-mono-before-compaction")
 
 of_small_recordings = pytest.mark.parametrize(
     "name", [SMALL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL[1:])]
@@ -52,10 +51,38 @@ def test_a_recording_comes_back(store: Store, name: str, format: str, tmp_path: 
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_session_comes_back(store: Store, name: str, format: str, tmp_path: Path) -> None:
     (path,) = SHARED.glob(f"{name}.jsonl.gz")
-    if format == "otel-genai" and name in COMPACTED:
-        pytest.skip("spans have prompts only: a compaction comes back from them as a rewind, in a scope of its own")
 
     assert differences(imported(store, path), format, tmp_path) == []
+
+
+@pytest.mark.parametrize("room", [64_000_000, 2_000])
+def test_a_compaction_inside_a_turn_comes_back_from_spans_as_one(
+    store: Store, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where old prompts are left out. Of what the host put in, only the order in the prompt is told."""
+    monkeypatch.setattr("ctxvc.exporters.otel_genai._MOST_INPUT", room)
+    recorded = imported(store, DATA / "claude-code" / "builtin-compaction-2.1.330.jsonl")
+    path = tmp_path / "again.jsonl"
+    path.write_bytes(exported(recorded, "otel-genai").data)
+    with create(tmp_path / "other") as other:
+        again = imported(other, path)
+        scopes = list(other.tips(again.snapshot.session))
+        prompts = [[block(piece) for piece in one.prompt()] for one in (again, recorded)]
+        everything = [
+            Counter((piece.kind, piece.body) for message in one.messages() for _, piece in message.pieces)
+            for one in (again, recorded)
+        ]
+
+        assert scopes == ["main"]
+        assert compactions(again) == compactions(recorded) == [6]
+    assert prompts[0] == prompts[1]
+    assert everything[0] == everything[1]
+
+
+def compactions(recorded: Conversation) -> list[int]:
+    """How many commits came before each compaction."""
+    ops = [entry.trailers.get("Ctxvc-Op") for entry in reversed(recorded.entries)]
+    return [at for at, op in enumerate(ops) if op == "compact"]
 
 
 @of_every_format

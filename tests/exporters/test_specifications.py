@@ -185,12 +185,40 @@ def subagents(folder: Path) -> Path:
 
 
 def test_old_prompts_are_left_out_where_all_of_them_are_too_much(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came in for each reply is there all the same."""
     recorded = imported(store, DATA / "recorded" / "claude-code.jsonl")
+    whole = [attributes(span) for span in spans(recorded) if span["name"].startswith("chat ")]
     monkeypatch.setattr(otel_genai, "_MOST_INPUT", 30_000)
 
     chats = [attributes(span) for span in spans(recorded) if span["name"].startswith("chat ")]
     has_input = ["gen_ai.input.messages" in chat for chat in chats]
-    lost = [loss.path for loss in otel_genai.export(recorded).losses if loss.path.endswith(".input")]
 
     assert has_input == sorted(has_input)
-    assert 0 < has_input.count(False) == len(lost) < len(chats)
+    assert 0 < has_input.count(False) < len(chats)
+    for chat, before, here in zip(chats[1:], whole, whole[1:], strict=False):
+        if added := chat.get("ctxvc.input.added"):
+            told = [json.loads(before[f"gen_ai.{name}.messages"]) for name in ("input", "output")]
+            assert json.loads(here["gen_ai.input.messages"]) == [*told[0], *told[1], *json.loads(added)]
+    assert not [loss.path for loss in otel_genai.export(recorded).losses if loss.path.endswith(".input")]
+
+
+def test_a_prompt_that_is_left_out_and_does_not_go_on_from_the_one_before_is_a_loss(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = imported(store, DATA / "claude-code" / "builtin-compaction-2.1.330.jsonl")
+    monkeypatch.setattr(otel_genai, "_MOST_INPUT", 0)
+
+    losses = [loss.path for loss in otel_genai.export(recorded).losses]
+    assert [path for path in losses if path.endswith(".input")] == ["steps[6].input"]
+    assert {"B19", "B24"} <= {*losses}, "what only that prompt had"
+
+
+def test_the_first_prompt_after_a_compaction_says_which_of_its_messages_are_the_summary(store: Store) -> None:
+    recorded = imported(store, DATA / "claude-code" / "builtin-compaction-2.1.330.jsonl")
+    chats = [attributes(span) for span in spans(recorded) if span["name"].startswith("chat ")]
+    places = [json.loads(chat["ctxvc.summary"]) for chat in chats if "ctxvc.summary" in chat]
+
+    assert ["ctxvc.summary" in chat for chat in chats].index(True) == 5
+    (own,) = places
+    told = [json.loads(chats[5]["gen_ai.input.messages"])[at]["parts"] for at in own]
+    assert any("This session is being continued" in part["content"] for parts in told for part in parts)

@@ -46,10 +46,10 @@ LINES = [(name, path) for name, path in OWN if path.suffix == ".jsonl"]
 #: Recordings of real sessions, which lie elsewhere.
 REAL = [
     ("claude-code", "20-02395c1048-0.jsonl"),
-    ("claude-code", "48-b4b05476e5-0.jsonl"),
+    pytest.param("claude-code", "48-b4b05476e5-0.jsonl", marks=pytest.mark.slow),
     ("claude-code", "7e-c034df6095-2.jsonl"),
     ("codex", "a3-92ff332928-0.jsonl"),
-    ("codex", "a5-7b22d8d4bd-0.jsonl"),
+    pytest.param("codex", "a5-7b22d8d4bd-0.jsonl", marks=pytest.mark.slow),
     pytest.param("claude-code", "86-9d11344fce-1.compacted.jsonl.gz", marks=pytest.mark.slow),
     pytest.param("codex", "00-34f597b72d-1.compacted.jsonl.gz", marks=pytest.mark.slow),
     pytest.param("pi", "before-compaction.jsonl.gz", marks=pytest.mark.slow),
@@ -59,8 +59,6 @@ REAL = [
 OF_JSON = tuple(name for name in FORMATS if name != "opencode")
 #: Formats that find the conversation in whatever is there, or refuse the file where there is none.
 LOGS = ("anthropic-messages", "openai-chat", "openai-responses")
-#: Formats whose files may fall into several conversations, each with keys of its own.
-TRACES = ("langsmith", "langfuse", "otel-genai")
 #: Those logs whose messages have roles and stand in `messages`.
 LOGS_OF_MESSAGES = LOGS[:2]
 #: Formats whose files are one document.
@@ -105,12 +103,17 @@ of_every_file_of_lines = pytest.mark.parametrize(
 )
 
 
-def events_of(format: str, path: Path) -> list[Event]:
-    """The events of a file, without those of other files beside it."""
+def conversations_of(format: str, path: Path) -> list[list[Event]]:
+    """The events of each conversation in a file, without those of other files beside it."""
     recording = Recording(path)
     if format == "claude-code":
-        return list(claude_code.own_events(recording))
-    return [event for _, events in importers.conversations(recording, format) for event in events]
+        return [list(claude_code.own_events(recording))]
+    return [list(events) for _, events in importers.conversations(recording, format)]
+
+
+def events_of(format: str, path: Path) -> list[Event]:
+    """The same, one conversation after the other."""
+    return [event for events in conversations_of(format, path) for event in events]
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -314,18 +317,24 @@ def is_read_or_refused(format: str, path: Path) -> bool:
     """Asserts that whatever is in the file, its events are sound, or it is refused; whether it was read."""
     assert importers.importer(format).sniff(path.read_bytes()) in (True, False)
     try:
-        events = events_of(format, path)
+        conversations = conversations_of(format, path)
     except BadInput:
         assert format in REFUSING
         return False
+    assert conversations
+    for events in conversations:
+        is_sound(events)
+    return True
+
+
+def is_sound(events: list[Event]) -> None:
     assert isinstance(events[0], Opened)
     keys = [message.key for message in messages(events)]
-    assert len(keys) == len(set(keys)) or format in (*LOGS, *TRACES)
+    assert len(keys) == len(set(keys))
     assert all(not event.scope or not name_rules.problem(event.scope) for event in events if isinstance(event, Said))
     summaries = [message for event in events if isinstance(event, Compacted) for message in event.summary]
     for part in [*parts(events), *(part for message in summaries for part in message.parts)]:
         block_of(part)
-    return True
 
 
 @pytest.mark.parametrize("format", OF_JSON)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from ctxvc import importers
-from ctxvc.core.recording.events import Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
+from ctxvc.recording.files import import_paths
+from ctxvc.store.store import create
 from tests.making.events import messages
 
 SPANS = Path(__file__).parents[1] / "data" / "otel-genai" / "spans.jsonl"
@@ -139,3 +141,136 @@ def test_a_damaged_line_costs_that_line(tmp_path: Path) -> None:
 
     assert [event.line for event in told(path) if isinstance(event, Warned)] == [2]
     assert len(messages(told(path))) == len(messages(told(SPANS)))
+
+
+# --- compactions
+
+
+def prompt(*texts: str, reply: str = "ok", **more: Any) -> dict[str, Any]:
+    """An inference whose prompt are these texts, in turn a person's and a model's."""
+    roles = ["user" if at % 2 == 0 else "assistant" for at in range(len(texts))]
+    sent = [said(role, text) for role, text in zip(roles, texts, strict=True)]
+    return span(**{"input.messages": sent, "output.messages": [said("assistant", reply)], **more})
+
+
+COMPACTED = {"conversation.compacted": {"boolValue": True}}
+
+
+def outcome(path: Path) -> list[tuple[str, Any]]:
+    """Each event in short: the texts that were told, what a compaction put in and kept, forks."""
+    short: list[tuple[str, Any]] = []
+    for event in told(path):
+        match event:
+            case Said(message=message):
+                short.append(("said", message.parts[0].body.decode()))
+            case Compacted(summary=summary, kept=kept):
+                short.append(("compacted", ([one.parts[0].body.decode() for one in summary], sorted(kept))))
+            case Forked(after=after):
+                short.append(("forked", after))
+    return short
+
+
+def test_a_prompt_that_its_host_calls_compacted_is_a_compaction_and_no_rewind(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "x.jsonl",
+        prompt("a", reply="b"),
+        prompt("a", "b", "c", reply="d"),
+        prompt("summary of a and b", "b", "c", "d", "e", reply="f", **COMPACTED),
+        prompt("summary of a and b", "b", "c", "d", "e", "f", "g", reply="h", **COMPACTED),
+    )
+
+    assert outcome(path) == [
+        *(("said", text) for text in "abcd"),
+        ("compacted", (["summary of a and b"], ["message:2", "message:3", "message:4"])),
+        *(("said", text) for text in "efgh"),
+    ]
+
+
+def test_where_nothing_stays_the_first_message_is_the_summary(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.jsonl", prompt("a", reply="b"), prompt("summary", "so", "c", reply="d", **COMPACTED))
+
+    assert outcome(path)[2:] == [("compacted", (["summary"], [])), ("said", "so"), ("said", "c"), ("said", "d")]
+
+
+def test_who_says_so_of_every_prompt_from_then_on_may_rewind_later(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "x.jsonl",
+        prompt("a", reply="b"),
+        prompt("summary", reply="c", **COMPACTED),
+        prompt("summary", "c", "d", reply="e", **COMPACTED),
+        prompt("summary", "c", "other", reply="f", **COMPACTED),
+    )
+
+    assert outcome(path)[-3:] == [("forked", "message:2~2"), ("said", "other"), ("said", "f")]
+
+
+def test_a_prompt_with_a_shortened_result_is_beside_the_one_before(tmp_path: Path) -> None:
+    def chat(result: str, *more: dict[str, Any], reply: str, **flags: Any) -> dict[str, Any]:
+        call = {"type": "tool_call", "id": "c", "name": "read", "arguments": {}}
+        answer = {"type": "tool_call_response", "id": "c", "response": result}
+        sent = [said("user", "a"), {"role": "assistant", "parts": [call]}, {"role": "tool", "parts": [answer]}, *more]
+        return span(**{"input.messages": sent, "output.messages": [said("assistant", reply)], **flags})
+
+    more = [said("assistant", "b"), said("user", "c")]
+    path = written(tmp_path / "x.jsonl", chat("long", reply="b"), chat("cut", *more, reply="d", **COMPACTED))
+
+    assert [event for event, _ in outcome(path)].count("compacted") == 0
+    assert ("forked", "message:2") in outcome(path)
+
+
+@pytest.mark.parametrize("summary", ["7", "[[]]", "[-1, 99, true, null]", "{}", "[", '"x"', "[0, 0, 1]"])
+def test_places_of_a_summary_that_make_no_sense_break_nothing(tmp_path: Path, summary: str) -> None:
+    marked = prompt("other", "b", "c", reply="d")
+    marked["attributes"].append({"key": "ctxvc.summary", "value": {"stringValue": summary}})
+    events = outcome(written(tmp_path / "x.jsonl", prompt("a", reply="b"), marked))
+
+    assert sorted(text for kind, text in events if kind == "said")[:2] == ["a", "b"]
+    assert str(events).count("other") == 1
+
+
+def test_what_was_added_since_a_reply_goes_on_from_it(tmp_path: Path) -> None:
+    first = prompt("a", reply="b")
+    second = span(**{"output.messages": [said("assistant", "d")]})
+    second["attributes"].append({"key": "ctxvc.input.added", "value": {"stringValue": json.dumps([said("user", "c")])}})
+    path = written(tmp_path / "x.jsonl", first, second, prompt("a", "b", "c", "d", "e", reply="f"))
+
+    assert outcome(path) == [("said", text) for text in "abcdef"]
+
+
+def test_a_file_with_a_compaction_that_is_imported_line_by_line_gives_the_history_of_one_import(tmp_path: Path) -> None:
+    lines = written(
+        tmp_path / "x.jsonl",
+        prompt("a", reply="b"),
+        prompt("a", "b", "c", reply="d"),
+        prompt("summary", "b", "c", "d", "e", reply="f", **COMPACTED),
+        prompt("summary", "b", "c", "d", "e", "f", "g", reply="h"),
+    )
+    data = lines.read_bytes().splitlines(keepends=True)
+    trees = []
+    for counts in ((1, 2, 3, 4), (4,)):
+        path = tmp_path / str(len(counts)) / "x.jsonl"
+        path.parent.mkdir()
+        with create(path.parent / ".ctxvc") as store:
+            for count in counts:
+                path.write_bytes(b"".join(data[:count]))
+                (imported,) = import_paths(store, [path], final=count == 4)
+                assert imported.error is None
+            ((_, tips),) = store.all_tips().items()
+            trees.append({scope: store.repository[tip].tree_id for scope, tip in tips.items()})
+
+    assert trees[0] == trees[1]
+    assert list(trees[0]) == ["main"]
+
+
+def test_the_places_of_a_summary_count_where_they_are_told(tmp_path: Path) -> None:
+    """Each of two compactions one behind the other, and of the second, whose every message is new, two of three."""
+    second, third = prompt("one", "c", reply="d", **COMPACTED), prompt("two", "more", "e", reply="f", **COMPACTED)
+    for span_with, places in ((second, "[0]"), (third, "[0, 1]")):
+        span_with["attributes"].append({"key": "ctxvc.summary", "value": {"stringValue": places}})
+
+    assert outcome(written(tmp_path / "x.jsonl", prompt("a", reply="b"), second, third))[2:] == [
+        ("compacted", (["one"], [])),
+        *(("said", text) for text in "cd"),
+        ("compacted", (["two", "more"], [])),
+        *(("said", text) for text in "ef"),
+    ]

@@ -78,11 +78,12 @@ def _is_deep(data: bytes | str, value: Any) -> bool:
         return False
     level = [value]
     for _ in range(DEEPEST + 1):
+        # What a reader of JSON makes is of these very types.
         level = [
             item
             for element in level
-            for item in (element.values() if isinstance(element, dict) else element)
-            if isinstance(item, (dict, list))
+            for item in (element.values() if type(element) is dict else element)
+            if type(item) is dict or type(item) is list
         ]
         if not level:
             return False

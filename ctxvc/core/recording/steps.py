@@ -349,11 +349,12 @@ def _without(parts: Iterable[Part], texts: Counter[_Text]) -> Iterator[Part]:
 
 
 def _joined(reply: list[Message]) -> Message:
-    """The lines of one reply as one message; the last line knows the final usage."""
+    """The lines of one reply as one message, with the usage of that which counts most: others count a part of it."""
     if len(reply) == 1:
         return reply[0]
     parts = tuple(part for message in reply for part in message.parts)
-    return msgspec.structs.replace(reply[-1], parts=parts, key=reply[0].key)
+    usage = max((message.usage for message in reversed(reply)), key=lambda usage: usage.get("output_tokens", -1))
+    return msgspec.structs.replace(reply[-1], parts=parts, key=reply[0].key, usage=usage)
 
 
 def _up_to(messages: tuple[Message, ...], key: str) -> tuple[Message, ...]:

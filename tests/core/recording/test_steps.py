@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -207,6 +208,20 @@ def test_a_reply_told_in_lines_is_one_message_and_its_results_another() -> None:
     units = fed(told.events)
     assert shown(units) == [["go", "a ?c1 ?c2", "=c1 =c2"]]
     assert units[0].end == 6
+
+
+@pytest.mark.parametrize("counts", [(1, 90), (90, 1), (90, None), (None, 90), (90, 90, 1)])
+def test_a_reply_told_in_lines_has_the_usage_of_the_line_that_counts_most(counts: tuple[int | None, ...]) -> None:
+    events = Told().human("go").events
+    for at, count in enumerate(counts):
+        part = Part(kind="assistant", role="assistant", origin="model", body=b"a")
+        usage = {} if count is None else {"input_tokens": 5, "output_tokens": count}
+        message = Message(role="assistant", parts=(part,), key=f"a{at}", reply="r", usage=usage)
+        events.append(Said(message=message, end=10 + at))
+
+    (step,) = all_of(events)
+    assert isinstance(step, Step)
+    assert step.messages[1].usage == {"input_tokens": 5, "output_tokens": 90}
 
 
 def test_a_result_before_its_call_waits_for_it() -> None:
