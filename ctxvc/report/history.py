@@ -27,6 +27,8 @@ from ctxvc.tokens.meter import Meter, Prices
 
 #: Bodies that are kept: a block is shown, captioned and put on the page one after the other.
 _BODIES = 512
+#: Columns of a label.
+_LABEL = 120
 #: Takes the secrets out of a text.
 Clean = Callable[[str], str]
 
@@ -121,7 +123,9 @@ class History:
         for row in rows:
             body = scope.snapshot.bodies.body(row)
             scope.texts[row.id] = self.add(text_of(body, row.ext, row.extra), body)
-        scope.labels.update(labels_of(scope.snapshot, [row.id for row in rows]))
+        labels = labels_of(scope.snapshot, [row.id for row in rows])
+        for row in rows:
+            scope.labels[row.id] = self.clean(display.one_line(labels.get(row.id, row.label), _LABEL))
 
     def _add(self, scope: ScopeHistory, call: Call, change: Change, before: Sequence[int]) -> list[int]:
         """Adds a call whose reply a change has; gives its prompt, for the next."""

@@ -22,6 +22,9 @@ from ctxvc.store.sent_prompt import Sent, parse
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
 
+#: Segments of the ledger that are kept decoded: a commit has few that the one before it had otherwise.
+_SEGMENTS = 32
+
 
 class Change(NamedTuple):
     """A commit of a scope, and the rows and groups that it made or changed; a group that went has no members."""
@@ -301,7 +304,7 @@ class _Reader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._objects = Objects(store.repository)
-        self._contents = Contents(self._objects)
+        self._contents = Contents(self._objects, segments=_SEGMENTS)
 
     def changes(self, line: Line) -> Iterator[Change]:
         """A line's changes, each read when it is asked for; the first has all that the line began with."""

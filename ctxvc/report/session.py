@@ -64,7 +64,7 @@ def session(
     calls_made = _calls(page, costs)
     title = clean(_title(front))
     causes: dict[data.Cause, int] = {}
-    lives = list(_lives(page, commands, causes))
+    lives = list(_lives(page, front, commands, causes))
     return data.Session(
         title=title,
         session=name,
@@ -86,7 +86,7 @@ def session(
             _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
             for scope, frame in zip(page.scopes, frames, strict=True)
         ],
-        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, commands, bodies, places))),
+        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, front, commands, bodies, places))),
         cost_reason=_cost_reason(page, costs),
     )
 
@@ -151,7 +151,7 @@ def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
     files: list[str] = []
     for scope in page.scopes:
         by_call = usage.files_of(scope.snapshot.ledger, scope.snapshot.bodies.body)
-        labels += (page.clean(display.one_line(scope.labels.get(row.id, row.label), _LABEL)) for row in scope.rows)
+        labels += (scope.labels[row.id] for row in scope.rows)
         files += (page.clean(by_call.get(row.id) or by_call.get(row.parent, "")) for row in scope.rows)
     end = len(page.order) + 1
     return data.Blocks(
@@ -173,8 +173,12 @@ def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
     )
 
 
-def _lives(page: History, commands: Commands, causes: dict[data.Cause, int]) -> Iterator[data.Life]:
-    """What was done to the blocks. Each cause gets a place in `causes`, the same the same."""
+def _lives(
+    page: History, front: ScopeHistory, commands: Commands, causes: dict[data.Cause, int]
+) -> Iterator[data.Life]:
+    """What was done to the blocks. Each cause gets a place in `causes`, the same the same. A command takes back only
+    what was done in the scope in `front`, the current one.
+    """
     for scope in page.scopes:
         newest = {turned.lane.row.id: turned for turned in scope.lanes.turned if turned.verb != "recover"}
         for change, of_change in groupby(scope.lanes.turned, lambda turned: turned.change):
@@ -182,7 +186,7 @@ def _lives(page: History, commands: Commands, causes: dict[data.Cause, int]) -> 
             reasons = change.reasons()
             for turned in of_change:
                 name = turned.lane.row.id
-                stands = newest.get(name) is turned and scope is page.scopes[0]
+                stands = newest.get(name) is turned and scope is front
                 yield data.Life(
                     block=scope.place[name],
                     call=turned.call,
@@ -200,12 +204,16 @@ def _cause(page: History, change: Change) -> data.Cause:
 
 
 def _cut(
-    page: History, commands: Commands, bodies: Sequence[int], places: Sequence[tuple[int, int] | None]
+    page: History,
+    front: ScopeHistory,
+    commands: Commands,
+    bodies: Sequence[int],
+    places: Sequence[tuple[int, int] | None],
 ) -> Iterator[data.CutBody]:
     blocks = ((scope, row) for scope in page.scopes for row in scope.rows)
     for block, ((scope, row), number) in enumerate(zip(blocks, bodies, strict=True)):
         if places[number] is None:
-            name = row.id if scope is page.scopes[0] else f"{scope.line.name}:{row.id}"
+            name = row.id if scope is front else f"{scope.line.name}:{row.id}"
             yield data.CutBody(block=block, bytes=row.bytes, command=commands.show(name))
 
 
@@ -312,6 +320,7 @@ def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budge
         peak=max(calls_made.total, default=0),
         budget=budget,
         departed=len(departed),
+        withheld=sum(lane.withheld for _, lane in departed),
         tokens_left=sum(scope.prices.body(lane.row) for scope, lane in departed),
         recovered=sum(bool(lane.reads) or lane.returned for lane in lanes),
         compactions=sum(mark.kind == "compaction" for mark in page.marks),

@@ -10,13 +10,15 @@ from ctxvc.report.data import Number, Verdict
 
 class Figures(NamedTuple):
     """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
-    left; `cost` and `without` are dollars, None where no price is known; `recorded`: the session was imported.
+    left; `withheld` are those of them that were not even shown when they came. `cost` and `without` are dollars, None
+    where no price is known; `recorded`: the session was imported.
     """
 
     calls: int
     peak: int
     budget: int
     departed: int
+    withheld: int
     tokens_left: int
     recovered: int
     compactions: int
@@ -52,6 +54,9 @@ def _sentence(figures: Figures) -> str:
     if not figures.departed:
         return f"{sentences[0]} Nothing left it."
     departure = f"{_plural(figures.departed, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"
+    if figures.withheld:
+        were = "was" if figures.withheld == 1 else "were"
+        departure += f", of which {figures.withheld:,} {were} too large to be shown at all"
     if figures.compactions:
         departure += f", in {_plural(figures.compactions, 'compaction')}" if figures.recorded else ""
     sentences.append(

