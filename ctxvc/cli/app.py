@@ -460,5 +460,6 @@ def write(app: App, target: Path | None, data: bytes) -> None:
     try:
         files.replace(path, data)
     except OSError as error:
-        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
+        hint = "make the folder first" if isinstance(error, FileNotFoundError) else "check the folder's permissions"
+        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
@@ -61,7 +61,8 @@ class Change(NamedTuple):
 class Line:
     """A scope's own commits, oldest first; `parent` is the line that it left, when `start` calls had been made.
 
-    `waiting` is what is acknowledged and in no commit yet, `now` where the scope stands with it; None if nothing waits.
+    `uncommitted` is what is acknowledged and in no commit yet, `now` where the scope stands with it; None if there is
+    none.
     """
 
     number: int
@@ -69,7 +70,7 @@ class Line:
     parent: Line | None
     entries: list[Entry]
     start: int = 0
-    waiting: list[Change] = field(default_factory=list)
+    uncommitted: list[Change] = field(default_factory=list)
     now: Snapshot | None = None
 
     @property
@@ -149,7 +150,7 @@ def add_waiting(line: Line, stored: StoredSession) -> None:
         groups = {group.id: group for one, _ in step for group in one.groups}
         newest, meta = step[-1]
         changes = [Change(_waiting_entry(newest), meta, tuple(rows.values()), tuple(groups.values())), *verbs]
-    line.waiting = changes
+    line.uncommitted = changes
 
 
 def _waiting_entry(change: WaitingChange) -> Entry:
@@ -170,14 +171,14 @@ def calls(
     """
     reader = _Reader(store)
     courses = [_Course(line, reader.changes(line), rows) for line, rows in zip(own, newest, strict=True)]
-    made = 0
-    waiting = (one for one in own for _ in one.waiting)
-    for line in chain(order, waiting):
+    count = 0
+    uncommitted = (one for one in own for _ in one.uncommitted)
+    for line in chain(order, uncommitted):
         course = courses[line.number]
-        if not course.begun:
-            line.start = made
+        if not course.place:
+            line.start = count
         if call := course.step():
-            made += 1
+            count += 1
             yield call
     for course in courses:
         yield course.next_call()
@@ -191,21 +192,16 @@ class _Course:
         self._changes = changes
         self._newest = newest
         self._read: dict[int, Change] = {}  # place → a change that is still to be looked at
-        self._place = 0  # of the change whose turn is next
+        self.place = 0  # of the change whose turn is next
         self._end = 0  # of those that were read
         self._position = 0  # of the first that no call has looked at
         self._unseen: list[_Unseen] = []
         self._ledger: Ledger | None = None
 
-    @property
-    def begun(self) -> bool:
-        """Whether a change had its turn."""
-        return self._place > 0
-
     def step(self) -> Call | None:
         """The call that the next change has the reply of; None if it has none."""
-        place = self._place
-        self._place += 1
+        place = self.place
+        self.place += 1
         self._read_to(place + 1)
         change = self._read[place]
         if self._ledger is None:
@@ -231,9 +227,13 @@ class _Course:
 
     def _read_to(self, end: int) -> None:
         while self._end < end and (change := next(self._changes, None)) is not None:
-            rows = tuple(known if (known := self._newest.get(row.id)) == row else row for row in change.rows)
-            self._read[self._end] = change._replace(rows=rows)
+            self._read[self._end] = change._replace(rows=tuple(map(self._single, change.rows)))
             self._end += 1
+
+    def _single(self, row: Row) -> Row:
+        """The newest row where it is the same, so that none is there twice."""
+        newest = self._newest.get(row.id, row)
+        return newest if newest == row else row
 
     def _look_to(self, end: int) -> None:
         """What comes before `end` is looked at by the next call."""
@@ -244,7 +244,7 @@ class _Course:
         self._position = max(self._position, min(end, self._end))
 
     def _forget(self) -> None:
-        for place in [place for place in self._read if place < min(self._place, self._position)]:
+        for place in [place for place in self._read if place < min(self.place, self._position)]:
             del self._read[place]
 
 
@@ -308,13 +308,10 @@ class _Reader:
 
     def changes(self, line: Line) -> Iterator[Change]:
         """A line's changes, each read when it is asked for; the first has all that the line began with."""
-        first, *rest = line.entries
-        yield self._everything(first)
-        parent = first.commit
-        for entry in rest:
-            yield self._change(entry, parent)
-            parent = entry.commit
-        yield from line.waiting
+        yield self._everything(line.entries[0])
+        for before, entry in pairwise(line.entries):
+            yield self._change(entry, before.commit)
+        yield from line.uncommitted
 
     def _everything(self, entry: Entry) -> Change:
         """All that a commit's ledger has."""

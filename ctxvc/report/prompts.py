@@ -103,8 +103,8 @@ class Pieces:
         if not is_rare:
             return own
         silent = frozenset(dropped)
-        shown = (slot for at, slot in enumerate(slots) if at not in silent)
-        apart = [self._apart(piece, slot, place.bodies, render) for piece, slot in zip(own, shown, strict=True)]
+        speaking = (slot for at, slot in enumerate(slots) if at not in silent)
+        apart = [self._apart(piece, slot, place.bodies, render) for piece, slot in zip(own, speaking, strict=True)]
         numbers = {id(sent): piece for sent, piece in zip(apart, own, strict=True)}
         return [numbers[id(sent)] if id(sent) in numbers else self._adjusted(sent, place) for sent in together(apart)]
 

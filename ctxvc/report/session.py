@@ -56,12 +56,13 @@ def session(
     front = next(scope for scope in page.scopes if scope.line.tip == tips[0])
     ledger = front.snapshot.ledger
     costs = _expenses(page)
-    budget, (window, _) = budget_of(ledger), window_of(ledger)
+    budget, (window, origin) = budget_of(ledger), window_of(ledger)
     lanes = [lane for scope in page.scopes for lane in scope.lanes.lanes.values()]
     bodies = [scope.texts[row.id] for scope in page.scopes for row in scope.rows]
     frames = [_frame(page, scope) for scope in page.scopes]
     places, chunks = page.pool.packed()
     calls_made = _calls(page, costs)
+    figures = _figures(page, lanes, calls_made, budget.effective, assumed=origin == "assumed")
     title = clean(_title(front))
     causes: dict[data.Cause, int] = {}
     lives = list(_lives(page, front, commands, causes))
@@ -74,7 +75,7 @@ def session(
         created=created,
         version=version,
         command=commands.page,
-        verdict=verdict(_figures(page, lanes, calls_made, budget.effective), _notes(page, costs)),
+        verdict=verdict(figures, _notes(page, costs)),
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
@@ -311,7 +312,7 @@ def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
     return notes
 
 
-def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budget: int) -> Figures:
+def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budget: int, *, assumed: bool) -> Figures:
     departed = [(scope, lane) for scope in page.scopes for lane in scope.lanes.lanes.values() if lane.departed]
     costs = [cost for cost in calls_made.cost if cost is not None]
     without = [cost for cost in calls_made.cost_without if cost is not None]
@@ -319,6 +320,7 @@ def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budge
         calls=calls_made.n,
         peak=max(calls_made.total, default=0),
         budget=budget,
+        assumed=assumed,
         departed=len(departed),
         withheld=sum(lane.withheld for _, lane in departed),
         tokens_left=sum(scope.prices.body(lane.row) for scope, lane in departed),

@@ -24,8 +24,8 @@ _BETWEEN = b"\n"
 class TextPool:
     """Texts by their number. What is added twice has one number. Of too much text the largest are forgotten at once."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
+    def __init__(self, limit: int = _KEPT) -> None:
+        self._limit = limit
         self._texts: list[bytes | None] = []
         self._numbers: dict[bytes, int] = {}
         self._largest: list[tuple[int, int]] = []  # a heap: size, negated, and number
@@ -39,7 +39,7 @@ class TextPool:
             self._texts.append(text)
             self._size += len(text)
             heapq.heappush(self._largest, (-len(text), number))
-            while self._size > self._kept:
+            while self._size > self._limit:
                 self._leave_out()
         return number
 

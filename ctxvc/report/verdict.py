@@ -11,12 +11,14 @@ from ctxvc.report.data import Number, Verdict
 class Figures(NamedTuple):
     """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
     left; `withheld` are those of them that were not even shown when they came. `cost` and `without` are dollars, None
-    where no price is known; `recorded`: the session was imported.
+    where no price is known; `assumed`: the budget is that of most models, as nothing tells the window; `recorded`: the
+    session was imported.
     """
 
     calls: int
     peak: int
     budget: int
+    assumed: bool
     departed: int
     withheld: int
     tokens_left: int
@@ -50,7 +52,8 @@ def _sentence(figures: Figures) -> str:
     budget = display.human_tokens(figures.budget)
     share = figures.peak * 100 // max(1, figures.budget)
     sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {display.human_tokens(figures.peak)} tokens"]
-    sentences[0] += f", {share} % of the {budget} that it may have."
+    allowed = "we assume to be allowed" if figures.assumed else "it may have"
+    sentences[0] += f", {share} % of the {budget} that {allowed}."
     if not figures.departed:
         return f"{sentences[0]} Nothing left it."
     departure = f"{_plural(figures.departed, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"

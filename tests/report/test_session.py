@@ -114,6 +114,13 @@ def test_what_left_is_what_was_in_a_prompt_or_was_withheld_from_it(recorded: Pat
     assert numbers["left"] == len(departed)
 
 
+def test_a_window_that_nothing_tells_is_assumed(recorded: Path, tmp_path: Path) -> None:
+    assert "that it may have" in paged(recorded, "managed").verdict.sentence
+    with Session.open(tmp_path / FOLDER, "unknown") as session:
+        session.append({"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello"})
+    assert "of the 200k that we assume to be allowed" in paged(tmp_path, "unknown").verdict.sentence
+
+
 def test_what_was_withheld_left_and_the_verdict_says_why(tmp_path: Path) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "cat all.log"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": " ".join(map(str, range(9_000)))}
@@ -228,3 +235,14 @@ def test_what_is_in_no_commit_yet_is_on_the_page_of_a_whole_session(built: Path)
     newest = status["items"][-1]["id"]
     assert newest in page.blocks.id
     assert msgspec.json.decode(msgspec.json.encode(page), type=data.Session) == page
+
+
+def test_a_subject_that_is_nothing_is_refused_by_all_that_it_can_be(built: Path) -> None:
+    refused = CliRunner().invoke(cli, ["-C", str(built), "report", "nosuch", "-o", "page.html"])
+    assert refused.exit_code == 1
+    assert "no session, revision or file of results 'nosuch'" in refused.stderr
+    assert "ctxvc sessions" in refused.stderr
+    far = CliRunner().invoke(cli, ["-C", str(built), "report", "step:999", "-o", "page.html"])
+    assert far.exit_code == 1 and "no step 999" in far.stderr
+    nowhere = CliRunner().invoke(cli, ["-C", str(built), "report", "-o", "no/such/folder/page.html"])
+    assert nowhere.exit_code == 1 and "make the folder first" in nowhere.stderr
