@@ -462,5 +462,6 @@ def write(app: App, target: Path | None, data: bytes) -> None:
     except FileNotFoundError as error:
         raise CtxvcError(f"cannot write {path}: there is no such folder", hint="make it first") from error
     except OSError as error:
-        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
+        hint = "make the folder first" if isinstance(error, FileNotFoundError) else "check the folder's permissions"
+        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

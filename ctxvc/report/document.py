@@ -47,10 +47,12 @@ def document(data: bytes, *, title: str, live: bool = False) -> bytes:
         "policy": _policy(scripts, bundle.style, live=live),
         "licences": bundle.licences,
         "style": bundle.style,
-        "data": data.replace(b"<", b"\\u003c").decode() or "null",
         "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    return _PLACE.sub(lambda place: filled[place[1]], bundle.template).encode()
+    before, after = (
+        _PLACE.sub(lambda place: filled[place[1]], part).encode() for part in bundle.template.split("@@data@@")
+    )
+    return b"".join((before, data.replace(b"<", b"\\u003c") or b"null", after))
 
 
 def _policy(scripts: tuple[str, ...], style: str, *, live: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 
 import msgspec
@@ -11,29 +12,40 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
+from ctxvc.inspection.captions import labels_of
 from ctxvc.report import data
 from ctxvc.report.lanes import PRESENT, Lanes
 from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
-from ctxvc.report.prompts import Pieces, Place, Prompt, splices
+from ctxvc.report.prompts import Pieces, Place, Prompt, splices, text_of
 from ctxvc.report.texts import TextPool
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
-from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
 
+#: Bodies that are kept: a block is shown, captioned and put on the page one after the other.
+_BODIES = 512
+#: Columns of a label.
+_LABEL = 120
 #: Takes the secrets out of a text.
 Clean = Callable[[str], str]
 
 
 @dataclass(slots=True)
 class SentCall:
-    """What was sent with a call: tokens as we count, of which `shared` begin the prompt before too."""
+    """What was sent with a call: tokens as we count, of which `shared` begin the prompt before too. `entry` is the
+    commit with its reply, which has so many tokens.
+    """
 
-    change: Change
+    entry: Entry
+    step: int
+    turn: int
+    exact: bool
     tokens: dict[str, int]
     total: int
+    reply: int
     unmanaged: int
     shared: int
     broke: bool
@@ -42,7 +54,10 @@ class SentCall:
 
 @dataclass(slots=True)
 class ScopeHistory:
-    """A scope as it stands at its newest commit, and its calls so far: their numbers, and what was sent."""
+    """A scope as it stands at its newest commit, and its calls so far: their numbers, and what was sent.
+
+    `texts` are the blocks' texts, by their numbers in the pool, `labels` what the blocks are, in a few words.
+    """
 
     line: Line
     snapshot: Snapshot
@@ -52,6 +67,8 @@ class ScopeHistory:
     overhead: int
     summaries: frozenset[str]
     lanes: Lanes
+    texts: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     sent: list[SentCall] = field(default_factory=list)
     newest: Prompt | None = None
@@ -68,8 +85,9 @@ class History:
         self, store: Store, tips: Iterable[str], meter: Meter, clean: Clean, live: StoredSession | None = None
     ) -> None:
         own, order = lines(store, tips)
-        if live:
-            order += (line for line in own if line.tip == live.tip(line.name) and add_waiting(line, live))
+        for line in own:
+            if live and line.tip == live.tip(line.name):
+                add_waiting(line, live)
         self.clean = _sound(clean)
         self.pool = TextPool()
         self.order: list[tuple[ScopeHistory, SentCall]] = []
@@ -81,13 +99,14 @@ class History:
             self.scopes.append(_scope_history(store, line, meter, blocks))
             blocks += len(self.scopes[-1].rows)
         self.pieces = Pieces(self.pool, self.clean)
-        news = [calls(line) for line in own]
+        newest = [scope.snapshot.ledger.by_id() for scope in self.scopes]
         before: list[int] = []
-        for line in order:
-            before = self._add(self.scopes[line.number], next(news[line.number]), before)
-        for scope, calls_left in zip(self.scopes, news, strict=True):
-            call = next(calls_left)
-            self._news(scope, call, len(self.order))
+        for call in calls(store, own, order, newest):
+            scope = self.scopes[call.line.number]
+            if call.change:
+                before = self._add(scope, call, call.change, before)
+            else:
+                self._news(scope, call, len(self.order))
 
     def add(self, text: str, body: bytes = b"") -> int:
         """The number of a text in the pool, without its secrets; `body` itself is kept where that is the same."""
@@ -96,14 +115,23 @@ class History:
 
     def _news(self, scope: ScopeHistory, call: Call, number: int) -> None:
         scope.lanes.take(number, call.fresh, call.groups, call.ledger)
+        self._take_texts(scope, [row for row, _ in call.fresh if row.id not in scope.texts])
         self.marks += marks(call.changes, number, self.clean)
 
-    def _add(self, scope: ScopeHistory, call: Call, before: Sequence[int]) -> list[int]:
-        """Adds a call; gives its prompt, for the next."""
+    def _take_texts(self, scope: ScopeHistory, rows: Sequence[Row]) -> None:
+        """The texts and labels of new blocks, while their bodies are at hand."""
+        for row in rows:
+            body = scope.snapshot.bodies.body(row)
+            scope.texts[row.id] = self.add(text_of(body, row.ext, row.extra), body)
+        labels = labels_of(scope.snapshot, [row.id for row in rows])
+        for row in rows:
+            scope.labels[row.id] = self.clean(display.one_line(labels.get(row.id, row.label), _LABEL))
+
+    def _add(self, scope: ScopeHistory, call: Call, change: Change, before: Sequence[int]) -> list[int]:
+        """Adds a call whose reply a change has; gives its prompt, for the next."""
         number = len(self.order)
         self._news(scope, call, number)
         earlier = scope.newest
-        assert call.change is not None
         place = Place(scope.line.number, scope.snapshot.bodies, scope.prices, scope.place)
         prompt = self.pieces.prompt(call.ledger, place, earlier)
         total = scope.overhead + sum(prompt.tokens.values())
@@ -115,9 +143,13 @@ class History:
         )
         reduced = scope.lanes.missing > 0
         sent = SentCall(
-            change=call.change,
+            entry=change.entry,
+            step=change.meta.counters.step,
+            turn=change.meta.counters.turn,
+            exact=change.meta.source is None or PROMPT in change.entry.trailers,
             tokens=prompt.tokens,
             total=total,
+            reply=sum(map(scope.prices.body, call.reply)),
             unmanaged=total - aside + scope.lanes.missing if reduced else total,
             shared=total - sum(self.pieces.tokens[piece] for piece in prompt.pieces[prompt.shared :]),
             broke=earlier is not None and prompt.shared < prompt.before,
@@ -163,12 +195,11 @@ def _scope_history(store: Store, line: Line, meter: Meter, blocks: int) -> Scope
 
 
 def _current(snapshot: Snapshot) -> Bodies:
-    """The bodies of the rows of any time: where one lies is known of its row as it is now. Each is read once."""
-    rows, bodies, known_bodies = snapshot.ledger.by_id(), snapshot.bodies, dict[str, bytes]()
+    """The bodies of the rows of any time: where one lies is known of its row as it is now. The last few are kept."""
+    rows, bodies = snapshot.ledger.by_id(), snapshot.bodies
 
-    def body(row: Row) -> bytes:
-        if row.id not in known_bodies:
-            known_bodies[row.id] = bodies.body(rows[row.id])
-        return known_bodies[row.id]
+    @lru_cache(_BODIES)
+    def body(block: str) -> bytes:
+        return bodies.body(rows[block])
 
-    return Bodies(body, lambda row, suffix: bodies.file(rows[row.id], suffix))
+    return Bodies(lambda row: body(row.id), lambda row, suffix: bodies.file(rows[row.id], suffix))

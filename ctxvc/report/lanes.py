@@ -29,6 +29,8 @@ class Lane:
     spans: list[tuple[int, int]] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
     cut: bool = False
+    #: Whether it was too large to be shown when it came.
+    withheld: bool = False
     #: Whether it was in the prompt, or kept out of it from the first for its size.
     counts: bool = False
 
@@ -38,8 +40,8 @@ class Lane:
 
     @property
     def departed(self) -> bool:
-        """Whether it was in the prompt and left it; dashboards, which give way to newer ones, do not count."""
-        return self.row.kind != "dashboard" and self._turns(True, False)
+        """Whether it left the prompt, or was withheld; dashboards, which give way to newer ones, do not count."""
+        return self.row.kind != "dashboard" and (self.withheld or self._turns(True, False))
 
     @property
     def returned(self) -> bool:
@@ -99,6 +101,7 @@ class Lanes:
                 if row.kind in CUT:
                     self._cuttable.append(row.number)
                 if row.state == "blocked":
+                    lane.withheld = True
                     self.turned.append(Turned(lane, call, "offload", change))
             elif lane.row.state != row.state:
                 self.turned.append(Turned(lane, call, _verb(lane.row, row), change))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
@@ -20,6 +21,9 @@ from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.read.sent_prompt import Sent, parse
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
+
+#: Segments of the ledger that are kept decoded: a commit has few that the one before it had otherwise.
+_SEGMENTS = 32
 
 
 class Change(NamedTuple):
@@ -43,6 +47,10 @@ class Change(NamedTuple):
         """The reason that was given for all of it; often empty."""
         return self.entry.trailers.get("Ctxvc-Reason", "")
 
+    def bare(self) -> Change:
+        """The change without what it made: who made it, and why."""
+        return self._replace(rows=(), groups=())
+
     def reasons(self) -> dict[str, str]:
         """Block → the reason that was given for it alone."""
         of_blocks = (text.partition(" ") for text in self.entry.trailers.get("Ctxvc-Why", "").split("; "))
@@ -51,27 +59,29 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Line:
-    """A scope's own commits, oldest first. The first change has all that it began with; `parent` is the line that it
-    left, when `start` calls had been made.
+    """A scope's own commits, oldest first; `parent` is the line that it left, when `start` calls had been made.
+
+    `uncommitted` is what is acknowledged and in no commit yet, `now` where the scope stands with it; None if there is
+    none.
     """
 
     number: int
     name: str
     parent: Line | None
-    start: int
-    changes: list[Change] = field(default_factory=list)
-
-    #: What is acknowledged and in no commit yet, and where the scope stands with it; None if nothing waits.
+    entries: list[Entry]
+    start: int = 0
+    uncommitted: list[Change] = field(default_factory=list)
     now: Snapshot | None = None
 
     @property
     def tip(self) -> str:
         """Its newest commit."""
-        return next(change.entry.commit for change in reversed(self.changes) if change.entry.commit)
+        return self.entries[-1].commit
 
 
 class Call(NamedTuple):
-    """A call of the model: the change that has its reply, None for the call that would come next; and what was sent.
+    """A call of the model: the change that has its reply, without its rows, None for the call that would come next;
+    the rows of the `reply`; and what was sent.
 
     `changes` are those that no call of this line had seen before, `fresh` the rows that came or changed with them,
     each with its change, `groups` the groups.
@@ -79,6 +89,7 @@ class Call(NamedTuple):
 
     line: Line
     change: Change | None
+    reply: tuple[Row, ...]
     ledger: Ledger
     fresh: tuple[tuple[Row, Change], ...]
     groups: tuple[Group, ...]
@@ -86,45 +97,43 @@ class Call(NamedTuple):
 
 
 class _Unseen(NamedTuple):
-    """A change that no call has seen, or its last rows only."""
+    """A change of a line that no call has seen, or its last rows only. `place` counts the line's changes."""
 
+    place: int
     change: Change
     rows: tuple[Row, ...]
     complete: bool = True
 
 
 def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
-    """The scopes that the tips reach with all of their changes, and the line of each call, both in the order in which
-    they were made. Raises: Damaged.
+    """The scopes that the tips reach, and the line of each commit, both in the order in which they were made.
+
+    Raises: Damaged.
     """
-    collected: list[Line] = []
+    own: list[Line] = []
     order: list[Line] = []
     by_commit: dict[str, Line] = {}
-    reader = _Reader(store)
     for entry in revision.trace(store, tips):
         parent = entry.parents[0] if entry.parents else ""
         line = by_commit.get(parent)
         if line is None or line.tip != parent or entry.trailers.get("Ctxvc-Op") in BEGINNING:
-            change = reader.everything(entry)
-            line = Line(len(collected), change.meta.scope, line, len(order), [change])
-            collected.append(line)
+            line = Line(len(own), store.reader.meta(entry.commit).scope, line, [entry])
+            own.append(line)
         else:
-            change = reader.change(entry, parent)
-            line.changes.append(change)
-        if _sent(change):
-            order.append(line)
+            line.entries.append(entry)
+        order.append(line)
         by_commit[entry.commit] = line
-    return collected, order
+    return own, order
 
 
-def add_waiting(line: Line, stored: StoredSession) -> bool:
-    """Adds what is acknowledged of a line's scope and in no commit yet; gives whether that has a call of the model.
+def add_waiting(line: Line, stored: StoredSession) -> None:
+    """Adds what is acknowledged of a line's scope and in no commit yet.
 
     The messages of the open step are one change, as they will be one commit; verbs made meanwhile come behind it.
     """
     pending = stored.waiting_changes(line.name)
     if not pending:
-        return False
+        return
     line.now = revision.now(stored, line.name)
     ledger = stored.committed(line.name)
     step: list[tuple[WaitingChange, Meta]] = []
@@ -141,8 +150,7 @@ def add_waiting(line: Line, stored: StoredSession) -> bool:
         groups = {group.id: group for one, _ in step for group in one.groups}
         newest, meta = step[-1]
         changes = [Change(_waiting_entry(newest), meta, tuple(rows.values()), tuple(groups.values())), *verbs]
-    line.changes += changes
-    return any(_sent(change) for change in changes)
+    line.uncommitted = changes
 
 
 def _waiting_entry(change: WaitingChange) -> Entry:
@@ -153,26 +161,91 @@ def _waiting_entry(change: WaitingChange) -> Entry:
     )  # fmt: skip
 
 
-def calls(line: Line) -> Iterator[Call]:
-    """The calls of a line in order, and at last the one that would come next."""
-    ledger = Ledger(meta=line.changes[0].meta)
-    unseen: list[_Unseen] = []
-    position = 0  # of the first change that was not looked at yet
-    for place, change in enumerate(line.changes):
+def calls(
+    store: Store, own: Sequence[Line], order: Iterable[Line], newest: Sequence[Mapping[str, Row]]
+) -> Iterator[Call]:
+    """The calls of the lines in the order in which they were made, and at last those that would come next.
+
+    A commit is read when its turn comes, and forgotten once a call has seen it. `newest` are each line's rows as they
+    are now: a row that is the same is not kept twice. Raises: Damaged.
+    """
+    reader = _Reader(store)
+    courses = [_Course(line, reader.changes(line), rows) for line, rows in zip(own, newest, strict=True)]
+    count = 0
+    uncommitted = (one for one in own for _ in one.uncommitted)
+    for line in chain(order, uncommitted):
+        course = courses[line.number]
+        if not course.place:
+            line.start = count
+        if call := course.step():
+            count += 1
+            yield call
+    for course in courses:
+        yield course.next_call()
+
+
+class _Course:
+    """A line as it is read, change by change: what its calls have seen so far, and what they have not."""
+
+    def __init__(self, line: Line, changes: Iterator[Change], newest: Mapping[str, Row]) -> None:
+        self._line = line
+        self._changes = changes
+        self._newest = newest
+        self._read: dict[int, Change] = {}  # place → a change that is still to be looked at
+        self.place = 0  # of the change whose turn is next
+        self._end = 0  # of those that were read
+        self._position = 0  # of the first that no call has looked at
+        self._unseen: list[_Unseen] = []
+        self._ledger: Ledger | None = None
+
+    def step(self) -> Call | None:
+        """The call that the next change has the reply of; None if it has none."""
+        place = self.place
+        self.place += 1
+        self._read_to(place + 1)
+        change = self._read[place]
+        if self._ledger is None:
+            self._ledger = Ledger(meta=change.meta)
         sent = _sent(change)
         if sent is None:
-            continue
-        end = max(position, place + 1 + max(sent.later, 0))
-        unseen += [_Unseen(one, one.rows) for one in line.changes[position:end]]
-        position = end
-        between = {id(one) for one in line.changes[max(0, place + sent.later) : place]} if sent.later < 0 else set()
+            self._forget()
+            return None
+        self._look_to(place + 1 + max(sent.later, 0))
         last = int(sent.last[1:]) if sent.last else 0
-        seen, unseen = _divided(unseen, last, between)
-        call = _call(line, change, ledger, seen)
-        ledger = call.ledger
-        newest = ledger.last()
-        yield call._replace(ledger=up_to(ledger, sent.last)) if newest and newest.number > last else call
-    yield _call(line, None, ledger, [*unseen, *(_Unseen(one, one.rows) for one in line.changes[position:])])
+        seen, self._unseen = _divided(self._unseen, last, range(place + sent.later, place))
+        call = _call(self._line, change, self._ledger, seen)
+        self._ledger = call.ledger
+        self._forget()
+        newest = self._ledger.last()
+        return call._replace(ledger=up_to(self._ledger, sent.last)) if newest and newest.number > last else call
+
+    def next_call(self) -> Call:
+        """The call that would come next, when all changes had their turn."""
+        self._look_to(self._end)
+        assert self._ledger is not None
+        return _call(self._line, None, self._ledger, self._unseen)
+
+    def _read_to(self, end: int) -> None:
+        while self._end < end and (change := next(self._changes, None)) is not None:
+            self._read[self._end] = change._replace(rows=tuple(map(self._single, change.rows)))
+            self._end += 1
+
+    def _single(self, row: Row) -> Row:
+        """The newest row where it is the same, so that none is there twice."""
+        newest = self._newest.get(row.id, row)
+        return newest if newest == row else row
+
+    def _look_to(self, end: int) -> None:
+        """What comes before `end` is looked at by the next call."""
+        self._read_to(end)
+        for place in range(self._position, min(end, self._end)):
+            change = self._read[place]
+            self._unseen.append(_Unseen(place, change, change.rows))
+        self._position = max(self._position, min(end, self._end))
+
+    def _forget(self) -> None:
+        for place in [place for place in self._read if place < min(self.place, self._position)]:
+            del self._read[place]
 
 
 def _divided(unseen: Iterable[_Unseen], last: int, between: Container[int]) -> tuple[list[_Unseen], list[_Unseen]]:
@@ -180,15 +253,14 @@ def _divided(unseen: Iterable[_Unseen], last: int, between: Container[int]) -> t
     seen: list[_Unseen] = []
     unseen_still: list[_Unseen] = []
     for one in unseen:
-        if id(one.change) in between:
+        if one.place in between:
             unseen_still.append(one)
             continue
         early = tuple(row for row in one.rows if row.number <= last)
         seen.append(one._replace(rows=early))
         if len(early) < len(one.rows):
-            unseen_still.append(
-                _Unseen(one.change, tuple(row for row in one.rows if row.number > last), complete=False)
-            )
+            late = tuple(row for row in one.rows if row.number > last)
+            unseen_still.append(one._replace(rows=late, complete=False))
     return seen, unseen_still
 
 
@@ -198,21 +270,28 @@ def _call(line: Line, change: Change | None, ledger: Ledger, seen: Iterable[_Uns
     changes: list[Change] = []
     meta = ledger.meta
     for one in seen:
-        fresh += [(row, one.change) for row in one.rows]
+        origin = one.change.bare()
+        fresh += [(row, origin) for row in one.rows]
         if one.complete:
-            changes.append(one.change)
+            changes.append(origin)
             groups += one.change.groups
             meta = one.change.meta
     after = ledger.with_rows(row for row, _ in fresh).with_groups(groups).with_meta(meta)
-    return Call(line, change, after, tuple(fresh), tuple(groups), tuple(changes))
+    reply = _reply(change) if change else ()
+    return Call(line, change and change.bare(), reply, after, tuple(fresh), tuple(groups), tuple(changes))
+
+
+def _reply(change: Change) -> tuple[Row, ...]:
+    """The rows of a step that the model wrote."""
+    step = change.meta.counters.step
+    return tuple(row for row in change.rows if row.step == step and row.role == "assistant")
 
 
 def _sent(change: Change) -> Sent | None:
     """The prompt that a change's reply saw: as its commit says, else all that came before; None without a reply."""
     if change.op != "step":
         return None
-    step = change.meta.counters.step
-    replies = [row.number for row in change.rows if row.step == step and row.role == "assistant"]
+    replies = [row.number for row in _reply(change)]
     if not replies:
         return None
     recorded = parse(change.entry.trailers.get(PROMPT, ""))
@@ -225,14 +304,21 @@ class _Reader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._objects = Objects(store.repository)
-        self._contents = Contents(self._objects)
+        self._contents = Contents(self._objects, segments=_SEGMENTS)
 
-    def everything(self, entry: Entry) -> Change:
+    def changes(self, line: Line) -> Iterator[Change]:
+        """A line's changes, each read when it is asked for; the first has all that the line began with."""
+        yield self._everything(line.entries[0])
+        for before, entry in pairwise(line.entries):
+            yield self._change(entry, before.commit)
+        yield from line.uncommitted
+
+    def _everything(self, entry: Entry) -> Change:
         """All that a commit's ledger has."""
         ledger = self._store.reader.ledger(entry.commit)
         return Change(entry, ledger.meta, tuple(ledger.rows()), tuple(ledger.groups.values()))
 
-    def change(self, entry: Entry, parent: str) -> Change:
+    def _change(self, entry: Entry, parent: str) -> Change:
         """What differs from the parent's ledger. Raises: Damaged."""
         try:
             old, new = map(self._tree, (parent, entry.commit))

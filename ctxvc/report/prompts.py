@@ -63,7 +63,7 @@ class Pieces:
         self.texts: dict[int, int] = {}  # a piece → its text's number in the pool
         self._clean = clean
         self._pool = pool
-        self._sent: list[Sent] = []
+        self._sent: dict[int, Sent] = {}  # a piece whose neighbours may matter → how it is without them
         self._rare: set[int] = set()  # scopes with pieces whose neighbours may matter
         self._places: dict[tuple[object, ...], int] = {}
         self._by_slot: dict[tuple[int, int], tuple[Slot, int]] = {}
@@ -90,19 +90,31 @@ class Pieces:
                 tokens[part] = tokens.get(part, 0) + sign * self.tokens[piece]
         if len(self._by_slot) > _KEPT * len(slots) + _KEPT_AT_LEAST:
             self._by_slot.clear()  # else slots of all prompts would stay in memory
-        adjusted = self._together(own, place)
+        adjusted = self._together(own, slots, dropped, ledger.meta.render, place)
         is_plain = before is not None and before.pieces is before.alone and adjusted is own
         shared = unchanged if is_plain else _shared(before.pieces, adjusted) if before else 0
         return Prompt(adjusted, tokens, shared, len(before.pieces) if before else 0, slots, dropped, own)
 
-    def _together(self, own: list[int], place: Place) -> list[int]:
+    def _together(
+        self, own: list[int], slots: Sequence[Slot], dropped: Sequence[int], render: int, place: Place
+    ) -> list[int]:
         """The pieces with those in place that are otherwise, or there at all, because of their neighbours."""
         is_rare = place.scope in self._rare or (own and self.all[own[0]].role != "user")
         if not is_rare:
             return own
-        apart = [self._sent[piece] for piece in own]
+        silent = frozenset(dropped)
+        speaking = (slot for at, slot in enumerate(slots) if at not in silent)
+        apart = [self._apart(piece, slot, place.bodies, render) for piece, slot in zip(own, speaking, strict=True)]
         numbers = {id(sent): piece for sent, piece in zip(apart, own, strict=True)}
         return [numbers[id(sent)] if id(sent) in numbers else self._adjusted(sent, place) for sent in together(apart)]
+
+    def _apart(self, piece: int, slot: Slot, bodies: Bodies, render: int) -> Sent:
+        if piece not in self._sent:
+            (rendered,) = pieces([slot], bodies, render)
+            fit = alone(rendered, render)
+            assert fit is not None, "a slot that says nothing has no piece"
+            self._sent[piece] = fit
+        return self._sent[piece]
 
     def _adjusted(self, sent: Sent, place: Place) -> int:
         key = (place.scope, sent.block, sent.role, sent.kind, sent.body)
@@ -116,14 +128,13 @@ class Pieces:
                 block=place.blocks.get(sent.block, -1),
                 text=text,
             )
-            self._places[key] = self._add(piece, sent, "")
+            self._places[key] = self._add(piece, "")
         return self._places[key]
 
-    def _add(self, piece: Piece, sent: Sent, part: str) -> int:
+    def _add(self, piece: Piece, part: str) -> int:
         self.all.append(piece)
         self.tokens.append(piece.tokens)
         self.parts.append(part)
-        self._sent.append(sent)
         return len(self.all) - 1
 
     def _piece(self, slot: Slot, ledger: Ledger, place: Place) -> int:
@@ -158,7 +169,7 @@ class Pieces:
             group=slot.group,
             blocks=[place.blocks[name] for name in members if name in place.blocks],
         )
-        at = self._add(piece, fit, "stubs" if slot.show == "text" else part_of(row))
+        at = self._add(piece, "stubs" if slot.show == "text" else part_of(row))
         if number >= 0:
             self.texts[at] = number
         if fit.kind == "other" or fit.role == "system":

@@ -8,19 +8,15 @@ from typing import NamedTuple
 
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, wire
-from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection import usage
-from ctxvc.inspection.captions import labels_of
 from ctxvc.inspection.window_percent import OVERHEAD
 from ctxvc.report import data
 from ctxvc.report.expense import Expense, Sized, expenses
 from ctxvc.report.history import Clean, History, ScopeHistory, SentCall
 from ctxvc.report.lanes import Lane
 from ctxvc.report.lines import Change
-from ctxvc.report.prompts import text_of
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.read.revision import PROMPT
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 from ctxvc.tokens.meter import Meter, budget_of, window_of
@@ -60,15 +56,16 @@ def session(
     front = next(scope for scope in page.scopes if scope.line.tip == tips[0])
     ledger = front.snapshot.ledger
     costs = _expenses(page)
-    budget, (window, _) = budget_of(ledger), window_of(ledger)
+    budget, (window, origin) = budget_of(ledger), window_of(ledger)
     lanes = [lane for scope in page.scopes for lane in scope.lanes.lanes.values()]
-    bodies = [_body(page, scope, row) for scope in page.scopes for row in scope.rows]
+    bodies = [scope.texts[row.id] for scope in page.scopes for row in scope.rows]
     frames = [_frame(page, scope) for scope in page.scopes]
     places, chunks = page.pool.packed()
     calls_made = _calls(page, costs)
+    figures = _figures(page, lanes, calls_made, budget.effective, assumed=origin == "assumed")
     title = clean(_title(front))
     causes: dict[data.Cause, int] = {}
-    lives = list(_lives(page, commands, causes))
+    lives = list(_lives(page, front, commands, causes))
     return data.Session(
         title=title,
         session=name,
@@ -78,7 +75,7 @@ def session(
         created=created,
         version=version,
         command=commands.page,
-        verdict=verdict(_figures(page, lanes, calls_made, budget.effective), _notes(page, costs)),
+        verdict=verdict(figures, _notes(page, costs)),
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
@@ -90,7 +87,7 @@ def session(
             _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
             for scope, frame in zip(page.scopes, frames, strict=True)
         ],
-        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, commands, bodies, places))),
+        bodies=data.Texts(chunks=chunks, cut=list(_cut(page, front, commands, bodies, places))),
         cost_reason=_cost_reason(page, costs),
     )
 
@@ -149,19 +146,13 @@ def _scope_notes(page: History, scope: ScopeHistory) -> Iterator[data.ScopeNote]
 # --- blocks
 
 
-def _body(page: History, scope: ScopeHistory, row: Row) -> int:
-    body = scope.snapshot.bodies.body(row)
-    return page.add(text_of(body, row.ext, row.extra), body)
-
-
 def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
     rows = [(scope, row, scope.lanes.lanes[row.id]) for scope in page.scopes for row in scope.rows]
     labels: list[str] = []
     files: list[str] = []
     for scope in page.scopes:
-        captions = labels_of(scope.snapshot, [row.id for row in scope.rows])
         by_call = usage.files_of(scope.snapshot.ledger, scope.snapshot.bodies.body)
-        labels += (page.clean(display.one_line(captions.get(row.id, row.label), _LABEL)) for row in scope.rows)
+        labels += (scope.labels[row.id] for row in scope.rows)
         files += (page.clean(by_call.get(row.id) or by_call.get(row.parent, "")) for row in scope.rows)
     end = len(page.order) + 1
     return data.Blocks(
@@ -183,8 +174,12 @@ def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
     )
 
 
-def _lives(page: History, commands: Commands, causes: dict[data.Cause, int]) -> Iterator[data.Life]:
-    """What was done to the blocks. Each cause gets a place in `causes`, the same the same."""
+def _lives(
+    page: History, front: ScopeHistory, commands: Commands, causes: dict[data.Cause, int]
+) -> Iterator[data.Life]:
+    """What was done to the blocks. Each cause gets a place in `causes`, the same the same. A command takes back only
+    what was done in the scope in `front`, the current one.
+    """
     for scope in page.scopes:
         newest = {turned.lane.row.id: turned for turned in scope.lanes.turned if turned.verb != "recover"}
         for change, of_change in groupby(scope.lanes.turned, lambda turned: turned.change):
@@ -192,7 +187,7 @@ def _lives(page: History, commands: Commands, causes: dict[data.Cause, int]) -> 
             reasons = change.reasons()
             for turned in of_change:
                 name = turned.lane.row.id
-                stands = newest.get(name) is turned and scope is page.scopes[0]
+                stands = newest.get(name) is turned and scope is front
                 yield data.Life(
                     block=scope.place[name],
                     call=turned.call,
@@ -210,12 +205,16 @@ def _cause(page: History, change: Change) -> data.Cause:
 
 
 def _cut(
-    page: History, commands: Commands, bodies: Sequence[int], places: Sequence[tuple[int, int] | None]
+    page: History,
+    front: ScopeHistory,
+    commands: Commands,
+    bodies: Sequence[int],
+    places: Sequence[tuple[int, int] | None],
 ) -> Iterator[data.CutBody]:
     blocks = ((scope, row) for scope in page.scopes for row in scope.rows)
     for block, ((scope, row), number) in enumerate(zip(blocks, bodies, strict=True)):
         if places[number] is None:
-            name = row.id if scope is page.scopes[0] else f"{scope.line.name}:{row.id}"
+            name = row.id if scope is front else f"{scope.line.name}:{row.id}"
             yield data.CutBody(block=block, bytes=row.bytes, command=commands.show(name))
 
 
@@ -236,16 +235,14 @@ def _expenses(page: History) -> list[Expense]:
 
 
 def _sized(scope: ScopeHistory, sent: SentCall) -> Sized:
-    change = sent.change
-    reported = models.usage_of(change.entry.usage)
-    step = change.meta.counters.step
+    reported = models.usage_of(sent.entry.usage)
     return Sized(
-        model=change.entry.trailers.get("Ctxvc-Model", "") or scope.model,
-        time=change.entry.time or None,
+        model=sent.entry.trailers.get("Ctxvc-Model", "") or scope.model,
+        time=sent.entry.time or None,
         total=sent.total,
         shared=sent.shared,
         unmanaged=sent.unmanaged,
-        reply=sum(scope.prices.body(row) for row in change.rows if row.role == "assistant" and row.step == step),
+        reply=sent.reply,
         broke=sent.broke,
         reduced=sent.reduced,
         usage=reported if reported.prompt else None,
@@ -253,25 +250,25 @@ def _sized(scope: ScopeHistory, sent: SentCall) -> Sized:
 
 
 def _calls(page: History, costs: Sequence[Expense]) -> data.Calls:
-    calls_made = [(scope, sent, sent.change) for scope, sent in page.order]
-    parts = sorted({part for _, sent, _ in calls_made for part, tokens in sent.tokens.items() if tokens})
-    tokens = {part: [sent.tokens.get(part, 0) for _, sent, _ in calls_made] for part in parts}
-    overhead = [scope.overhead for scope, _, _ in calls_made]
+    sent_calls = [sent for _, sent in page.order]
+    parts = sorted({part for sent in sent_calls for part, tokens in sent.tokens.items() if tokens})
+    tokens = {part: [sent.tokens.get(part, 0) for sent in sent_calls] for part in parts}
+    overhead = [scope.overhead for scope, _ in page.order]
     if any(overhead):
-        own = tokens.get(OVERHEAD, [0] * len(calls_made))
+        own = tokens.get(OVERHEAD, [0] * len(sent_calls))
         tokens = {OVERHEAD: [sum(both) for both in zip(own, overhead, strict=True)], **tokens}
         tokens[OVERHEAD] = [sum(both) for both in zip(own, overhead, strict=True)]
     return data.Calls(
-        n=len(calls_made),
-        step=[change.meta.counters.step for _, _, change in calls_made],
-        turn=[change.meta.counters.turn for _, _, change in calls_made],
-        scope=[scope.line.number for scope, _, _ in calls_made],
-        commit=[change.entry.commit for _, _, change in calls_made],
-        time=[change.entry.time or None for _, _, change in calls_made],
-        exact=[change.meta.source is None or PROMPT in change.entry.trailers for _, _, change in calls_made],
+        n=len(sent_calls),
+        step=[sent.step for sent in sent_calls],
+        turn=[sent.turn for sent in sent_calls],
+        scope=[scope.line.number for scope, _ in page.order],
+        commit=[sent.entry.commit for sent in sent_calls],
+        time=[sent.entry.time or None for sent in sent_calls],
+        exact=[sent.exact for sent in sent_calls],
         tokens=tokens,
-        total=[sent.total for _, sent, _ in calls_made],
-        unmanaged=[sent.unmanaged for _, sent, _ in calls_made],
+        total=[sent.total for sent in sent_calls],
+        unmanaged=[sent.unmanaged for sent in sent_calls],
         reported=[one.prompt if reported else None for one, reported, _, _ in costs],
         cache=data.Cache(
             hits=[one.read for one, *_ in costs],
@@ -315,7 +312,7 @@ def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
     return notes
 
 
-def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budget: int) -> Figures:
+def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budget: int, *, assumed: bool) -> Figures:
     departed = [(scope, lane) for scope in page.scopes for lane in scope.lanes.lanes.values() if lane.departed]
     costs = [cost for cost in calls_made.cost if cost is not None]
     without = [cost for cost in calls_made.cost_without if cost is not None]
@@ -323,7 +320,9 @@ def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budge
         calls=calls_made.n,
         peak=max(calls_made.total, default=0),
         budget=budget,
+        assumed=assumed,
         departed=len(departed),
+        withheld=sum(lane.withheld for _, lane in departed),
         tokens_left=sum(scope.prices.body(lane.row) for scope, lane in departed),
         recovered=sum(bool(lane.reads) or lane.returned for lane in lanes),
         compactions=sum(mark.kind == "compaction" for mark in page.marks),

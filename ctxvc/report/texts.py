@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import heapq
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 #: Bytes of a piece before it is compressed, and of all pieces after.
 PIECE = 65_536
 MOST = 2_000_000
+#: Bytes of all texts that are kept before they are compressed: few texts shrink to a twelfth.
+_KEPT = 12 * MOST
 #: How much of the room a first choice of texts may fill by what was estimated; less each time that it was too much.
 _ROOM = 0.97
 
@@ -19,11 +22,14 @@ _BETWEEN = b"\n"
 
 
 class TextPool:
-    """Texts by their number. What is added twice has one number."""
+    """Texts by their number. What is added twice has one number. Of too much text the largest are forgotten at once."""
 
-    def __init__(self) -> None:
-        self._texts: list[bytes] = []
+    def __init__(self, limit: int = _KEPT) -> None:
+        self._limit = limit
+        self._texts: list[bytes | None] = []
         self._numbers: dict[bytes, int] = {}
+        self._largest: list[tuple[int, int]] = []  # a heap: size, negated, and number
+        self._size = 0
 
     def add(self, text: bytes) -> int:
         """The number of a text."""
@@ -31,37 +37,36 @@ class TextPool:
         number = self._numbers.setdefault(key, len(self._texts))
         if number == len(self._texts):
             self._texts.append(text)
+            self._size += len(text)
+            heapq.heappush(self._largest, (-len(text), number))
+            while self._size > self._limit:
+                self._leave_out()
         return number
+
+    def _leave_out(self) -> None:
+        """Forgets the largest text."""
+        size, number = heapq.heappop(self._largest)
+        self._texts[number] = None
+        self._size += size
 
     def packed(self, limit: int = MOST) -> tuple[list[tuple[int, int] | None], list[str]]:
         """Where each text begins and how long it is, None for those left out; and the compressed pieces in Base64.
 
-        The pieces have at most `limit` bytes; the largest texts are left out.
+        The pieces have at most `limit` bytes; the largest texts are left out, and forgotten.
         """
-        sizes = [len(text) for text in self._texts]
         packed = _compressed(self._texts)
         room = limit * _ROOM
-        left_out: set[int] = set()
-        by_size = sorted(range(len(sizes)), key=lambda number: -sizes[number])
         while (size := sum(map(len, packed))) > limit:
-            raw = sum(sizes[number] for number in range(len(sizes)) if number not in left_out)
-            target = raw * room / size
-            for number in by_size:
-                if raw <= target:
-                    break
-                if number not in left_out:
-                    left_out.add(number)
-                    raw -= sizes[number]
-            packed = _compressed([text for number, text in enumerate(self._texts) if number not in left_out])
+            target = self._size * room / size
+            while self._size > target:
+                self._leave_out()
+            packed = _compressed(self._texts)
             room *= _ROOM
         places: list[tuple[int, int] | None] = []
         at = 0
-        for number, text_size in enumerate(sizes):
-            if number in left_out:
-                places.append(None)
-            else:
-                places.append((at, text_size))
-                at += text_size + len(_BETWEEN)
+        for text in self._texts:
+            places.append(None if text is None else (at, len(text)))
+            at += 0 if text is None else len(text) + len(_BETWEEN)
         return places, [base64.b64encode(piece).decode("ascii") for piece in packed]
 
 
@@ -70,6 +75,6 @@ def unpacked(chunks: Sequence[str]) -> bytes:
     return b"".join(zlib.decompress(base64.b64decode(piece)) for piece in chunks)
 
 
-def _compressed(texts: Sequence[bytes]) -> list[bytes]:
-    data = memoryview(b"".join(text + _BETWEEN for text in texts))
+def _compressed(texts: Iterable[bytes | None]) -> list[bytes]:
+    data = memoryview(b"".join(text + _BETWEEN for text in texts if text is not None))
     return [zlib.compress(data[at : at + PIECE], 9) for at in range(0, len(data), PIECE)]

@@ -10,13 +10,17 @@ from ctxvc.report.data import Number, Verdict
 
 class Figures(NamedTuple):
     """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
-    left; `cost` and `without` are dollars, None where no price is known; `recorded`: the session was imported.
+    left; `withheld` are those of them that were not even shown when they came. `cost` and `without` are dollars, None
+    where no price is known; `assumed`: the budget is that of most models, as nothing tells the window; `recorded`: the
+    session was imported.
     """
 
     calls: int
     peak: int
     budget: int
+    assumed: bool
     departed: int
+    withheld: int
     tokens_left: int
     recovered: int
     compactions: int
@@ -48,10 +52,14 @@ def _sentence(figures: Figures) -> str:
     budget = display.human_tokens(figures.budget)
     share = figures.peak * 100 // max(1, figures.budget)
     sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {display.human_tokens(figures.peak)} tokens"]
-    sentences[0] += f", {share} % of the {budget} that it may have."
+    allowed = "we assume to be allowed" if figures.assumed else "it may have"
+    sentences[0] += f", {share} % of the {budget} that {allowed}."
     if not figures.departed:
         return f"{sentences[0]} Nothing left it."
     departure = f"{_plural(figures.departed, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"
+    if figures.withheld:
+        were = "was" if figures.withheld == 1 else "were"
+        departure += f", of which {figures.withheld:,} {were} too large to be shown at all"
     if figures.compactions:
         departure += f", in {_plural(figures.compactions, 'compaction')}" if figures.recorded else ""
     sentences.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ctxvc.report import data
 from ctxvc.report.prompts import text_of
 from ctxvc.report.texts import unpacked
 from ctxvc.session import proof
+from ctxvc.session.session import Session
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
@@ -98,6 +100,44 @@ def test_the_numbers_are_those_of_the_command_line(recorded: Path, name: str) ->
     growth = asked(recorded, "--session", name, "context", "main", "--growth")["items"]
     own = [call for call in range(calls.n) if page.scopes[calls.scope[call]].name == "main"]
     assert [item["tokens"] for item in growth] == [calls.total[call] for call in own]
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_what_left_is_what_was_in_a_prompt_or_was_withheld_from_it(recorded: Path, name: str) -> None:
+    page = paged(recorded, name)
+    departed = {life.block for life in page.lives if life.verb == "offload"}
+    for block, (kind, spans) in enumerate(zip(page.blocks.kind, page.blocks.intervals, strict=True)):
+        present = [page.states[state] in ("visible", "pinned", "masked") for state in spans[2::3]]
+        if kind != "dashboard" and (True, False) in pairwise(present):
+            departed.add(block)
+    numbers = {number.name: number.value for number in page.verdict.numbers}
+    assert numbers["left"] == len(departed)
+
+
+def test_a_window_that_nothing_tells_is_assumed(recorded: Path, tmp_path: Path) -> None:
+    assert "that it may have" in paged(recorded, "managed").verdict.sentence
+    with Session.open(tmp_path / FOLDER, "unknown") as session:
+        session.append({"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello"})
+    assert "of the 200k that we assume to be allowed" in paged(tmp_path, "unknown").verdict.sentence
+
+
+def test_what_was_withheld_left_and_the_verdict_says_why(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "cat all.log"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": " ".join(map(str, range(9_000)))}
+    create(tmp_path / FOLDER).close()
+    with Session.open(tmp_path / FOLDER, "tight", budget=8_000) as session:
+        session.append({"role": "user", "content": "what is in the log?"})
+        session.append({"role": "assistant", "content": [call]})
+        session.append({"role": "user", "content": [result]})
+        session.append({"role": "assistant", "content": "numbers"})
+
+    page = paged(tmp_path, "tight")
+
+    (life,) = [life for life in page.lives if life.verb == "offload"]
+    assert page.blocks.kind[life.block] == "tool_result"
+    assert next(number.value for number in page.verdict.numbers if number.name == "left") == 1
+    assert "1 block (" in page.verdict.sentence
+    assert "of which 1 was too large to be shown at all; none came back." in page.verdict.sentence
 
 
 @pytest.mark.parametrize("name", SESSIONS)
@@ -195,3 +235,14 @@ def test_what_is_in_no_commit_yet_is_on_the_page_of_a_whole_session(built: Path)
     newest = status["items"][-1]["id"]
     assert newest in page.blocks.id
     assert msgspec.json.decode(msgspec.json.encode(page), type=data.Session) == page
+
+
+def test_a_subject_that_is_nothing_is_refused_by_all_that_it_can_be(built: Path) -> None:
+    refused = CliRunner().invoke(cli, ["-C", str(built), "report", "nosuch", "-o", "page.html"])
+    assert refused.exit_code == 1
+    assert "no session, revision or file of results 'nosuch'" in refused.stderr
+    assert "ctxvc sessions" in refused.stderr
+    far = CliRunner().invoke(cli, ["-C", str(built), "report", "step:999", "-o", "page.html"])
+    assert far.exit_code == 1 and "no step 999" in far.stderr
+    nowhere = CliRunner().invoke(cli, ["-C", str(built), "report", "-o", "no/such/folder/page.html"])
+    assert nowhere.exit_code == 1 and "make the folder first" in nowhere.stderr

@@ -12,11 +12,12 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option, write
-from ctxvc.errors import BadInput, Refused
+from ctxvc.errors import BadInput, NotFound, Refused
 
 if TYPE_CHECKING:
     from ctxvc.core.secrets.redact import Criteria
     from ctxvc.report import data
+    from ctxvc.store.log.stored_session import StoredSession
 
 #: Secrets that an error names.
 _NAMED = 5
@@ -97,12 +98,25 @@ def _session_page(app: App, subject: str, *, share: bool) -> data.Session:
             of.leave()  # a reader writes nothing
             app.report_damage(of)
         elif subject:
-            tips = [app.revision(stored, subject).commit]
+            tips = [_revision(app, stored, subject)]
         command = f"ctxvc report {shlex.quote(subject)}" if subject else "ctxvc report"
         page = page_of(of, app.meter(store, of.ledger()), tips=tips, command=command)
         if share:
             _check_shared(page, store.redaction.criteria)
         return page
+
+
+def _revision(app: App, stored: StoredSession, subject: str) -> str:
+    """The commit of a revision. Raises: NotFound."""
+    try:
+        return app.revision(stored, subject).commit
+    except NotFound as error:
+        if subject.isidentifier():
+            raise NotFound(
+                f"no session, revision or file of results {subject!r}",
+                hint="`ctxvc sessions` lists sessions, `ctxvc log` the commits of this one",
+            ) from error
+        raise
 
 
 def _results_page(results: Path, recordings: Path | None) -> data.Replay:

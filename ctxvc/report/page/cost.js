@@ -1,7 +1,7 @@
 // What the calls cost, what the provider's cache did for it, and what broke the cached beginning of the prompt.
 import { empty, h, replace } from "./dom.js";
 import { callLink, commitText } from "./pieces.js";
-import { chosenCall, chosenCalls } from "./session.js";
+import { chosenCall, chosenCalls, eachChosen } from "./session.js";
 import { money, percent, short, whole } from "./text.js";
 import { table, tableBelow } from "./table.js";
 import { colour, onTheme, pattern } from "./theme.js";
@@ -22,6 +22,7 @@ export function costScreen({ session }) {
   const breaks = table("Prefix breaks", breakColumns(session), []);
   const unbroken = empty("No prefix break in these calls", "Each prompt began as the one before, so the provider’s cache could be read.");
   const sums = h("dl", { class: "six sums" });
+  const numbers = tableBelow("Both pictures as a table", () => costTable(session));
   const known = cost.some((value) => value !== null);
   const element = h(
     "div",
@@ -30,7 +31,7 @@ export function costScreen({ session }) {
     h("section", { class: "panel" }, h("h2", null, "Tokens a call, by what the cache did"), stack, layerLegend()),
     h("section", { class: "panel" }, h("h2", null, "Cost so far, and without ctxvc"), known ? [lines, lineLegend()] : empty("No cost", session.raw.cost_reason || "No price is known for this model.")),
     h("section", { class: "panel" }, h("h2", null, "What broke the cached beginning"), breaks, unbroken),
-    tableBelow("Both pictures as a table", () => costTable(session)),
+    numbers,
   );
   let charts = [];
   let drawn = "";
@@ -57,6 +58,7 @@ export function costScreen({ session }) {
     breaks.hidden = !rows.length;
     unbroken.hidden = rows.length > 0;
     replace(sums, sumItems());
+    numbers.fill(eachChosen(session, view()));
     draw();
   }
 
@@ -170,5 +172,5 @@ function costTable(session) {
     ...LAYERS.map(([column, name]) => number(name, cache[column], whole)),
     number("cost", cost, money),
     number("without ctxvc", without, money),
-  ], Array.from({ length: session.n }, (_, call) => call));
+  ], eachChosen(session, view()));
 }

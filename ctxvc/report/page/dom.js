@@ -53,7 +53,12 @@ export function announce(text) {
 
 // What stands where nothing is, with the reason.
 export function empty(title, reason) {
-  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), h("p", null, reason));
+  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), h("p", null, withCode(reason)));
+}
+
+// A sentence of ours, with what stands between `backticks` as code.
+export function withCode(sentence) {
+  return sentence.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }
 
 // Calls `work` once for many requests before the next frame.

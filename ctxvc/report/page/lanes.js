@@ -41,6 +41,7 @@ export function lanesScreen({ session }) {
   let rows = [];
   let chosen = 0;
   let shape = "";
+  let shownBlock = null;
   const opened = new Set();
 
   const paint = () => {
@@ -90,9 +91,7 @@ export function lanesScreen({ session }) {
     const row = rows[at];
     if (!row) return;
     chosen = at;
-    const top = at * ROW;
-    if (top < scroller.scrollTop) scroller.scrollTop = top;
-    else if (top + ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = top + ROW - scroller.clientHeight;
+    reveal(at);
     describe(row);
     announce(row.title);
     if (open && row.block >= 0) go({ block: session.address(row.block) });
@@ -102,6 +101,12 @@ export function lanesScreen({ session }) {
       update();
     }
     later();
+  }
+
+  function reveal(at) {
+    const top = at * ROW;
+    if (top < scroller.scrollTop) scroller.scrollTop = top;
+    else if (top + ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = top + ROW - scroller.clientHeight;
   }
 
   function hover(event) {
@@ -126,13 +131,25 @@ export function lanesScreen({ session }) {
       scroller.style.height = `${Math.min(rows.length * ROW + 2, Math.max(320, innerHeight - 420))}px`;
       none.hidden = rows.length > 0;
       scroller.hidden = !rows.length;
-      replace(folds, h("span", { class: "muted" }, "a row a"), FOLDS.map(([value, name]) =>
+      replace(folds, h("span", { class: "muted" }, "rows by"), FOLDS.map(([value, name]) =>
         h("button", { type: "button", "aria-pressed": String(fold === value), on: { click: () => go({ fold: value }, { quiet: true }) } }, name)));
       canvas.setAttribute("aria-label", `${plural(rows.length, "row")}, calls ${from + 1} to ${Math.min(to, session.n)}`);
       replace(below, tableBelow("The lanes as a table", () => laneTable(session, from, to)));
       replace(readout, `${plural(rows.length, "row")}; click one to see its life.`);
     }
+    follow(view().block);
     paint();
+  }
+
+  // The row of the block whose life is open is the chosen one, and in sight.
+  function follow(address) {
+    if (address === shownBlock) return;
+    shownBlock = address;
+    const block = address === null ? -1 : session.find(address);
+    const at = block < 0 ? -1 : rows.findIndex((row) => row.block === block);
+    if (at < 0) return;
+    chosen = at;
+    reveal(at);
   }
 
   return { element, update };

@@ -57,7 +57,7 @@ function columns(session) {
     { name: "tokens", cell: ({ block }) => short(blocks.tokens[block]), sort: ({ block }) => blocks.tokens[block], number: true },
     { name: "became", cell: ({ state }) => state, sort: ({ state }) => state },
     { name: "by", cell: ({ life }) => life?.actor || "–", sort: ({ life }) => life?.actor },
-    { name: "why", cell: ({ life }) => firstLine(plain(life?.reason || life?.verb || "not recorded"), 160), wide: true },
+    { name: "why", cell: (row) => firstLine(plain(session.why(row)), 160), wide: true },
     { name: "read back", cell: ({ reads }) => (reads.length ? reads.slice(0, 3).map((call) => [callLink(session, call), " "]) : "never"), sort: ({ reads }) => reads.length },
     { name: "commit", cell: ({ life }) => commitText(life?.commit) },
   ];

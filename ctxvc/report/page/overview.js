@@ -2,7 +2,7 @@
 import { empty, h } from "./dom.js";
 import { callLink, commitText } from "./pieces.js";
 import { MARKS } from "./river.js";
-import { chosenCalls } from "./session.js";
+import { chosenCalls, eachChosen } from "./session.js";
 import { short, whole } from "./text.js";
 import { table, tableBelow } from "./table.js";
 import { PARTS } from "./theme.js";
@@ -32,6 +32,7 @@ export function overviewScreen({ session }) {
     events.fill(marks);
     events.hidden = !marks.length;
     none.hidden = marks.length > 0;
+    numbers.fill(eachChosen(session, view()));
   }
 
   return { element, update };
@@ -55,12 +56,11 @@ function eventColumns(session) {
 function callTable(session) {
   const { tokens, total, unmanaged, step } = session.calls;
   const parts = Object.keys(PARTS).filter((part) => tokens[part]);
-  const rows = Array.from({ length: session.n }, (_, call) => call);
   return table("Tokens in the prompt, by call and kind", [
     { name: "call", cell: (call) => callLink(session, call), sort: (call) => call },
     { name: "step", cell: (call) => step?.[call] ?? "–", number: true },
     { name: "all", cell: (call) => whole(total[call]), sort: (call) => total[call], number: true },
     ...parts.map((part) => ({ name: part, cell: (call) => short(tokens[part][call]), sort: (call) => tokens[part][call], number: true })),
     { name: "if nothing had left", cell: (call) => whole(unmanaged?.[call]), number: true },
-  ], rows);
+  ], eachChosen(session, view()));
 }

@@ -58,13 +58,13 @@ export function frontierChart(raw, styles, width) {
   const x = scale(range(points.flatMap((point) => point.cost), 0, Infinity), [MARGIN.left, width - MARGIN.right]);
   const y = scale(range(raw.points.flatMap((point) => point.retention), 0, 1.004), [HIGH - MARGIN.bottom, MARGIN.top]);
   const picture = frame(width, HIGH, x, y, (value) => String(value), percent, `cost, where ${raw.baseline} is 1`, `Retention against cost of ${points.length} points; the table below has the numbers`);
-  for (const oracle of oracles) {
+  let above = Infinity;
+  for (const oracle of oracles.toSorted((a, b) => a.retention[0] - b.retention[0] || a.budget - b.budget)) {
     const at = y.at(oracle.retention[0]);
     picture.append(svg("line", { class: "oracle", x1: MARGIN.left, x2: width - MARGIN.right, y1: at, y2: at }));
-  }
-  if (oracles.length) {
-    const at = Math.min(...oracles.map((oracle) => y.at(oracle.retention[0])));
-    picture.append(svg("text", { class: "tick", x: MARGIN.left + 4, y: at + 13 }, `oracle, ${oracles.map((oracle) => short(oracle.budget)).join(" · ")}`));
+    if (above - at < 11) continue; // a label would stand on the one below
+    picture.append(svg("text", { class: "tick small", x: MARGIN.left + 4, y: at - 3 }, `oracle at ${short(oracle.budget)}`));
+    above = at;
   }
   for (const [policy, style] of styles) picture.append(policyCloud(points.filter((point) => point.policy === policy), style, x, y));
   return [picture];

@@ -199,6 +199,13 @@ function decorate(chart, session) {
     ctx.textAlign = "left";
     outlined(ctx, `budget ${short(budget)}${beyond ? ", above ↑" : ""}`, bbox.left + 6 * ratio, y + (beyond ? 14 : -7) * ratio);
   }
+  const last = session.calls.unmanaged?.[session.n - 1] ?? 0;
+  if (last > chart.scales.y.max) {
+    ctx.fillStyle = colour("text");
+    ctx.font = `${11 * ratio}px Inter, system-ui, sans-serif`;
+    ctx.textAlign = "right";
+    outlined(ctx, `if nothing had left: ${short(last)} ↑`, bbox.left + bbox.width - 6 * ratio, bbox.top + 14 * ratio);
+  }
   const call = chosenCall(session, view());
   const left = chart.valToPos(call + 1, "x", true);
   const right = Math.max(chart.valToPos(call + 2, "x", true), left + 2 * ratio);

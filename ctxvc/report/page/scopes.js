@@ -1,40 +1,60 @@
 // The scopes and sub-agents as a tree, each with the course of its prompts, and the notes that went between them on the edges.
-import { empty, h, replace, svg } from "./dom.js";
+import { empty, h, replace, svg, withCode } from "./dom.js";
 import { callLink } from "./pieces.js";
+import { chosenCalls } from "./session.js";
 import { firstLine, plain, plural, short } from "./text.js";
 import { table, tableBelow } from "./table.js";
+import { view } from "./view.js";
 
-const CARD = [196, 74];
+const CARD = [196, 64];
 const STEP = [292, 92];
 
 export function scopesScreen({ session }) {
   const { scopes } = session;
   const chart = h("div", { class: "tree", tabindex: "0", role: "region", "aria-label": "Tree of scopes" });
   const alone = scopes.length < 2
-    ? h("p", { class: "muted" }, "One scope: nobody branched off, and no sub-agent was recorded. `ctxvc scope NAME` would begin one.")
+    ? h("p", { class: "muted" }, withCode("One scope: nobody branched off, and no sub-agent was recorded. `ctxvc scope NAME` would begin one."))
     : null;
+  const notes = h("div");
+  const below = tableBelow("The tree as a table", () => scopeTable(inCalls(session, chosenCalls(session, view()))));
   const element = h("div", { class: "screen" },
     h("section", { class: "panel" }, h("h2", null, "Scopes and sub-agents"), alone, chart),
-    h("section", { class: "panel" }, h("h2", null, "Notes"), noteTable(session)),
-    tableBelow("The tree as a table", () => scopeTable(session)),
+    h("section", { class: "panel" }, h("h2", null, "Notes"), notes),
+    below,
   );
-  let drawn = false;
+  let drawn = "";
 
   function update() {
-    if (drawn) return;
-    drawn = true;
-    drawTree(session, chart);
+    const range = chosenCalls(session, view());
+    if (drawn === `${range}`) return;
+    drawn = `${range}`;
+    const scopes = inCalls(session, range);
+    drawTree(scopes, session, chart);
+    replace(notes, noteTable(session, scopes));
+    below.fill(scopes);
   }
 
   return { element, update };
 }
 
-function drawTree(session, chart) {
+// The scopes with what they have in a range of calls, each under the one that it left.
+function inCalls(session, [from, to]) {
+  const isHere = (call) => from <= call && (call <= to || to === session.n - 1);
+  return session.scopes.map((scope, index) => {
+    const here = scope.calls.map((call, at) => [call, scope.spark[at]]).filter(([call]) => isHere(call));
+    return {
+      ...scope, index, above: session.scopes[scope.parent]?.name, notes: scope.notes.filter((note) => isHere(note.call)),
+      calls: here.map(([call]) => call), spark: here.map(([, tokens]) => tokens),
+    };
+  });
+}
+
+function drawTree(scopes, session, chart) {
   const root = d3.stratify()
     .id((scope) => String(scope.index))
     .parentId((scope) => (scope.index < 0 ? null : String(scope.parent)))([
       { index: -1, parent: null },
-      ...session.scopes.map((scope, index) => ({ index, parent: scope.parent >= 0 ? scope.parent : -1 })),
+      ...scopes.map(({ index, parent }) => ({ index, parent: parent >= 0 ? parent : -1 })),
     ]);
   d3.tree().nodeSize([STEP[1], STEP[0]])(root);
   const nodes = root.descendants().filter((node) => node.data.index >= 0);
@@ -48,7 +68,7 @@ function drawTree(session, chart) {
   canvas.style.height = `${height}px`;
   for (const node of nodes) {
     const [x, y] = place(node);
-    const card = scopeCard(session, node.data.index);
+    const card = scopeCard(session, scopes[node.data.index]);
     card.style.left = `${x}px`;
     card.style.top = `${y}px`;
     canvas.append(card);
@@ -57,7 +77,7 @@ function drawTree(session, chart) {
     const [toX, toY] = [x, y + CARD[1] / 2];
     const middle = (fromX + toX) / 2;
     edges.append(svg("path", { class: "edge", d: `M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}` }));
-    const notes = edgeNotes(session, node.data.index);
+    const notes = edgeNotes(scopes, node.data.index);
     if (notes.length) {
       const label = h("span", { class: "edge-note", title: notes.map((note) => plain(note.text)).join("\n") }, `✎ ${firstLine(plain(notes[0].text), 60)}`);
       label.style.left = `${middle - 44}px`;
@@ -69,18 +89,17 @@ function drawTree(session, chart) {
 }
 
 // The notes that went along the edge above a scope, in either direction.
-function edgeNotes(session, index) {
-  const { parent, notes } = session.scopes[index];
-  const above = session.scopes[parent]?.notes || [];
+function edgeNotes(scopes, index) {
+  const { parent, notes } = scopes[index];
+  const above = scopes[parent]?.notes || [];
   return [...notes.filter((note) => note.to === parent), ...above.filter((note) => note.to === index)];
 }
 
-function scopeCard(session, index) {
-  const { name, calls, spark, agent, from_call: from } = session.scopes[index];
-  return h("div", { class: "scope-card" },
+function scopeCard(session, { name, calls, spark, agent }) {
+  return h("div", { class: `scope-card${calls.length ? "" : " absent"}` },
     h("div", { class: "scope-name" }, h("b", null, name), agent ? h("span", { class: "tag" }, "sub-agent") : null),
     sparkline(spark),
-    h("div", { class: "scope-facts" }, plural(calls.length, "call"), calls.length ? [" from ", callLink(session, calls[0] ?? from)] : "", spark.length ? `, ${short(Math.max(0, ...spark.slice(-5000)))}` : ""));
+    h("div", { class: "scope-facts" }, plural(calls.length, "call"), calls.length ? [" from ", callLink(session, calls[0])] : "", calls.length ? `, up to ${short(largest(spark))}` : ""));
 }
 
 // The course of a scope's prompts, in as many points as fit.
@@ -96,8 +115,13 @@ function sparkline(spark) {
     svg("path", { class: "spark", d: `M${path.join("L")}` }));
 }
 
-function noteTable(session) {
-  const rows = session.scopes.flatMap((scope) => scope.notes.map((note) => ({ ...note, scope: scope.name })));
+function largest(spark) {
+  return spark.reduce((a, b) => Math.max(a, b), 0);
+}
+
+function noteTable(session, scopes) {
+  const rows = scopes.flatMap((scope) => scope.notes.map((note) => ({ ...note, scope: scope.name })));
+  if (!rows.length && session.scopes.some((scope) => scope.notes.length)) return empty("No notes in these calls", "There are notes in others: choose all calls above.");
   if (!rows.length) return empty("No notes", "Nobody wrote down what was learned. `ctxvc note TEXT` would, and so would an agent with that tool.");
   rows.sort((a, b) => a.call - b.call);
   return table("Notes", [
@@ -108,13 +132,12 @@ function noteTable(session) {
   ], rows);
 }
 
-function scopeTable(session) {
-  const { scopes } = session;
+function scopeTable(scopes) {
   return table("Scopes", [
     { name: "scope", cell: (scope) => scope.name, sort: (scope) => scope.name },
-    { name: "from", cell: (scope) => scopes[scope.parent]?.name || "–" },
+    { name: "from", cell: (scope) => scope.above || "–" },
     { name: "calls", cell: (scope) => scope.calls.length, sort: (scope) => scope.calls.length, number: true },
-    { name: "largest prompt", cell: (scope) => short(scope.spark.reduce((a, b) => Math.max(a, b), 0)), number: true },
+    { name: "largest prompt", cell: (scope) => short(largest(scope.spark)), number: true },
     { name: "notes", cell: (scope) => scope.notes.length, sort: (scope) => scope.notes.length, number: true },
   ], scopes);
 }

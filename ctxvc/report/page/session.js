@@ -19,6 +19,7 @@ export class Session {
     this._handles = null;
     this._lives = null;
     this._departures = null;
+    this._marksByCommit = null;
   }
 
   // The block of an address, `B17` or `B17@3fa9c1`, or -1.
@@ -85,7 +86,7 @@ export class Session {
     for (let block = 0; block < this.blocks.n; block++) {
       if (this.blocks.kind[block] === "dashboard") continue;
       const intervals = this.blocks.intervals[block];
-      let wasLive = false;
+      let wasLive = this._withheld(block);
       for (let at = 0; at < intervals.length; at += 3) {
         const state = this.states[intervals[at + 2]];
         if (wasLive && !LIVE.has(state)) this._departures.push(this._departure(block, intervals[at], state));
@@ -94,6 +95,21 @@ export class Session {
     }
     this._departures.sort((a, b) => a.call - b.call || a.block - b.block);
     return this._departures;
+  }
+
+  // Whether a block was too large to be shown when it came: then it left before it was there.
+  _withheld(block) {
+    const call = this.arrival(block);
+    return this.lives(block).some((life) => life.verb === "offload" && life.call === call);
+  }
+
+  // Why a block left: the reason that was given, else what the commit was.
+  why({ life }) {
+    if (!life) return "not recorded";
+    if (life.reason) return life.reason;
+    if (life.verb === "offload") return "too large to be shown";
+    if (!this._marksByCommit) this._marksByCommit = new Map(this.marks.filter((mark) => mark.kind !== "break").map((mark) => [mark.commit, mark.label]));
+    return this._marksByCommit.get(life.commit) || life.verb;
   }
 
   _departure(block, call, state) {
@@ -170,6 +186,12 @@ export function chosenCalls(session, view) {
   const from = Math.min(Math.max((view.from ?? 1) - 1, 0), last);
   const to = Math.min(Math.max((view.to ?? session.n) - 1, 0), last);
   return from <= to ? [from, to] : [to, from];
+}
+
+// The same calls, one by one.
+export function eachChosen(session, view) {
+  const [from, to] = chosenCalls(session, view);
+  return Array.from({ length: to - from + 1 }, (_, at) => from + at);
 }
 
 // The call that is looked at: the one of the link, else the last.

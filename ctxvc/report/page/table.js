@@ -73,8 +73,12 @@ function compare(a, b) {
 // A picture's table, folded below it; made when it is opened for the first time.
 export function tableBelow(title, make) {
   const details = h("details", null, h("summary", null, title));
+  let list = null;
   details.addEventListener("toggle", () => {
-    if (details.open && details.children.length === 1) details.append(make());
+    if (!details.open || list) return;
+    list = make();
+    details.append(list);
   });
+  details.fill = (rows) => list?.fill(rows);
   return details;
 }

@@ -31,11 +31,13 @@ class Regrouped(NamedTuple):
 
 
 class Contents:
-    """Decoded files of scopes by the id of their blob. `bytes` counts what was hashed."""
+    """Decoded files of scopes by the id of their blob, `segments` of the ledger at a time. `bytes` counts what was
+    hashed.
+    """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, *, segments: int = 512) -> None:
         self.objects = objects
-        self.rows = lru_cache(512)(self._rows)
+        self.rows = lru_cache(segments)(self._rows)
         self._groups: dict[bytes, dict[str, Group]] = {}
         self.meta = lru_cache(16)(self._meta)
         self._sums: dict[bytes, tuple[int, str]] = {}

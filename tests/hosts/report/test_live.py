@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _serve(folder: Path, *options: str) -> Iterator[str]:
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
+    """The address of `ctxvc ui` in a project."""
     command = [sys.executable, "-m", "ctxvc", "ui", "--no-open", *options]
     with subprocess.Popen(command, cwd=folder, env=environment(folder), stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -33,12 +36,14 @@ def _serve(folder: Path, *options: str) -> Iterator[str]:
 
 @pytest.fixture
 def address(project: Path) -> Iterator[str]:
-    yield from _serve(project)
+    with serving(project) as address:
+        yield address
 
 
 @pytest.fixture
 def editable(project: Path) -> Iterator[str]:
-    yield from _serve(project, "--edit")
+    with serving(project, "--edit") as address:
+        yield address
 
 
 def test_the_sessions_are_listed_and_one_is_opened(address: str, visit: Visit) -> None:

@@ -52,13 +52,20 @@ def test_panning_over_500_rows_of_20000_calls_takes_at_most_8_ms_of_script_a_fra
     assert all_calls <= 8 and part <= 8
 
 
+def _first_paint(page: Any) -> float:
+    """Milliseconds until something of a prompt was on the screen."""
+    page.locator(".piece").first.wait_for()
+    return float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+
+
 def test_a_large_session_is_drawn_and_stepped_through_at_once(visit: Visit, made_page: Any, capsys: Any) -> None:
+    small = made_page("small", samples.session(calls=2))
     path = made_page("large", samples.session(calls=600, budget=200_000))
-    painted = []
+    painted, yardstick = [], []
     for _ in range(3):
+        yardstick.append(_first_paint(visit(small, "#/prompt/1")))
         page = visit(path, "#/prompt/300")
-        page.locator(".piece").first.wait_for()
-        painted.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+        painted.append(_first_paint(page))
     steps = page.evaluate(
         """() => Array.from({length: 60}, (_, at) => {
           const slider = document.getElementById("call-slider");
@@ -70,6 +77,8 @@ def test_a_large_session_is_drawn_and_stepped_through_at_once(visit: Visit, made
         })"""
     )
     with capsys.disabled():
-        print(f"\nfirst paint {min(painted):.0f} ms, step {statistics.median(steps):.1f} ms")
-    assert min(painted) <= 1000
+        print(f"\nfirst paint {min(painted):.0f} ms, of two calls {min(yardstick):.0f}", end=", ")
+        print(f"step {statistics.median(steps):.1f} ms")
+    # A machine that is so busy takes as long for a page of two calls.
+    assert min(painted) <= max(1000, 3 * min(yardstick))
     assert statistics.median(steps) <= 50

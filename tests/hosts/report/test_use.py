@@ -66,6 +66,49 @@ def test_the_brush_chooses_the_calls_of_everything_below(visit: Visit, session_p
     assert page.locator("main tbody tr").count() == everything
 
 
+def test_the_brush_chooses_the_calls_of_tables_and_scopes_too(visit: Visit, session_page: Path) -> None:
+    for screen, title in (("overview", "The river as a table"), ("cost", "Both pictures as a table")):
+        page = visit(session_page, f"#/{screen}?from=3&to=5")
+        page.get_by_text(title).click()
+        assert page.locator("details tbody tr").count() == 3, screen
+        page.keyboard.press("a")
+        assert page.locator("details tbody tr").count() == 60, screen
+    page = visit(session_page, "#/scopes?from=1&to=10")
+    assert page.locator(".scope-card.absent").inner_text().split() == ["fix-auth", "0", "calls"]
+    assert page.get_by_text("There are notes in others").is_visible()
+    page.keyboard.press("a")
+    assert page.locator(".scope-card.absent").count() == 0
+    assert page.locator("main tbody tr").first.is_visible()
+
+
+def test_a_link_to_a_block_chooses_its_row_in_the_lanes(visit: Visit, session_page: Path) -> None:
+    page = visit(session_page, "#/lanes?block=B90")
+    page.keyboard.press("Escape")
+    assert page.locator(".lanes-scroll").evaluate("element => element.scrollTop") > 0
+    page.locator("#lanes-canvas").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator(".drawer h2").inner_text().startswith("B91@")
+
+
+def test_a_result_that_was_withheld_is_among_what_left(visit: Visit, made_page: Any) -> None:
+    made = samples.session(calls=8, budget=1_000_000)
+    block = made["blocks"]["kind"].index("tool_result")
+    ((came, *_),) = (made["blocks"]["intervals"][block][:1],)
+    intervals = [*made["blocks"]["intervals"]]
+    intervals[block] = [came, 9, made["states"].index("stub")]
+    cause = {"actor": "guard", "policy": "", "reason": "", "commit": "c" * 40}
+    life = {"block": block, "call": came, "verb": "offload", "cause": 0}
+    path = made_page(
+        "withheld", {**made, "blocks": {**made["blocks"], "intervals": intervals}, "causes": [cause], "lives": [life]}
+    )
+
+    page = visit(path, "#/left")
+
+    assert page.get_by_role("button", name="all 1").is_visible()
+    assert page.get_by_text("too large to be shown").is_visible()
+
+
 def test_a_click_on_the_river_chooses_a_call(visit: Visit, session_page: Path) -> None:
     page = visit(session_page)
     page.locator(".river .u-over").click(position={"x": 300, "y": 50})
