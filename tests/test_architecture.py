@@ -84,11 +84,11 @@ STORE = (
     ),  # the program starts git with what a person trusts
     *("secret_scanner", "redaction", "hook_outputs", "leftovers", "seals", "worktrees", "locate", "links_inbox"),
     *("packed_refs", "push_attempt"),
-    *("recovered_files", "code_history", "code_remotes", "cached_indexes"),
+    *("recovered_files", "code_history", "code_remotes", "cached_repository", "cached_indexes"),
     *("commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge_apply"),  # to open a store finishes a purge
     *("store", "session_name", "local_cache", "exports", "pending_plans", "log", "revision", "replies", "sent_prompt"),
-    *("operations", "address"),
+    *("operations", "address", "cached_scope"),
     *(
         "recorded_prompts",
         "links",
