@@ -231,7 +231,6 @@ PYTHON: dict[str, str] = {
     "list-shared": "`ctxvc sessions --remote` lists them",
     "list-shared-blocks": "`ctxvc show SESSION/SCOPE --remote` lists them",
     "share-take-whole": "`ctxvc pull --only {session}` takes the session whole",
-    "share-large": "`ctxvc unshare {session}` keeps that session here and pushes the others; your own server takes all",
     "sign-key": "git signs with your key: `git config --global user.signingkey …`, see `git help tag`",
     "sign-tag": "`ctxvc verify --sign TAG` makes one",
     "sign-trust": "git must know the signer's key: see `git help verify-tag`",

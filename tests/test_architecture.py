@@ -94,6 +94,7 @@ STORE = (
         "links",
         "push_check",
         "verify",
+        "carriers",
         "quarantine",
         "ingest",
         "checkout",

@@ -129,7 +129,6 @@ MODEL: dict[str, str] = {
     "list-shared": "",
     "list-shared-blocks": "",
     "share-take-whole": "",
-    "share-large": "",
     "sign-key": "",
     "sign-tag": "",
     "sign-trust": "",
