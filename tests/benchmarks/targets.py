@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -18,21 +19,22 @@ from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.benchmarks.making import step, store_of
-from tests.benchmarks.measuring import Figure, median_ms, process_seconds, seconds
+from tests.benchmarks.measuring import Figure, median_ms, processor_seconds, seconds
 from tests.benchmarks.policies import CACHE, Counted
+from tests.policies.laws import keep
 from tests.policies.recorded import Run
 
-SESSIONS = 10_000
+SESSIONS = int(os.environ.get("CTXVC_BENCH_SESSIONS", "10000"))
 #: Tokens of an imported session, and the budget that it is then put under.
 IMPORTED, BUDGET = 200_000, 32_000
 _ROUNDS = 5
 
 
 def figures(folder: Path) -> Iterator[Figure]:
-    yield from _listing(folder)
+    yield from _steps(folder)
     yield from _batch(folder)
     yield from _cut_down(folder)
-    yield from _steps(folder)
+    yield from _listing(folder)
 
 
 def _listing(folder: Path) -> Iterator[Figure]:
@@ -40,8 +42,11 @@ def _listing(folder: Path) -> Iterator[Figure]:
     with create(folder / "many" / ".ctxvc") as store:
         _fill(store)
         command = (sys.executable, "-m", "ctxvc", "-C", str(store.path.parent), "sessions")
-        yield Figure(f"sessions, {SESSIONS:,}, cold", process_seconds(*command), "s", target="<= 1.5")
-        yield Figure(f"sessions, {SESSIONS:,}, again", process_seconds(*command), "s")
+        for what, target in (("cold", "<= 1.5"), ("again", "")):
+            processor: list[float] = []
+            wall = seconds(lambda: processor.append(processor_seconds(*command)))  # noqa: B023
+            yield Figure(f"sessions, {SESSIONS:,}, {what}", wall, "s", target=target)
+            yield Figure(f"sessions, {SESSIONS:,}, {what}: processor", processor[0], "s")
 
 
 def _fill(store: Store) -> None:
@@ -52,22 +57,22 @@ def _fill(store: Store) -> None:
 
 def _batch(folder: Path) -> Iterator[Figure]:
     """A policy's batch at 2,000 rows, from 95 % of the budget; each time the first that anybody looks at them."""
-    taken, after = [], 0.0
-    for _ in range(_ROUNDS):
-        run = Run()
-        for number in range(2_000 // 3):
-            run.append(*step(number))
-        price = Counted(run.held(), folder / CACHE)
-        budget = Budget(int(measure(run.ledger, price) / 0.95))
-        run.ledger = replace(run.ledger, _caches={})
-        policy = parse("default")
-        began = time.process_time()
-        view = run.view(budget, price=price)
-        tried = rehearse(view, policy.propose(view))
-        taken.append(time.process_time() - began)
-        after = measure(tried.after, price) / budget.effective
-    what = f"a batch of `default` at 2,000 rows, to {after:.0%}: processor"
-    yield Figure(what, median_ms(taken), "ms", target="<= 500")
+    for words in ("default", "window:low_water=0.6"):
+        taken, after = [], 0.0
+        for _ in range(_ROUNDS):
+            run = Run()
+            for number in range(2_000 // 3):
+                run.append(*step(number))
+            price, policy = Counted(run.held(), folder / CACHE), parse(words)
+            budget = Budget(int(measure(run.ledger, price) / 0.95))
+            run.ledger = replace(run.ledger, _caches={})
+            began = time.process_time()
+            view = run.view(budget, price=price)
+            tried = rehearse(view, policy.propose(view))
+            taken.append(time.process_time() - began)
+            after = measure(tried.after, price) / budget.effective
+        what = f"a batch of `{words}` at 2,000 rows, to {after:.0%}: processor"
+        yield Figure(what, median_ms(taken), "ms", target="<= 500")
 
 
 def _cut_down(folder: Path) -> Iterator[Figure]:
@@ -95,8 +100,8 @@ def _steps(folder: Path) -> Iterator[Figure]:
     while len(taken) < 60:
         began = time.process_time()
         run.append(*step(number))
-        view = run.view(Budget(4_000_000), price=price)
-        rehearse(view, policy.propose(view))
+        view = run.view(Budget(400_000), price=price)
+        keep(run, rehearse(view, policy.propose(view)))
         if len(run.ledger) > 500:
             taken.append(time.process_time() - began)
         number += 1
