@@ -185,11 +185,12 @@ def admit(
             cuts = timing.cuts_at_turn(view) if view and not due else cut.at_turn(ledger, due=due)
             meta |= {"cuts": cuts, **newest}
     if view is not None:
+        weighed = any(row.kind == "tool_result" for row in rows)  # all else comes in, whatever room there is
         admitted = admission.admit(
             view,
             rows,
             texts,
-            view.counted,
+            view.counted if weighed else 0,
             calls={row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows},
             replacements={
                 row.id: previews[row.call] for row in rows if row.kind == "tool_result" and row.call in previews

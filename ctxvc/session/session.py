@@ -392,7 +392,8 @@ class Session:
         context = self._context
         parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]
         scope = self.scope
-        spare = self._spare()
+        results = any(block.kind == "tool_result" for part in parts for block in part.parts)
+        spare = self._spare() if results else 0  # only results are weighed against the room
         make_room = partial(room.make_room, context, self.policy, spare=spare)
         ids = append.append(context, parts, shown, spare=spare, make_room=make_room)
         for part in parts:

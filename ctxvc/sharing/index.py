@@ -36,7 +36,8 @@ _CLONE = 40
 class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A session as its clone's index has it. `scope` is the current one; `tip` is its tip.
 
-    `tokens` is an estimate, bytes / 4, of all blocks; `updated` is the newest commit's time.
+    `tokens` is an estimate, bytes / 4, of all blocks; `updated` is the newest commit's time. `pieces` is the carrier
+    of a session that travels in pieces; empty if the remote has its tips.
     """
 
     name: str
@@ -47,6 +48,7 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     started: str = ""
     updated: str = ""
     title: str = ""
+    pieces: str = ""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,9 +93,11 @@ def parts(index: Index) -> dict[str, list[SessionEntry]]:
     return dict(sorted(shards.items()))
 
 
-def tips(sessions: Iterable[SessionEntry]) -> list[str]:
-    """The tips of all their scopes, each once."""
-    return sorted({tip for session in sessions for tip in session.scopes.values()})
+def parents(sessions: Iterable[SessionEntry]) -> list[str]:
+    """The commits that an index of these sessions has as parents: the tips of their scopes, or what brings them."""
+    return sorted(
+        {tip for session in sessions for tip in ([session.pieces] if session.pieces else session.scopes.values())}
+    )
 
 
 def parse(clone: str, content: Mapping[str, bytes]) -> Index:
@@ -150,6 +154,8 @@ def _session(line: bytes) -> tuple[SessionEntry | None, str]:
     for scope, tip in session.scopes.items():
         if reason := name_rules.scope_problem(scope) or ("" if _COMMIT.fullmatch(tip) else "its tip is no commit"):
             return None, f"session {name!r}, scope {display.one_line(scope, 100)!r}: {reason}"
+    if session.pieces and not _COMMIT.fullmatch(session.pieces):
+        return None, f"session {name!r}: what brings it is no commit"
     if clash := _clash(session.scopes):
         return None, f"session {name!r}: {clash}"
     if "main" not in session.scopes:

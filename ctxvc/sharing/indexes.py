@@ -7,7 +7,9 @@ import msgspec
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import index
 from ctxvc.sharing.index import REFS, Index
+from ctxvc.store.cache import cached_scope
 from ctxvc.store.cache.cached_indexes import CachedIndexes
+from ctxvc.store.cache.cached_repository import CachedRepository
 from ctxvc.store.purge.apply import REF as PURGED
 
 _REFSPECS = [f"+{REFS}*:{REFS}*", f"+{PURGED}*:{PURGED}*"]
@@ -57,5 +59,6 @@ def cached(address: str) -> Indexes:
 
 
 def forget(address: str) -> None:
-    """Removes the cache, since it may have what a purge erased."""
+    """Removes what is cached of a remote, since it may have what a purge erased."""
     CachedIndexes(address).forget()
+    CachedRepository(address, cached_scope.KIND).forget()

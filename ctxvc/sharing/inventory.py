@@ -56,7 +56,7 @@ def commit(store: Store, index: Index, former: str = "") -> str:
     content = indices.files(index)
     parts = indices.parts(index)
     if len(parts) == 1 and indices.LIST_FILE in parts:
-        parents = indices.tips(index.sessions.values())
+        parents = indices.parents(index.sessions.values())
     else:  # a commit a shard: a push sends those that changed
         parents = [_part(raw, path, content[path], part) for path, part in parts.items()]
     parents += [index.head.links] if index.head.links else []
@@ -76,9 +76,15 @@ def keep(store: Store, ref: str, commit: str) -> None:
     program.run(store.path, "update-ref", ref, commit)
 
 
+def carrier(store: Store, content: Mapping[str, bytes], former: str) -> str:
+    """A commit of files that brings a session in pieces, after a former one of the same session."""
+    raw = Raw(store.repository)
+    return _commit(raw, _tree(raw, content), [former] if former else [], "pieces", 1)
+
+
 def _part(raw: Raw, path: str, data: bytes, sessions: Iterable[SessionEntry]) -> str:
     # Of one date always, so that what has not changed stays the same commit.
-    return _commit(raw, _tree(raw, {path: data}), indices.tips(sessions), path, 1)
+    return _commit(raw, _tree(raw, {path: data}), indices.parents(sessions), path, 1)
 
 
 def _commit(raw: Raw, tree: bytes, parents: Iterable[str], subject: str, time: int) -> str:

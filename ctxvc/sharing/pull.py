@@ -101,6 +101,12 @@ class Offer(NamedTuple):
     def tips(self) -> set[str]:
         return {tip for session in self.sessions for tip in session.scopes.values()} | {self.links} - {""}
 
+    def plain(self) -> set[str]:
+        """The tips that the remote has as they are."""
+        return {tip for entry in self.sessions if not entry.pieces for tip in entry.scopes.values()} | {self.links} - {
+            ""
+        }
+
 
 class _Course:
     """The course of a pull: what came in so far, and what did not."""
@@ -145,15 +151,21 @@ class _Course:
         return offer._replace(sessions=sessions, links="" if offer.links == links.tip(self._store) else offer.links)
 
     def _fetch(self, objects: Quarantine, offers: Sequence[Offer]) -> None:
-        new_tips = {offer.clone: [tip for tip in offer.tips() if not objects.has(tip)] for offer in offers}
+        new_tips = {offer.clone: [tip for tip in offer.plain() if not objects.has(tip)] for offer in offers}
         wants = sorted({tip for tips in new_tips.values() for tip in tips})
-        if not wants:
-            return
-        try:
-            objects.fetch(self._address, wants, ask=self._ask)
-        except Barred:  # an old server gives whole refs only, or a clone has pushed meanwhile
-            refs = [f"{REFS}{clone}" for clone, tips in new_tips.items() if tips]
-            objects.fetch(self._address, refs, ask=self._ask)
+        if wants:
+            try:
+                objects.fetch(self._address, wants, ask=self._ask)
+            except Barred:  # an old server gives whole refs only, or a clone has pushed meanwhile
+                refs = [f"{REFS}{clone}" for clone, tips in new_tips.items() if tips]
+                objects.fetch(self._address, refs, ask=self._ask)
+        for offer in offers:
+            for session in offer.sessions:
+                if session.pieces and not all(map(objects.has, session.scopes.values())):
+                    try:
+                        objects.assemble(self._address, session.pieces, f"{REFS}{offer.clone}", ask=self._ask)
+                    except Damaged as error:
+                        self.damaged.append(error)  # and so it is not sound
 
     def _without_erased(self, offers: Sequence[Offer]) -> list[Offer]:
         """The offers of those clones that have nothing of what a purge erased: each is looked at by itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, remotes
+from ctxvc.sharing.index import REFS
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
@@ -79,16 +80,25 @@ def _news(store: Store, address: str, theirs: Indexes, *, ask: bool) -> PurgeRec
 def _fetch_rewritten(store: Store, address: str, theirs: Indexes, record: PurgeRecord, *, ask: bool) -> None:
     """Fetches the new history of our sessions from those who have rewritten it: what was erased follows from it."""
     ours = frozenset(store.sessions())
-    tips = {
-        tip
-        for index in theirs.clones.values()
+    rewritten = [
+        (clone, session)
+        for clone, index in theirs.clones.items()
+        if index.head.purged == record.commit
         for session in index.sessions.values()
-        for tip in session.scopes.values()
-        if session.name in ours and index.head.purged == record.commit
-    }
+        if session.name in ours
+    ]
+    tips = {tip for _, session in rewritten if not session.pieces for tip in session.scopes.values()}
     wants = sorted(tip for tip in tips if tip not in store.repository and tip not in record.erased)
-    if wants:
+    carried_here = [
+        (clone, session)
+        for clone, session in rewritten
+        if session.pieces and not all(tip in store.repository for tip in session.scopes.values())
+    ]
+    if wants or carried_here:
         with quarantine(store) as objects:
-            objects.fetch(address, wants, ask=ask)
+            if wants:
+                objects.fetch(address, wants, ask=ask)
+            for clone, session in carried_here:
+                objects.assemble(address, session.pieces, f"{REFS}{clone}", ask=ask)
             if record.erased.isdisjoint(objects.names()):
                 objects.accept()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ctxvc.errors import CtxvcError, Phrase, Refused
-from ctxvc.sharing import audience, indexes, inventory, purges, remotes
+from ctxvc.sharing import indexes, inventory, pieces, purges, remotes
 from ctxvc.sharing.index import REFS, Index
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import push_attempt
@@ -15,21 +15,16 @@ from ctxvc.store.files import locked
 from ctxvc.store.git import transport
 from ctxvc.store.purge.apply import REF as PURGED
 from ctxvc.store.secrets import push_check
-from ctxvc.store.secrets.push_check import TOO_LARGE, LargeBody
+from ctxvc.store.secrets.push_check import LargeBody
 from ctxvc.store.store import Store
 from ctxvc.store.upkeep import gc
-
-#: The host that takes no file of `TOO_LARGE` bytes, whatever its settings (its documentation on large files).
-_GITHUB = "github.com/"
-#: The most bodies that an error names.
-_MOST = 5
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     """What a push did. `sessions` are those on the remote now, `changed` the new or longer ones among them.
 
     `withdrawn` were there and are in its index no more. `purged` says whether the record of a purge went along, `large`
-    which bodies some hosts would have refused.
+    which bodies hosts would have refused: their sessions are there in pieces.
     """
 
     remote: str
@@ -85,23 +80,17 @@ def _push(
         )
     purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
     index = inventory.index(store, remote, clone, purged)
+    large = pieces.large(store, index, theirs)
+    index = pieces.cut(store, index, theirs.clones.get(clone), large)
     after = inventory.commit(store, index, former=before)
     moves = {f"{REFS}{clone}": (before, after)} if after != before else {}
     if purged != theirs.purged:
         moves[PURGED] = (theirs.purged, purged)
-    large: list[LargeBody] = []
     if moves:
-        had = _had(store, theirs)
-        large = push_check.large(store, [after], had)
-        if audience.place(remote.address).startswith(_GITHUB):
-            _refuse_large(f"{remote.name} takes no file", large)
-        push_check.refuse(store, [after], had)
+        tips, carriers = pieces.own(index)
+        push_check.refuse(store, [after, *tips], [*_had(store, theirs), *carriers])
         remote = remotes.update(store, msgspec.structs.replace(remote, pushed=before, pushing=after))
-        try:
-            transport.push(store.path, remote.address, moves, ask=ask)
-        except Refused as error:
-            _refuse_large(f"{error}; many hosts take no file", large)
-            raise
+        transport.push(store.path, remote.address, moves, ask=ask)
         if PURGED in moves:
             indexes.forget(remote.address)
     _remember(store, remote, clone, after)
@@ -115,19 +104,8 @@ def _push(
         withdrawn=tuple(name for name in (former.sessions if former else ()) if name not in index.sessions),
         purged=PURGED in moves,
         unreadable=tuple(unreadable),
-        large=tuple(large),
+        large=tuple(large) if moves else (),
     )
-
-
-def _refuse_large(why: str, large: Sequence[LargeBody]) -> None:
-    """Raises: Refused if there is a body that hosts refuse. A body in parts would have other commits than here."""
-    if too_large := [body for body in large if body.bytes >= TOO_LARGE]:
-        bodies = ", ".join(map(str, too_large[:_MOST]))
-        more = f" and {len(too_large) - _MOST} more" if len(too_large) > _MOST else ""
-        session = too_large[0].session or "SESSION"
-        raise Refused(
-            f"{why} of {TOO_LARGE >> 20} MiB or more: {bodies}{more}", hint=Phrase("share-large", session=session)
-        )
 
 
 def _remember(store: Store, remote: Remote, clone: str, commit: str) -> None:

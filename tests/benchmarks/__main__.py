@@ -28,6 +28,7 @@ from tests.benchmarks import (
     report,
     serve,
     sharing,
+    targets,
 )
 from tests.benchmarks.measuring import Figure, machine
 
@@ -47,6 +48,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "serve": serve.figures,
     "sharing": sharing.figures,
     "start": commands.figures,
+    "targets": targets.figures,
 }
 
 

@@ -20,7 +20,7 @@ from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-from tests.benchmarks.measuring import Figure
+from tests.benchmarks.measuring import Figure, interleaved
 
 #: Clones, sessions of each, scopes of each session. A smaller run: CTXVC_BENCH_CLONES.
 CLONES = int(os.environ.get("CTXVC_BENCH_CLONES", "100"))
@@ -46,9 +46,18 @@ def figures(folder: Path) -> Iterator[Figure]:
         _git(path, "pack-refs", "--all")
     yield from _compared("ls-remote", "kB", _listed(by_scope), _listed(by_clone))
     scopes, indexes = "+refs/heads/*:refs/scopes/*", f"+{REFS}*:{REFS}*"
-    first = [_first_fetch(folder, by_scope, scopes), _first_fetch(folder, by_clone, indexes)]
-    yield from _compared("first fetch of everything", "s", *first)
-    yield Figure("first fetch of the indexes alone", _first_fetch(folder, by_clone, indexes, "--depth=1"), "s")
+    fetches = {
+        "refs": (by_scope, scopes), "indexes": (by_clone, indexes, "--depth=1"), "everything": (by_clone, indexes)
+    }  # fmt: skip
+    times = interleaved(
+        {name: lambda number, fetch=fetch: _first_fetch(folder, number, *fetch) for name, fetch in fetches.items()},
+        _ROUNDS,
+    )
+    first = {name: statistics.median(taken) for name, taken in times.items()}
+    yield from _compared("first look: all refs, the indexes", "s", first["refs"], first["indexes"])
+    yield from _compared("first fetch of everything", "s", first["refs"], first["everything"])
+    sizes = [_packed(folder, *fetches[name]) for name in ("refs", "indexes")]
+    yield from _compared("objects of the first look: all refs, the indexes", "kB", *sizes)
     again = [_again(folder, by_scope, scopes), _again(folder, by_clone, indexes)]
     yield from _compared("fetch with nothing new", "s", *again)
     yield from _compared("push of one session", "s", _pushed_scope(folder, by_scope), _pushed_index(folder, by_clone))
@@ -107,12 +116,20 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _first_fetch(folder: Path, server: Path, refspec: str, *options: str) -> float:
-    times = []
-    for number in range(_ROUNDS):
-        path = _bare(folder / f"fetched-{server.stem}-{len(options)}-{number}.git")
-        times.append(_seconds(lambda: _git(path, "fetch", "-q", *options, f"file://{server}", refspec)))  # noqa: B023
-    return statistics.median(times)
+def _fetched(folder: Path, number: int, server: Path, *options: str) -> Path:
+    return folder / f"fetched-{server.stem}-{len(options)}-{number}.git"
+
+
+def _first_fetch(folder: Path, number: int, server: Path, refspec: str, *options: str) -> None:
+    path = _bare(_fetched(folder, number, server, *options))
+    _git(path, "fetch", "-q", *options, f"file://{server}", refspec)
+
+
+def _packed(folder: Path, server: Path, _refspec: str, *options: str) -> float:
+    """Kilobytes of what a first fetch brought."""
+    return (
+        sum(file.stat().st_size for file in (_fetched(folder, 0, server, *options) / "objects").rglob("*.pack")) / 1e3
+    )
 
 
 def _again(folder: Path, server: Path, refspec: str) -> float:
@@ -166,6 +183,7 @@ def _ours(folder: Path, server: Path) -> Iterator[Figure]:
         many = [name for clone in range(2, min(12, CLONES)) for name in _names(clone)]
         seconds = _seconds(lambda: pull.pull(store, chosen=pull.choice(many)))
         yield Figure(f"`pull` of {len(many):,} new sessions", seconds, "s")
+        yield Figure("`pull` of all that are left", _seconds(lambda: pull.pull(store)), "s")
         store.create_session("mine")
         push.push(store)
         with StoredSession.open(store, "mine") as stored:

@@ -90,6 +90,7 @@ ASKED = {
     "ctxvc.pull/1": ["pull"],
     "ctxvc.clone/1": ["clone", "SERVER", "elsewhere"],
     "ctxvc.unshare/1": ["unshare", "demo"],
+    "ctxvc.remote_scope/1": ["show", "demo", "--remote"],
     "ctxvc.remote_sessions/1": ["sessions", "--remote"],
     "ctxvc.replay/1": ["replay", "demo", "--compare", "default,window", "--budget", "8k", "--no-store", "--jobs", "1"],
 }
@@ -98,7 +99,9 @@ ASKED = {
 #: Words that stand for a file.
 FILES = frozenset({"RECORDING", "SCRIPT", "CITING", "SERVER"})
 #: Answers of a store with a remote that has its sessions.
-SHARED = frozenset(f"ctxvc.{name}/1" for name in ("remotes", "push", "pull", "clone", "unshare", "remote_sessions"))
+SHARED = frozenset(
+    f"ctxvc.{name}/1" for name in ("remotes", "push", "pull", "clone", "unshare", "remote_scope", "remote_sessions")
+)
 
 
 def validator(name: str) -> Draft202012Validator:

@@ -239,3 +239,27 @@ def test_a_bundle_brings_back_nothing_that_was_purged_and_nothing_damaged(
     damaged.write_bytes(bundle.read_bytes()[:-400])
     assert run("import", damaged, folder=project).exit_code == 1
     assert run("export", "--format", "bundle", folder=project).exit_code == 2
+
+
+def test_a_session_of_a_remote_is_shown_without_being_pulled(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    shared(run, project, server)
+    here = ran(run, "show", "B2", "--raw", folder=project).stdout
+    ran(run, "init", folder=other)
+    ran(run, "remote", "add", server, "--as", "desktop", "--yes", folder=other)
+
+    assert "B2\t" in ran(run, "show", "demo", "--remote", folder=other).stdout
+    shown = ran(run, "show", "demo/main:B2", "--remote", folder=other).stdout
+    assert "in\tdemo/main, step" in shown and here in shown
+    assert ran(run, "show", "demo:B2", "--raw", "--remote", "origin", folder=other).stdout == here
+    assert ran(run, "show", "B2", "--raw", "--session", "demo", "--remote", folder=other).stdout == here
+    with Store(other / ".ctxvc") as store:
+        assert not store.sessions()
+
+    for words, code, expected in (
+        (["demo:B99999"], 1, "no block"), (["B2"], 1, "does not say of which session"), (["dem"], 1, "did you mean"),
+        (["demo", "--raw"], 1, "is not a block"), ([], 2, "name a session"),
+    ):  # fmt: skip
+        done = run("show", *words, "--remote", folder=other)
+        assert done.exit_code == code and expected in done.stderr, done.stderr

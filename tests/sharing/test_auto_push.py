@@ -182,6 +182,22 @@ def test_watch_pushes_and_doctor_and_status_say_what_was_not(tmp_path: Path, ser
     assert "not pushed to origin" in doctor and "push auto, from" in doctor
 
 
+@pytest.mark.usefixtures("config")
+def test_a_run_and_a_hosts_extension_are_pushed_at_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(tmp_path)
+    pushed = list[list[str]]()
+
+    def note(_: AutoPush, store: Path) -> None:
+        with Store(store) as opened:
+            pushed.append(sorted(opened.sessions()))
+
+    monkeypatch.setattr(AutoPush, "__call__", note)
+    words = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
+    assert CliRunner().invoke(cli, words, input='[{"content": "Hello."}]').exit_code == 0
+    assert CliRunner().invoke(cli, ["-C", str(folder), "serve", "--stdio"], input="").exit_code == 0
+    assert pushed == [["run-1"], ["run-1"]]
+
+
 def _pushed(server: Path) -> bool:
     """Whether a push comes within half a minute."""
     deadline = time.monotonic() + 30

@@ -324,13 +324,14 @@ def listed(anna: Clone, change: dict[str, object]) -> None:
         {"scopes": {"main": "x" * 40}},
         {"scopes": {"main/../x": "1" * 40}},
         {"scopes": {}},
+        {"pieces": "nothing"},
     ],
 )
 def test_a_line_of_an_index_that_is_not_right_is_left_out(
     anna: Clone, bob: Clone, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anna.say("one")
-    monkeypatch.setattr(indices, "tips", lambda _: [])
+    monkeypatch.setattr(indices, "parents", lambda _: [])
     listed(anna, change)
 
     pulled = bob.pull()

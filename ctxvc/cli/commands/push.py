@@ -47,9 +47,7 @@ def push(app: App, remote: str, after_purge: bool) -> None:
     else:
         app.output.prose(_lines(answer))
     for body in report.large[:_MOST]:
-        app.output.note(
-            f"large: {safe(str(body))}; many hosts refuse files of 100 MiB and more, and warn from half that"
-        )
+        app.output.note(f"sent in pieces, since many hosts refuse large files: {safe(str(body))}")
     raise_unreadable([error for error in report.unreadable if isinstance(error, Damaged)])
 
 

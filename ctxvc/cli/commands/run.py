@@ -20,6 +20,7 @@ from ctxvc.cli.options.provider_option import default_model, provider_option
 from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Output, counted, safe
+from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 from ctxvc.core.display import one_line
 from ctxvc.errors import BadInput, NotFound
@@ -256,7 +257,8 @@ def _opened(
     chosen: Model,
     limits: Limits,
 ) -> Iterator[Session]:
-    """The session of the run, which no other run can use meanwhile: the one to resume, or a new one in the project.
+    """The session of the run, which no other run can use meanwhile: the one to resume, or a new one in the project. At
+    its end it is pushed, if the person wants so.
 
     Its own budget is only set by a person: the model's window can change with the model.
     """
@@ -304,9 +306,12 @@ def _opened(
             )  # fmt: skip
         if is_new:
             app.output.note(f"created a store at {safe(str(path))}")
-        with session:
-            session.set(budget=own_budget, reserve=reserve, window=takes)
-            yield session
+        try:
+            with session:
+                session.set(budget=own_budget, reserve=reserve, window=takes)
+                yield session
+        finally:
+            AutoPush(app.env)(path)
 
 
 class _Previous(NamedTuple):

@@ -7,14 +7,16 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import click
 
 from ctxvc import __version__
 from ctxvc.cli.app import App, command
 from ctxvc.cli.output import safe
+from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.core.ledger import wire
-from ctxvc.errors import NotFound
+from ctxvc.errors import CtxvcError, NotFound
 
 #: Seconds between two looks at whether the program that started this one is still there.
 _LOOK = 1.0
@@ -62,6 +64,8 @@ def serve(app: App) -> None:
         pass  # the client has gone
     finally:
         service.close()
+        with suppress(CtxvcError):  # it may never have had a store
+            AutoPush(app.env)(app.store_path())
 
 
 def _end_with(parent: int) -> None:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from click.core import ParameterSource
 
 from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Cell, Output, Size, Timestamp, Tokens, counted, safe, words_of
+from ctxvc.cli.output import (
+    STATE_COLORS,
+    Cell,
+    Column,
+    Output,
+    Size,
+    Styled,
+    Table,
+    Timestamp,
+    Tokens,
+    counted,
+    safe,
+    words_of,
+)
 from ctxvc.cli.terminal.commit_table import change_table, changes, log_item
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import display
@@ -20,22 +34,36 @@ from ctxvc.inspection.captions import label_of
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import address as addresses
 from ctxvc.store.read import revision
-from ctxvc.store.read.address import Resolved
+from ctxvc.store.read.address import Address, Resolved
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
+
+if TYPE_CHECKING:
+    from ctxvc.sharing.browse import Newest
 
 
 @command("show", "ctxvc show B17")
 @click.argument("address", metavar="[REV|ID]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--raw", is_flag=True, help="Write a block's exact bytes, and nothing else.")
+@click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
+              help="Show SESSION, SESSION/SCOPE or SESSION/SCOPE:B17 of a remote, without pulling it.")  # fmt: skip
 @json_option
-@click.pass_obj
-def show(app: App, address: str, raw: bool) -> None:
+@click.pass_context
+def show(ctx: click.Context, address: str, raw: bool, remote: str | None) -> None:
     """ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
     `B18-1.png` is an image in a result. The id of a call shows its result, unless it is also a revision. A block can be
     shown in any state, even if it has left the prompt.
+
+    With --remote, last on the line, the session's list of blocks is fetched, and of the blocks only the one that is
+    shown. What was shown once is shown again without a network.
     """
+    app = ctx.ensure_object(App)
+    if remote is not None:
+        if ctx.get_parameter_source("address") is ParameterSource.DEFAULT:
+            raise click.UsageError("name a session: `ctxvc show SESSION --remote`", ctx)
+        _show_remote(app, remote, address, raw=raw)
+        return
     with app.reading() as stored:
         target = _target(app, stored, address)
         if isinstance(target, Snapshot):
@@ -49,7 +77,7 @@ def show(app: App, address: str, raw: bool) -> None:
         elif target.group:
             _show_group(app.output, target, target.group)
         else:
-            _show_block(app.output, stored, target)
+            _show_block(app.output, Meter(stored.store, target.snapshot.ledger.meta.tokenizer), target)
 
 
 def _target(app: App, stored: StoredSession, name: str) -> Resolved | Snapshot:
@@ -70,15 +98,16 @@ def _target(app: App, stored: StoredSession, name: str) -> Resolved | Snapshot:
 
 
 def _bytes(resolved: Resolved) -> bytes:
+    """The exact bytes of a block, or of the file beside it. Raises: Refused for a group; Damaged."""
     if resolved.row is None:
         raise Refused("a group has no bytes of its own; its members do", hint="leave out --raw to list them")
     bodies = resolved.snapshot.bodies
     return bodies.file(resolved.row, resolved.file) if resolved.file else bodies.body(resolved.row)
 
 
-def _show_block(output: Output, stored: StoredSession, resolved: Resolved) -> None:
+def _show_block(output: Output, meter: Meter, resolved: Resolved) -> None:
+    """Prints a block with what the ledger knows of it."""
     assert resolved.row is not None
-    meter = Meter(stored.store, resolved.snapshot.ledger.meta.tokenizer)
     cost = meter.costs(resolved.snapshot, [resolved.row])[resolved.row.id]
     body = _bytes(resolved)
     text = words_of(body, resolved.file.rpartition(".")[2] or resolved.row.ext)
@@ -204,6 +233,73 @@ def _show_commit(output: Output, store: Store, snapshot: Snapshot) -> None:
         output.note(f"{counted(snapshot.waiting, 'record')} of an open step not committed yet")
 
 
+def _show_remote(app: App, name: str, text: str, *, raw: bool) -> None:
+    """Prints what `text` names on a remote: a block, or the blocks of a group, a scope or a session.
+
+    Raises: NotFound, BadInput; as `browse.snapshot`.
+    """
+    from ctxvc.cli.remotes import remote_sessions
+    from ctxvc.sharing import browse, remotes
+
+    address = addresses.parse(text)
+    with app.store() as store:
+        remote = remotes.find(store, name)
+        theirs = remote_sessions.fetched(app, remote)
+        session, scope = _place(app, text, address, browse.newest(theirs))
+        snapshot = browse.snapshot(store, remote, theirs, session, scope, ask=app.may_ask)
+    resolved = addresses.in_snapshot(snapshot, address) if address else None
+    if resolved and resolved.row:
+        if raw:
+            app.output.raw(_bytes(resolved))
+        else:
+            _show_block(app.output, Meter(None, snapshot.ledger.meta.tokenizer), resolved)
+    elif raw:
+        raise Refused(f"{text} is not a block: only blocks have bytes", hint="leave out --raw to list its blocks")
+    else:
+        members = frozenset(_blocks(snapshot.ledger, resolved.group)) if resolved and resolved.group else None
+        _list_blocks(
+            app, remote.name, snapshot, [row for row in snapshot.ledger.rows() if not members or row.id in members]
+        )
+
+
+def _place(app: App, text: str, address: Address | None, sessions: Mapping[str, Newest]) -> tuple[str, str]:
+    """The session and scope that are meant; the scope is empty for the session's current one. Raises: BadInput."""
+    if address is None:
+        session, _, scope = text.partition("/")
+        return session, scope
+    if address.session:
+        return address.session, address.scope
+    if address.scope in sessions:
+        return address.scope, ""
+    if not app.session:
+        raise BadInput(
+            f"{text} does not say of which session",
+            hint=f"`ctxvc show SESSION:{address.id} --remote`; `ctxvc sessions --remote` lists the sessions",
+        )
+    return app.session, address.scope
+
+
+def _list_blocks(app: App, remote: str, snapshot: Snapshot, rows: list[Row]) -> None:
+    if app.output.json:
+        app.output.value(
+            RemoteScope(
+                remote=remote, session=snapshot.session, scope=snapshot.scope, commit=snapshot.commit, items=rows
+            )
+        )
+        return
+    cells: list[list[Cell]] = [
+        [row.id, row.kind, Size(row.bytes), Styled(row.state, STATE_COLORS.get(row.state, "")), row.step, row.label]
+        for row in rows
+    ]
+    columns = [
+        Column("ID"), Column("type"), Column("size", right=True), Column("status", rank=1),
+        Column("step", right=True, rank=2), Column("label", least=24),
+    ]  # fmt: skip
+    app.output.table(Table(columns=columns, rows=cells))
+    where = f"{snapshot.session}/{snapshot.scope}"
+    app.output.note(f"`ctxvc show {where}:B1 --remote` shows one; `ctxvc pull --only {snapshot.session}` takes all in")
+
+
 class ShownBlock(Answer, frozen=True, kw_only=True, tag="ctxvc.block/1"):
     """`show` of a block"""
 
@@ -241,3 +337,13 @@ class ShownCommit(Answer, frozen=True, kw_only=True, tag="ctxvc.commit/1"):
     scope: ScopeName
     commit: LogItem
     items: list[Change]
+
+
+class RemoteScope(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_scope/1"):
+    """`show --remote` of a session, a scope or a group"""
+
+    remote: str
+    session: SessionName
+    scope: ScopeName
+    commit: Annotated[str, described("the scope's tip there")]
+    items: Annotated[list[Row], described("its blocks' ledger rows, as in docs/format.md, without defaults")]

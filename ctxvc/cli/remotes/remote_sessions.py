@@ -6,7 +6,7 @@ from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions
 from ctxvc.cli.app import App
 from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, counted, safe
 from ctxvc.errors import CtxvcError, Unreachable
-from ctxvc.sharing import indexes, remotes
+from ctxvc.sharing import browse, indexes, remotes
 from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.sharing.remotes import Remote
@@ -21,7 +21,7 @@ def show(app: App, name: str) -> None:
     """Prints the sessions of a remote's clones. Offline, those of the last time, with a word."""
     with app.store() as store:
         remote = remotes.find(store, name)
-        theirs = _fetched(app, remote)
+        theirs = fetched(app, remote)
         items = _items(store, theirs)
     if app.output.json:
         app.output.value(RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored)))
@@ -30,7 +30,8 @@ def show(app: App, name: str) -> None:
     for reason in theirs.ignored[:20]:
         app.output.note(f"left out: {safe(reason)}")
     if any(item.state != "here" for item in items):
-        app.output.note("`ctxvc pull --only SESSION` takes one in; then `log`, `grep --all`, `ask` and `why` have it")
+        app.output.note("`ctxvc show SESSION --remote` lists its blocks; `ctxvc pull --only SESSION` takes it in; then "
+                        "`log`, `grep --all`, `ask` and `why` have it")  # fmt: skip
 
 
 def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
@@ -49,7 +50,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
         if not remotes.is_ours(store, remote):
             continue
         try:
-            theirs = _fetched(app, remote) if fresh else indexes.cached(remote.address)
+            theirs = fetched(app, remote) if fresh else indexes.cached(remote.address)
         except CtxvcError:
             if fresh:
                 raise
@@ -62,7 +63,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
 
 
-def _fetched(app: App, remote: Remote) -> Indexes:
+def fetched(app: App, remote: Remote) -> Indexes:
     """What is there now; offline, what was there the last time, with a word. Raises: as `indexes.fetch`."""
     try:
         return indexes.fetch(remote.address, ask=app.may_ask)
@@ -76,26 +77,19 @@ def _fetched(app: App, remote: Remote) -> Indexes:
 
 def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
     """Each session once, by the clone that has the newest of it."""
-    newest: dict[str, tuple[str, SessionEntry]] = {}
-    clones: dict[str, list[str]] = {}
-    for clone, index in sorted(theirs.clones.items()):
-        for name, session in index.sessions.items():
-            clones.setdefault(name, []).append(clone)
-            if name not in newest or session.updated > newest[name][1].updated:
-                newest[name] = clone, session
     items = [
         RemoteSession(
             name=name,
-            title=session.title,
-            clone=clone,
-            clones=clones[name],
-            updated=session.updated,
-            started=session.started,
-            tokens=session.tokens,
-            scopes=len(session.scopes),
-            state=_state(store, session),
+            title=newest.entry.title,
+            clone=newest.clone,
+            clones=list(newest.clones),
+            updated=newest.entry.updated,
+            started=newest.entry.started,
+            tokens=newest.entry.tokens,
+            scopes=len(newest.entry.scopes),
+            state=_state(store, newest.entry),
         )
-        for name, (clone, session) in newest.items()
+        for name, newest in browse.newest(theirs).items()
     ]
     return sorted(items, key=lambda item: item.updated, reverse=True)
 

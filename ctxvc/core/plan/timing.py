@@ -137,6 +137,8 @@ def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:
     """
     ledger = view.ledger
     cuts = cut.at_turn(ledger)
+    if cuts == ledger.meta.cuts:
+        return cuts  # nothing would leave
     if ledger.meta.render < 2 or view.idle > timing.lifetime or cut_pays(view, cuts, timing):
         return cuts
     return ledger.meta.cuts
@@ -189,7 +191,7 @@ def broken_by(view: View, rehearsal: Rehearsal, sent: Ledger) -> int:
 
 def _first_difference(before: Sequence[Slot], after: Sequence[Slot]) -> int:
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
-        if _sent(old) != _sent(new):
+        if old is not new and _sent(old) != _sent(new):
             return at
     return min(len(before), len(after))
 

@@ -95,9 +95,15 @@ def _says(row: Row) -> bool:
 def _cut(ledger: Ledger, end: int, *, due: bool) -> tuple[int, ...]:
     if due and end > max(ledger.meta.cuts, default=0):
         return (end,)
+    if not any(ledger.by_segment(_has_some)):  # cached: a long ledger of neither is not looked through at each turn
+        return ledger.meta.cuts
     for row in ledger.backwards():
         if is_cut(row, ledger.meta):
             break
         if row.kind in CUT and row.number <= end:
             return (end,)
     return ledger.meta.cuts
+
+
+def _has_some(rows: tuple[Row, ...]) -> bool:
+    return any(row.kind in CUT for row in rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, takewhile
-from operator import is_not, not_
+from itertools import accumulate
+from operator import indexOf, is_not
 from typing import NamedTuple, Protocol
 
 from ctxvc.core.ledger.ledger import Ledger, Row
@@ -49,8 +49,9 @@ def _measure(ledger: Ledger, price: Price) -> int:
     if earlier is None or earlier.price != price:
         earlier = _Summed(price, (), [0])
     before, sums = earlier.slots, earlier.sums
-    start = _common(slots, before)
-    end = min(_common(reversed(slots), reversed(before)), len(slots) - start, len(before) - start)
+    most = min(len(slots), len(before))
+    start = _common(slots, before, most)
+    end = min(_common(reversed(slots), reversed(before), most), len(slots) - start, len(before) - start)
     changed = accumulate((cost_of(slot, price) for slot in slots[start : len(slots) - end]), initial=sums[start])
     new = [*sums[:start], *changed]
     more = new[-1] - sums[len(before) - end]
@@ -59,9 +60,12 @@ def _measure(ledger: Ledger, price: Price) -> int:
     return summed.sums[-1]
 
 
-def _common(slots: Iterable[Slot], earlier: Iterable[Slot]) -> int:
-    """How many slots both begin with."""
-    return sum(1 for _ in takewhile(not_, map(is_not, slots, earlier)))
+def _common(slots: Iterable[Slot], earlier: Iterable[Slot], most: int) -> int:
+    """How many slots both begin with, of at most `most`."""
+    try:
+        return indexOf(map(is_not, slots, earlier), True)
+    except ValueError:
+        return most
 
 
 def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:

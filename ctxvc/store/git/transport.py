@@ -176,18 +176,23 @@ def fetch(
     *,
     shallow: bool = False,
     prune: bool = False,
+    lean: bool = False,
     objects: Path | None = None,
     ask: bool = False,
     inherit: Sequence[int] = (),
 ) -> None:
     """Fetches ids or refspecs. Without refspecs no ref moves; with `prune` refs go that they no longer match.
 
-    Raises: as `run`; Barred.
+    `lean` leaves out files, but for those that `wants` has by id; git then notes in the repository's settings that it
+    is not whole. A server that cannot leave them out sends them. Raises: as `run`; Barred.
     """
+    # What was fetched without files must not count as had, or files asked for by id do not come.
+    had = ["-c", "fetch.negotiationAlgorithm=noop"] if lean else []
     options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=", "--stdin"]
     options += [*(["--depth=1"] if shallow else []), *(["--prune"] if prune else [])]
+    options += ["--filter=blob:none"] if lean else []
     data = "".join(f"{want}\n" for want in wants).encode()
-    run(git_dir, address, "fetch", *options, "--", address, data=data, ask=ask, objects=objects, inherit=inherit)
+    run(git_dir, address, *had, "fetch", *options, "--", address, data=data, ask=ask, objects=objects, inherit=inherit)
 
 
 def push(git_dir: Path, address: str, moves: Mapping[str, tuple[str, str]], *, ask: bool = False) -> None:

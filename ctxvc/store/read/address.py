@@ -197,6 +197,16 @@ def find(stored: StoredSession, address: Address) -> Resolved:
     return _only([resolved for resolved in others if _matches(resolved, address)], others, stored, address)
 
 
+def in_snapshot(snapshot: Snapshot, address: Address) -> Resolved:
+    """The target of `address` in one scope, whatever scope it names. Raises: NotFound."""
+    resolved = _resolved(snapshot, address)
+    if resolved is None or not _matches(resolved, address):
+        raise NotFound(
+            f"no {_what(address)} {address} in {snapshot.session}/{snapshot.scope}", hint=Phrase("list-shared-blocks")
+        )
+    return resolved
+
+
 def _in_scope(stored: StoredSession, address: Address, scope: str) -> Resolved:
     resolved = _resolved(revision.now(stored, scope), address)
     if resolved is None:

@@ -17,7 +17,6 @@ from ctxvc.store.store import Store
 _MOST = 8
 #: Hosts that take files warn from here on, and refuse at twice that (GitHub; GitLab and Bitbucket by their settings).
 LARGE = 50 << 20
-TOO_LARGE = 2 * LARGE
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +39,9 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LargeBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body, or another file of a commit, that a host may refuse for its size."""
+    """A body, or another file of a commit, that a host may refuse for its size. `id` is its blob's."""
 
+    id: str
     session: str
     scope: str
     block: str
@@ -97,7 +97,7 @@ def large(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[La
         session, scope = _scope(store, commit)
         size = len(store.repository.odb.read(blob.hex())[1])
         block = fmt.block_of_path(path)
-        bodies.append(LargeBody(session=session, scope=scope, block=block, path=path, bytes=size))
+        bodies.append(LargeBody(id=blob.hex(), session=session, scope=scope, block=block, path=path, bytes=size))
     return sorted(bodies, key=lambda body: -body.bytes)
 
 

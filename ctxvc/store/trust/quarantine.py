@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pygit2
 
-from ctxvc.errors import Damaged, Phrase
+from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.store import files
 from ctxvc.store.files import locked
 from ctxvc.store.git import program, transport
 from ctxvc.store.git.objects import Objects, Unreadable
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
+from ctxvc.store.upkeep.carriers import Carriers
 from ctxvc.store.verify.finding import Where
 from ctxvc.store.verify.history import History
 
@@ -43,6 +44,27 @@ class Quarantine:
         """Fetches commits by their ids, or whole refs, with all that they need. Raises: as `transport.fetch`."""
         transport.fetch(self._store.path, address, wants, objects=self._objects, ask=ask, inherit=(self._lock,))
         self._repository = None
+
+    def assemble(self, address: str, carrier: str, ref: str, *, ask: bool = False) -> None:
+        """Puts together what comes in pieces: the packs of a carrier, and of those before it that are needed.
+
+        `ref` is the remote's ref that leads to it. Raises: as `transport.fetch`; Damaged.
+        """
+        folder = self._objects.parent / "pieces.git"
+        try:
+            for pack in Carriers(folder, address, ask=ask).packs(carrier, ref, self.has):
+                try:
+                    transport.run(
+                        self._store.path, address, "index-pack", "--stdin", "--strict",
+                        data=pack, objects=self._objects, inherit=(self._lock,),
+                    )  # fmt: skip
+                except CtxvcError as error:
+                    raise Damaged(
+                        f"the pieces of {carrier[:12]} make no pack: {error}", hint=Phrase("share-theirs")
+                    ) from error
+                self._repository = None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def has(self, commit: str) -> bool:
         """Whether the commit is in the store or came in."""
