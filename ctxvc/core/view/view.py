@@ -61,7 +61,7 @@ def _measure(ledger: Ledger, price: Price) -> int:
 
 
 def _common(slots: Iterable[Slot], earlier: Iterable[Slot], length: int) -> int:
-    """How many slots both begin with, of at length `length`."""
+    """How many slots both begin with, of at most `length`."""
     try:
         return indexOf(map(is_not, slots, earlier), True)
     except ValueError:
