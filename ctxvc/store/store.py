@@ -142,8 +142,12 @@ class Store:
         except FileNotFoundError:
             packed = b""
         # Searched, not split: a store may have 10,000 sessions, and all are asked for their refs.
-        own_lines = re.finditer(b" (" + re.escape(prefix.encode()) + rb"[^\n]*)", packed)
-        ref_names += [line[1].decode("ascii", "replace") for line in own_lines]
+        start = b" " + prefix.encode()
+        at = packed.find(start)
+        while at >= 0:
+            end = packed.find(b"\n", at)
+            ref_names.append(packed[at + 1 : end if end >= 0 else len(packed)].decode("ascii", "replace"))
+            at = packed.find(start, at + 1)
         return sorted({name for name in ref_names if name.isascii()})
 
     def all_tips(self) -> dict[str, dict[str, str]]:

@@ -123,6 +123,7 @@ def ranks() -> dict[bytes, int]:
     return {packed.read(length[0]): rank for rank, length in enumerate(iter(lambda: packed.read(1), b""))}
 
 
+@functools.cache
 def _installed() -> bool:
     from importlib.util import find_spec
 

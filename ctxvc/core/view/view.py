@@ -49,9 +49,9 @@ def _measure(ledger: Ledger, price: Price) -> int:
     if earlier is None or earlier.price != price:
         earlier = _Summed(price, (), [0])
     before, sums = earlier.slots, earlier.sums
-    length = min(len(slots), len(before))
-    start = _common(slots, before, length)
-    end = min(_common(reversed(slots), reversed(before), length), len(slots) - start, len(before) - start)
+    shorter = min(len(slots), len(before))
+    start = _common(slots, before, shorter)
+    end = min(_common(reversed(slots), reversed(before), shorter), len(slots) - start, len(before) - start)
     changed = accumulate((cost_of(slot, price) for slot in slots[start : len(slots) - end]), initial=sums[start])
     new = [*sums[:start], *changed]
     more = new[-1] - sums[len(before) - end]
@@ -60,12 +60,12 @@ def _measure(ledger: Ledger, price: Price) -> int:
     return summed.sums[-1]
 
 
-def _common(slots: Iterable[Slot], earlier: Iterable[Slot], length: int) -> int:
-    """How many slots both begin with, of at most `length`."""
+def _common(slots: Iterable[Slot], earlier: Iterable[Slot], limit: int) -> int:
+    """How many slots both begin with, of at most `limit`."""
     try:
         return indexOf(map(is_not, slots, earlier), True)
     except ValueError:
-        return length
+        return limit
 
 
 def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:

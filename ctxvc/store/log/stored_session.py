@@ -85,7 +85,7 @@ class StoredSession:
         Raises: NotFound.
         """
         name = name or store.current_session()
-        if not store.tips(name):
+        if not store.has(name) and not store.tips(name):
             near = ", ".join(store.sessions()[:8]) or "none yet"
             raise NotFound(f"no session {name!r} in {store.path}", hint=f"available: {near}")
         return StoredSession(store, name, scope)
