@@ -6,16 +6,13 @@ Source: `BaseCheckpointSaver` of `langgraph.checkpoint.base`, and the suite `lan
 from __future__ import annotations
 
 import asyncio
-import base64
-import math
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import ormsgpack
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     BaseCheckpointSaver,
@@ -26,15 +23,10 @@ from langgraph.checkpoint.base import (
 
 from ctxvc.integrations.closeable import Closeable
 from ctxvc.integrations.conversation import session_name
+from ctxvc.integrations.langgraph_threads import Thread, Typed, as_json
 from ctxvc.integrations.records import Records, opened
 
 _PREFIX = "langgraph-"
-#: A value as the serialiser wrote it: the name of its form, and its bytes.
-Typed = tuple[str, bytes]
-#: Values of which it is remembered what they are without their secrets.
-_COMPARED = 10_000
-#: Levels of a value that is written as JSON; deeper ones are bytes.
-_DEEPEST = 60
 
 
 class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
@@ -50,7 +42,7 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         self._store = opened(path)
         self._lock = threading.RLock()
-        self._threads: dict[str, _Thread] = {}  # by the name of their session
+        self._threads: dict[str, Thread] = {}  # by the name of their session
 
     def close(self) -> None:
         """Commits everything and closes the files."""
@@ -67,7 +59,7 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         place = config["configurable"]
         space, values = place.get("checkpoint_ns", ""), checkpoint["channel_values"]
 
-        def value(thread: _Thread) -> Mapping[str, Any]:
+        def value(thread: Thread) -> Mapping[str, Any]:
             return {
                 "put": checkpoint["id"],
                 "ns": space,
@@ -88,7 +80,7 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         """As in `BaseCheckpointSaver`."""
         place = config["configurable"]
 
-        def value(_: _Thread) -> Mapping[str, Any]:
+        def value(_: Thread) -> Mapping[str, Any]:
             return {
                 "writes": [
                     [WRITES_IDX_MAP.get(channel, at), channel, self._plain(written)]
@@ -194,29 +186,29 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
 
     # --- threads
 
-    def _thread(self, thread_id: str) -> _Thread:
+    def _thread(self, thread_id: str) -> Thread:
         """The thread, which is made where it is not."""
         return self._opened(session_name(f"{_PREFIX}{thread_id}"), thread_id)
 
-    def _there(self, thread_id: str) -> _Thread | None:
+    def _there(self, thread_id: str) -> Thread | None:
         name = session_name(f"{_PREFIX}{thread_id}")
         return self._opened(name, thread_id) if name in self._threads or self._store.has(name) else None
 
-    def _all(self) -> Sequence[_Thread]:
+    def _all(self) -> Sequence[Thread]:
         return [self._opened(name) for name in self._store.sessions() if name.startswith(_PREFIX)]
 
-    def _opened(self, session: str, thread_id: str = "") -> _Thread:
+    def _opened(self, session: str, thread_id: str = "") -> Thread:
         with self._lock:
             if session not in self._threads:
-                self._threads[session] = _Thread(Records(self._store, session), thread_id)
+                self._threads[session] = Thread(Records(self._store, session), thread_id)
             return self._threads[session]
 
     # --- values
 
     def _plain(self, value: Any) -> Sequence[Any]:
-        return _text(self.serde.dumps_typed(value))
+        return as_json(self.serde.dumps_typed(value))
 
-    def _channel(self, thread: _Thread, space: str, channel: str, value: Any) -> dict[str, Any]:
+    def _channel(self, thread: Thread, space: str, channel: str, value: Any) -> dict[str, Any]:
         """The value of a channel as it is recorded: a list as what it does not share with the one before."""
         if type(value) is not list:
             return {"value": self._plain(value)}
@@ -225,12 +217,12 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         earlier = thread.values.get((space, channel, base)) if base else None
         pairs = zip(items, earlier if isinstance(earlier, list) else (), strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        return {"base": base, "shared": shared, "items": [_text(item) for item in items[shared:]]}
+        return {"base": base, "shared": shared, "items": [as_json(item) for item in items[shared:]]}
 
     def _loaded(self, typed: Typed) -> Any:
         return self.serde.loads_typed(typed)
 
-    def _tuple(self, thread: _Thread, space: str, name: str) -> CheckpointTuple | None:
+    def _tuple(self, thread: Thread, space: str, name: str) -> CheckpointTuple | None:
         with thread.lock:
             point = thread.current().get(space, {}).get(name)
             if point is None:
@@ -250,7 +242,7 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
             pending_writes=[(task, write.channel, self._loaded(write.value)) for (task, _), write in writes],
         )
 
-    def _needed(self, thread: _Thread) -> set[tuple[str, str]]:
+    def _needed(self, thread: Thread) -> set[tuple[str, str]]:
         """The newest checkpoint of each namespace, and the ancestors that hold what it is rebuilt from."""
         needed = set()
         for space, points in thread.current().items():
@@ -267,169 +259,5 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         return needed
 
 
-class _Point(NamedTuple):
-    """A checkpoint without the values of its channels."""
-
-    checkpoint: Typed
-    metadata: Typed
-    parent: str | None
-
-
-class _Write(NamedTuple):
-    channel: str
-    value: Typed
-    path: str
-
-
-class _Thread:
-    """A thread as its records say. `values` has the channels' values by namespace, channel and version."""
-
-    def __init__(self, records: Records, name: str) -> None:
-        self.records = records
-        self.name = name
-        self.lock = threading.RLock()
-        self.points: dict[str, dict[str, _Point]] = {}
-        self.writes: dict[tuple[str, str], dict[tuple[str, int], _Write]] = {}
-        self.values: dict[tuple[str, str, Any], Typed | list[Typed]] = {}
-        self.newest_list: dict[tuple[str, str], Any] = {}  # namespace and channel → the version of its newest list
-        self._clean: dict[Typed, Typed] = {}  # a value → the same without secrets
-
-    def add(self, *make: Callable[[_Thread], Mapping[str, Any]]) -> None:
-        """Records what each of `make` gives, all at once, on the disk when this returns."""
-
-        def values() -> list[Mapping[str, Any]]:
-            self.current()
-            return [{**one(self), "thread": self.name} for one in make]
-
-        with self.lock:
-            self.records.append(values)
-            self.current()
-
-    def drop(self, selects: Callable[[tuple[str, str], _Point], bool]) -> None:
-        """Takes out the checkpoints that `selects` names, by namespace and id."""
-        with self.lock:
-            places = [
-                (space, name, point) for space, points in self.current().items() for name, point in points.items()
-            ]
-            dropped = [[space, name] for space, name, point in places if selects((space, name), point)]
-            if dropped:
-                self.add(lambda _: {"drop": dropped})
-
-    def current(self) -> dict[str, dict[str, _Point]]:
-        """The checkpoints by namespace and id, with what others have added."""
-        with self.lock:
-            for value in self.records.new():
-                self._apply(value)
-            return self.points
-
-    def without_secrets(self, typed: Typed) -> Typed:
-        """The value as it is once it is recorded, to compare it with what was."""
-        if typed not in self._clean:
-            if len(self._clean) > _COMPARED:
-                self._clean.clear()
-            self._clean[typed] = _typed(self.records.redacted(_text(typed)))
-        return self._clean[typed]
-
-    def _apply(self, value: Mapping[str, Any]) -> None:
-        self.name = value["thread"]
-        if "put" in value:
-            space = value["ns"]
-            point = _Point(_typed(value["checkpoint"]), _typed(value["metadata"]), value["parent"])
-            self.points.setdefault(space, {})[value["put"]] = point
-            for channel, version, recorded in value["values"]:
-                self._store_value(space, channel, version, recorded)
-        elif "writes" in value:
-            writes = self.writes.setdefault((value["ns"], value["to"]), {})
-            for at, channel, text in value["writes"]:
-                key = (value["task"], at)
-                if at < 0 or key not in writes:  # only what is no ordinary write may be written again
-                    writes[key] = _Write(channel, _typed(text), value["path"])
-        elif value["drop"] is None:
-            for index in (self.points, self.writes, self.values, self.newest_list):
-                index.clear()
-        else:
-            for space, name in value["drop"]:
-                self.points.get(space, {}).pop(name, None)
-                self.writes.pop((space, name), None)
-
-    def _store_value(self, space: str, channel: str, version: Any, recorded: Mapping[str, Any]) -> None:
-        if "value" in recorded:
-            self.values[space, channel, version] = _typed(recorded["value"])
-            return
-        base = self.values.get((space, channel, recorded["base"]), [])
-        shared = base[: recorded["shared"]] if isinstance(base, list) else []
-        self.values[space, channel, version] = [*shared, *map(_typed, recorded["items"])]
-        self.newest_list[space, channel] = version
-
-
 def _config(thread: str, space: str, point: str) -> Any:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": space, "checkpoint_id": point}}
-
-
-# --- values as JSON: readable, so that secrets are found in them before they are written, and by a purge later
-
-
-def _text(typed: Typed) -> Sequence[Any]:
-    form, data = typed
-    return [form, (_tree(data) if form == "msgpack" else None) or {"bytes": base64.b64encode(data).decode("ascii")}]
-
-
-def _typed(text: Sequence[Any]) -> Typed:
-    return text[0], _bytes(text[1])
-
-
-def _tree(data: bytes) -> dict[str, Any] | None:
-    """MessagePack as JSON; None for what is none, or would not come back byte for byte."""
-    try:
-        value = ormsgpack.unpackb(data, ext_hook=_Extension, option=ormsgpack.OPT_NON_STR_KEYS)
-        tree = {"value": _plain_json(value, 0)}
-        return tree if _bytes(tree) == data else None
-    except (ValueError, TypeError):  # MessagePack's own errors are values', too
-        return None
-
-
-class _Extension(NamedTuple):
-    tag: int
-    data: bytes
-
-
-def _plain_json(value: Any, depth: int) -> Any:
-    """Raises: ValueError if it is nested too deep."""
-    if depth > _DEEPEST:
-        raise ValueError("nested too deep")
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else {"float": str(value)}
-        case bytes():
-            return {"bytes": base64.b64encode(value).decode("ascii")}
-        case list():
-            return [_plain_json(item, depth + 1) for item in value]
-        case _Extension(tag, data):
-            return {"extension": tag, **(_tree(data) or {"bytes": base64.b64encode(data).decode("ascii")})}
-    pairs = [[_plain_json(key, depth + 1), _plain_json(item, depth + 1)] for key, item in value.items()]
-    return {"map": pairs}
-
-
-def _bytes(tree: Mapping[str, Any]) -> bytes:
-    """What `_tree` was made of."""
-    if "bytes" in tree:
-        return base64.b64decode(tree["bytes"])
-    data: bytes = ormsgpack.packb(_unpacked(tree["value"]), option=ormsgpack.OPT_NON_STR_KEYS)
-    return data
-
-
-def _unpacked(value: Any) -> Any:
-    match value:
-        case {"extension": int(tag)}:
-            return ormsgpack.Ext(tag, _bytes(value))
-        case {"bytes": str(text)}:
-            return base64.b64decode(text)
-        case {"float": str(text)}:
-            return float(text)
-        case {"map": list(pairs)}:
-            return {_unpacked(key): _unpacked(item) for key, item in pairs}
-        case list():
-            return [*map(_unpacked, value)]
-    return value

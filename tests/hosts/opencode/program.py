@@ -16,6 +16,17 @@ from typing import Any
 
 from tests.hosts import coding
 
+#: Seconds that the program may take to answer as a server, on a machine with other work.
+_STARTING = 180.0
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(f"{url}/session", timeout=5).close()
+    except OSError:
+        return False
+    return True
+
 
 @dataclass
 class Opencode:
@@ -78,13 +89,11 @@ class Opencode:
             stderr=subprocess.DEVNULL,
         )
         try:
-            for _ in range(300):
+            end = time.monotonic() + _STARTING
+            while not _answers(url):
                 assert process.poll() is None, "opencode ended"
-                try:
-                    urllib.request.urlopen(f"{url}/session", timeout=5).close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
+                assert time.monotonic() < end, "opencode does not answer"
+                time.sleep(0.1)
             yield url
         finally:
             process.terminate()

@@ -148,6 +148,11 @@ def refusals(log: Path) -> int:
     return log.read_text(errors="replace").count("exceeds the available context size")
 
 
+def figures(sizes: Sequence[int], refused: int) -> str:
+    """A row of the page's table; shown by `-rP`."""
+    return f"largest prompt {max(sizes):,}, mean {sum(sizes) // len(sizes):,}, refused {refused}"
+
+
 def prompts(folder: Path) -> list[int]:
     """The tokens of each prompt that was answered, as the server counted, oldest first."""
     counted = []
@@ -188,6 +193,7 @@ def test_thirty_steps_in_the_window_that_llama_server_tells_killed_and_resumed_n
     assert "tiny takes 8,192 tokens, as /props says" in printed
     is_sound(tmp_path / "project")
     sizes = prompts(tmp_path / "project")
+    print(figures(sizes, refusals(log) - before))
     assert len(sizes) == STEPS
     assert max(sizes) <= WINDOW - WINDOW // 4, "what is kept for the reply stays free"
     assert refusals(log) == before, "it never refused one"
@@ -202,6 +208,7 @@ def test_thirty_steps_behind_litellm_which_knows_no_window_and_is_never_sent_one
     assert f"tiny takes 8,192 tokens, as /props of {llama[0].removeprefix('http://')} says" in printed
     is_sound(tmp_path / "project")
     sizes = prompts(tmp_path / "project")
+    print(figures(sizes, refusals(llama[1]) - before))
     assert len(sizes) == STEPS
     assert max(sizes) <= WINDOW - WINDOW // 4, "what is kept for the reply stays free"
     assert refusals(llama[1]) == before, "it never refused one"
