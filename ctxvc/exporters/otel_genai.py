@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import dropwhile, groupby, takewhile
 from typing import Any, NamedTuple
 
 from ctxvc.core import display
@@ -44,6 +44,8 @@ _COUNTS = {
 #: Providers that the conventions name otherwise.
 _PROVIDERS = {"": "unknown", "google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 _SCOPE = {"name": "ctxvc"}
+#: States in which a block stands in the prompt as it was recorded.
+_PLAIN = frozenset({"visible", "pinned"})
 #: Operations by which blocks leave the prompt.
 _MAKING_ROOM = frozenset({"compact", "archive", "plan", "summarise"})
 
@@ -57,16 +59,10 @@ class _Step(NamedTuple):
 
 
 class _Input(NamedTuple):
-    """What was sent for a reply: each message with its blocks.
+    """What a span tells of what was sent: its attributes, and the blocks that they show."""
 
-    `added` are those that came in since the reply before, None where the prompt does not go on from that;
-    `summary` the places of what a compaction since then wrote, None where there was none.
-    """
-
-    messages: list[dict[str, Any]]
-    blocks: list[tuple[str, ...]]
-    added: list[dict[str, Any]] | None
-    summary: list[int] | None
+    attributes: dict[str, Any]
+    blocks: set[str]
 
 
 def export(conversation: Conversation) -> Exported:
@@ -98,20 +94,16 @@ class _Scope:
         steps, seen = self._steps(), set[str]()
         replies = self._conversation.replies
         yield _line([self._agent_span(steps)])
-        newest = ""
-        before: list[dict[str, Any]] = []
+        previous: _Step | None = None
         for step in steps:
-            operations = self._operations(newest, step.entry.commit)
-            newest = step.entry.commit
-            sent = self._input(step, before, is_compacted=("compact", "host") in operations)
+            operations = self._operations(previous, step)
+            sent = self._input(step, previous, operations)
+            previous = step
             rows = self._conversation.ledger.of_step(step.step)
             reply = [row for row in rows if row.role == "assistant" and is_shared(row)]
-            seen.update(row.id for row in reply)
+            seen.update(sent.blocks, (row.id for row in reply))
             output = _reply([part for row in reply for part in _parts(self._conversation.piece(row))])
-            before = [*sent.messages, output]
-            attributes = self._input_attributes(step, sent)
-            new = len(sent.messages) - len(sent.added or ()) if "ctxvc.input.added" in attributes else 0
-            seen.update(block for blocks in sent.blocks[new:] if attributes for block in blocks)
+            attributes = dict(sent.attributes)
             if any(operation in _MAKING_ROOM for operation, _ in operations):
                 attributes["gen_ai.conversation.compacted"] = True
             chat = self._chat_span(step, attributes, output, replies[step.step])
@@ -143,35 +135,43 @@ class _Scope:
         snapshot = as_sent(self._conversation.store, revision.at(self._conversation.store, entry.commit))
         return snapshot, [slot for slot in outline(snapshot.ledger) if slot.row.id not in self._hidden]
 
-    def _input(self, step: _Step, before: list[dict[str, Any]], *, is_compacted: bool) -> _Input:
+    def _input(self, step: _Step, previous: _Step | None, operations: set[tuple[str, str]]) -> _Input:
+        """The prompt of a reply, as far as there is room for it."""
+        if not step.has_room and previous and not operations and (added := self._added(step, previous)) is not None:
+            messages = [message for message, _ in added]
+            text = wire.compact(messages).decode()
+            return _Input({"ctxvc.input.added": text}, {block for _, blocks in added for block in blocks})
         snapshot, slots = self._sent(step.entry)
-        together = list(_messages(pieces(slots, snapshot.bodies)))
-        messages, blocks = [message for message, _ in together], [names for _, names in together]
-        summary: list[int] | None = None
-        if is_compacted:
-            written = {block for group in snapshot.ledger.groups.values() for block in group.summary}
-            summary = [at for at, names in enumerate(blocks) if written.intersection(names).difference(self._summaries)]
-            self._summaries |= written
-        goes_on = messages[: len(before)] == before
-        return _Input(messages, blocks, messages[len(before) :] if goes_on else None, summary)
-
-    def _input_attributes(self, step: _Step, sent: _Input) -> dict[str, Any]:
-        """The attributes that tell what was sent; none where there is no room for it."""
-        if not step.has_room and sent.added is not None:
-            return {"ctxvc.input.added": wire.compact(sent.added).decode()}
-        text = _json(sent.messages)
         if not step.has_room:
-            self._room -= len(text)
-            if self._room < 0:
-                self._losses.append(Loss(f"steps[{step.step}].input"))
-                return {}
-        summary = {} if sent.summary is None else {"ctxvc.summary": wire.compact(sent.summary).decode()}
-        return {"gen_ai.input.messages": text, **summary}
+            self._room -= sum(slot.row.bytes for slot in slots)
+        if self._room < 0:
+            self._losses.append(Loss(f"steps[{step.step}].input"))
+            return _Input({}, set())
+        sent = list(_messages(pieces(slots, snapshot.bodies)))
+        attributes = {"gen_ai.input.messages": _json([message for message, _ in sent])}
+        if ("compact", "host") in operations:
+            written = {block for group in snapshot.ledger.groups.values() for block in group.summary}
+            places = [at for at, (_, blocks) in enumerate(sent) if written.intersection(blocks) - self._summaries]
+            self._summaries |= written
+            attributes["ctxvc.summary"] = wire.compact(places).decode()
+        return _Input(attributes, {block for _, blocks in sent for block in blocks})
 
-    def _operations(self, earlier: str, later: str) -> set[tuple[str, str]]:
-        """The operations between two commits, each with its actor."""
+    def _added(self, step: _Step, previous: _Step) -> list[tuple[dict[str, Any], tuple[str, ...]]] | None:
+        """What came in between two replies, with its blocks; None where the prompt does not go on with just that."""
+        store = self._conversation.store
+        before, here = (revision.at(store, one.entry.commit) for one in (previous, step))
+        rows = [
+            *_behind_reply(here.ledger.of_step(previous.step)),
+            *takewhile(_is_not_of_model, here.ledger.of_step(step.step)),
+        ]
+        if before.ledger.meta.cuts != here.ledger.meta.cuts or not all(row.state in _PLAIN for row in rows):
+            return None
+        return list(_messages([self._conversation.piece(row) for row in rows if row.id not in self._hidden]))
+
+    def _operations(self, earlier: _Step | None, later: _Step) -> set[tuple[str, str]]:
+        """The operations between two replies, each with its actor."""
         places = self._places
-        start, end = places[later], places[earlier] if earlier else len(places)
+        start, end = places[later.entry.commit], places[earlier.entry.commit] if earlier else len(places)
         trailers = (entry.trailers for entry in self._conversation.entries[start + 1 : end])
         return {(one.get("Ctxvc-Op", ""), one.get("Ctxvc-Actor", "")) for one in trailers}
 
@@ -274,6 +274,15 @@ class _Scope:
                 self._losses.append(Loss(row.id, "the span of its call" if row.kind == "tool_result" else ""))
             else:
                 self._losses += _losses(self._conversation.piece(row))
+
+
+def _is_not_of_model(row: Row) -> bool:
+    return row.role != "assistant"
+
+
+def _behind_reply(rows: Sequence[Row]) -> list[Row]:
+    """What stands behind the reply in a step: its results."""
+    return [row for row in dropwhile(_is_not_of_model, rows) if _is_not_of_model(row)]
 
 
 def _line(spans: list[dict[str, Any]]) -> dict[str, Any]:

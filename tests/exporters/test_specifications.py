@@ -193,7 +193,7 @@ def test_old_prompts_are_left_out_where_all_of_them_are_too_much(store: Store, m
     chats = [attributes(span) for span in spans(recorded) if span["name"].startswith("chat ")]
     has_input = ["gen_ai.input.messages" in chat for chat in chats]
 
-    assert has_input == sorted(has_input)
+    assert has_input[1:] == sorted(has_input[1:]), "the first goes on from nothing"
     assert 0 < has_input.count(False) < len(chats)
     for chat, before, here in zip(chats[1:], whole, whole[1:], strict=False):
         if added := chat.get("ctxvc.input.added"):
@@ -209,7 +209,7 @@ def test_a_prompt_that_is_left_out_and_does_not_go_on_from_the_one_before_is_a_l
     monkeypatch.setattr(otel_genai, "_MOST_INPUT", 0)
 
     losses = [loss.path for loss in otel_genai.export(recorded).losses]
-    assert [path for path in losses if path.endswith(".input")] == ["steps[6].input"]
+    assert [path for path in losses if path.endswith(".input")] == ["steps[1].input", "steps[6].input"]
     assert {"B19", "B24"} <= {*losses}, "what only that prompt had"
 
 

@@ -26,7 +26,7 @@ from tests.making.conversation import block_of
 SHARED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere"))
 TRANSCRIPTS = SHARED / "transcripts"
 #: Packed files of more bytes than this take seconds.
-LARGE = 80_000
+LARGE = 40_000
 
 
 def of_size(path: Path, name: str) -> Any:
