@@ -125,7 +125,8 @@ def run(
                     total=was.total + own.total,
                     failed=was.failed + own.failed,
                 )
-    points = [own for variant in variants for size in sizes if (own := sums[variant.name, size]).conversations]
+    rows = (sums[variant.name, size] for variant in variants for size in sizes)
+    points = [point for point in rows if point.conversations]
     if not points:
         wrong = (
             f"no conversation of {calls[0]} to {calls[1]} calls uses its first half again, with others to put into it"
