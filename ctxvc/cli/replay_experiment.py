@@ -63,11 +63,11 @@ def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: P
         arguments_taken["out"] = app.path(out)
     with Progress(name, format=lambda amount: counted(amount, "conversation")) as progress:
         progress.task(name)
-        result = own.run(_counted(conversations_in(paths, form), paths, progress), **arguments_taken)
+        result = own.run(_with_progress(conversations_in(paths, form), paths, progress), **arguments_taken)
     app.output.lines(_lines(table.markdown for table in result.tables))
 
 
-def _counted(
+def _with_progress(
     conversations: Iterator[Conversation], paths: Sequence[Path], progress: Progress
 ) -> Iterator[Conversation]:
     """The conversations, as they are taken. Raises: NotFound if there is none in the paths."""
