@@ -278,7 +278,7 @@ def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
 
 @pytest.mark.parametrize("name", ["proposition", "no-impact", pytest.param("layers", marks=pytest.mark.slow)])
 def test_a_recording_gives_the_same_figures_twice(name: str, recordings: Path) -> None:
-    recorded = list(conversations(recordings / "trajectories" / "entire-cli-86-9d11344fce-1.jsonl.gz"))
+    recorded = list(conversations(recordings / "trajectories" / "entire-cli-6d-63c3a51594-0.jsonl.gz"))
     if name == "proposition":
         assert proposition.run(names=("default",), sizes=(40,)) == proposition.run(names=("default",), sizes=(40,))
         return
