@@ -33,12 +33,16 @@ def outcomes(
     except (OSError, ValueError) as error:
         raise CtxvcError(f"no cluster at {address[:80]}: {error}", hint="as in tcp://HOST:8786") from error
     with client:
-        running = [
-            client.submit(outcome_of, unit, unit.source.path.read_bytes(), replay, version, pure=False, retries=3)
+        running = {
+            client.submit(outcome_of, unit, unit.source.path.read_bytes(), replay, version, pure=False, retries=3): unit
             for unit in sorted(units, key=lambda unit: -unit.size)
-        ]
+        }
         for future in distributed.as_completed(running):
-            yield future.result()
+            try:
+                yield future.result()
+            except distributed.KilledWorker:
+                died = CtxvcError("each worker that took it died", hint="give the workers more memory")
+                yield Outcome(running[future], error=died)
             future.release()
             wait()
 

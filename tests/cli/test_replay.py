@@ -569,9 +569,15 @@ def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
         (("--json",), "print tables"),
         (("layers", "here.jsonl", "--model", "m"), "layers does not take --model"),
         (("memory", "here.jsonl", "--out", "o.jsonl"), "memory does not take --out"),
+        (("layers", "empty"), "no conversation in"),
+        (("scopes", "long"), "no conversation of 2 to 40 calls"),
+        (("pressure", "long"), "no conversation of 12 to 60 calls"),
     ],
 )
 def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    for name in ("empty", "long"):
+        (tmp_path / name).mkdir()
+    recording(tmp_path / "long" / "talk.jsonl", steps=61, lines=1)
     done = run("replay", "experiment", *arguments, folder=tmp_path)
     assert done.exit_code == 1
     assert told in done.stderr and "hint" in done.stderr

@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.replay import cluster
+from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.results.file import code_version
-from ctxvc.replay.results.result import encode
+from ctxvc.replay.results.result import Result, encode
 from ctxvc.replay.work import Setup, Source, of_file, outcomes, remaining, units
 from tests.replay.recordings import recording, slow
 
@@ -64,6 +65,33 @@ def test_a_worker_that_is_killed_loses_no_result_and_doubles_none(
             first.send_signal(signal.SIGKILL)
 
     assert sorted(encode(own.comparable) for own in there) == sorted(encode(own.comparable) for own in here)
+
+
+def die(conversation: Conversation, setups: Sequence[Setup]) -> Iterable[Result]:
+    """Takes its worker along, where the conversation is of one step."""
+    if len(conversation.calls) == 2:
+        os._exit(1)
+    return slow(conversation, setups)
+
+
+@pytest.fixture
+def no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "0")
+
+
+@pytest.mark.usefixtures("no_second_try", "machines")
+def test_what_kills_its_workers_is_named_and_the_rest_is_done(
+    tmp_path: Path, machines: tuple[str, list[subprocess.Popen[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLAY_PROCESSES", str(tmp_path))
+    (folder := tmp_path / "recordings").mkdir()
+    sources = [of_file(recording(folder / f"talk{number}.jsonl", steps=number)) for number in (1, 2)]
+    work = units(remaining(sources, SETUPS[:1], None), 1)
+
+    done = {one.unit.source.name: one for one in cluster.outcomes(machines[0], work, die, code_version())}
+
+    assert "each worker that took it died" in str(done["talk1.jsonl"].error)
+    assert len(done["talk2.jsonl"].results) == 1
 
 
 def test_where_there_is_no_cluster_it_is_said(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ctxvc.cli.app import App
 from ctxvc.cli.options.judge_model import asker
-from ctxvc.cli.output import safe
+from ctxvc.cli.output import counted, safe
+from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from ctxvc.replay.conversation import Conversation
 
 EXPERIMENT = "experiment"
 
@@ -57,8 +61,22 @@ def experiment(app: App, arguments: Sequence[str], form: str, model: str, out: P
     if out:
         click.get_current_context().with_resource(alone(app.path(out)))
         arguments_taken["out"] = app.path(out)
-    result = own.run(conversations_in(paths, form), **arguments_taken)
+    with Progress(name, format=lambda amount: counted(amount, "conversation")) as progress:
+        progress.task(name)
+        result = own.run(_with_progress(conversations_in(paths, form), paths, progress), **arguments_taken)
     app.output.lines(_lines(table.markdown for table in result.tables))
+
+
+def _with_progress(
+    conversations: Iterator[Conversation], paths: Sequence[Path], progress: Progress
+) -> Iterator[Conversation]:
+    """The conversations, as they are taken. Raises: NotFound if there is none in the paths."""
+    number = 0
+    for number, conversation in enumerate(conversations, 1):  # noqa: B007 - how many there were
+        progress.add(1)
+        yield conversation
+    if paths and not number:
+        raise NotFound(f"no conversation in {paths[0]}", hint="name recordings or folders of them")
 
 
 def _lines(texts: Iterator[str]) -> Iterator[str]:

@@ -166,7 +166,7 @@ class NoImpact(msgspec.Struct, frozen=True):
         ]
         apart = (
             "The paper describes its categories and gives no figures. Its sixth, recovery-routing loss, is what an "
-            "address leads to and nothing in the prompt names: here everything that only folded blocks have."
+            "address leads to and nothing in the prompt names: here, each miss of a folded block."
         )
         title = f"Self-GC: what the next {self.horizon} calls missed, pruned is lost (Table 7)"
         return Table(title, titles, tuple(rows), apart)

@@ -8,6 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from ctxvc.core.ledger.block import Message
+from ctxvc.errors import BadInput
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.experiments.measure import Variant, counts_at, measured
 from ctxvc.replay.experiments.splice import answered, in_date_order, renamed
@@ -85,7 +86,10 @@ def run(
     calls: tuple[int, int] = (12, 60),
 ) -> Sweep:
     """Each variant at each size, on so many conversations with this many calls, evenly over their dates; `limit` 0 for
-    all."""
+    all. Sizes for which the other sources' recordings are too few are left out.
+
+    Raises: BadInput if nothing is left.
+    """
     ordered = in_date_order(conversations)
     able = [one for one in ordered if calls[0] <= len(one.calls) <= calls[1]]
     chosen = [able[number * len(able) // limit] for number in range(limit)] if 0 < limit < len(able) else able
@@ -98,6 +102,8 @@ def run(
     for conversation in chosen:
         for size in sizes:
             pressed, start, end = under_pressure(conversation, _foreign(conversation, ordered), size, meter)
+            if _inserted(pressed, start, end, meter) < size:
+                break  # the recordings of others have no more
             lookup = Lookup(pressed, uses(pressed))
             places = [
                 place
@@ -119,8 +125,14 @@ def run(
                     total=was.total + own.total,
                     failed=was.failed + own.failed,
                 )
-    points = tuple(sums[variant.name, size] for variant in variants for size in sizes)
-    return Sweep(budget, tuple(one for one in points if one.conversations))
+    rows = (sums[variant.name, size] for variant in variants for size in sizes)
+    points = [point for point in rows if point.conversations]
+    if not points:
+        wrong = (
+            f"no conversation of {calls[0]} to {calls[1]} calls uses its first half again, with others to put into it"
+        )
+        raise BadInput(wrong, hint="name more recordings, from several projects")
+    return Sweep(budget, tuple(points))
 
 
 def under_pressure(
@@ -146,6 +158,13 @@ def under_pressure(
     calls.append(Call((*before, *remainder), later.reply))
     calls += conversation.calls[middle + 1 :]
     return msgspec.structs.replace(conversation, calls=tuple(calls)), start, end
+
+
+def _inserted(pressed: Conversation, start: int, end: int, meter: Meter) -> int:
+    """The tokens that stand between a conversation's halves."""
+    calls = pressed.calls[start : end + 1]
+    messages = (one for this, after in pairwise(calls) for one in (this.reply, after.before[0]))
+    return sum(meter.count(part.body.decode(errors="replace")) for message in messages for part in message.parts)
 
 
 def _foreign(conversation: Conversation, ordered: Sequence[Conversation]) -> Iterator[Conversation]:

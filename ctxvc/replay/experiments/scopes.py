@@ -9,6 +9,7 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.view.view import View
+from ctxvc.errors import BadInput
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation, text_of
@@ -122,8 +123,13 @@ def _row(measure: str, linear: float, scoped: float, *paper: str) -> tuple[str, 
 
 
 def run(conversations: Iterable[Conversation], *, tasks: int = 15, longest: int = 40) -> Scopes:
-    """The comparison on so many of the conversations that have at most `longest` calls, evenly over their dates."""
+    """The comparison on so many of the conversations that have at most `longest` calls, evenly over their dates.
+
+    Raises: BadInput if there is none.
+    """
     short = [one for one in in_date_order(conversations) if 1 < len(one.calls) <= longest]
+    if not short:
+        raise BadInput(f"no conversation of 2 to {longest} calls", hint="name more recordings, or a folder of them")
     chosen = [short[number * len(short) // tasks] for number in range(tasks)] if len(short) > tasks else short
     meter = Meter(None)
     together = spliced(chosen)

@@ -12,7 +12,7 @@ from ctxvc import policies
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.experiments.table import Table, change
 from ctxvc.tokens.meter import Meter
 
 NAME = "split"
@@ -52,9 +52,9 @@ class OnlineSplit(msgspec.Struct, frozen=True):
     hours: dict[int, float]
 
     @property
-    def reduction(self) -> float:
-        """By how much the treated group's mean input is below the other's, as its share."""
-        return 1 - self.treated.mean / self.control.mean if self.control.mean else 0.0
+    def reduction(self) -> float | None:
+        """By how much the treated group's mean input is below the other's, as its share; None if one group is empty."""
+        return 1 - self.treated.mean / self.control.mean if self.control.mean and self.treated.calls else None
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -69,18 +69,19 @@ class OnlineSplit(msgspec.Struct, frozen=True):
             "to itself",
             "paper",
         )
-        best = max(self.hours.values(), default=0.0)
+        best = max(self.hours.values(), default=None)
+        own = self.treated.spared if self.treated.calls else None
         rows = (
             (
                 *("Self-GC", self.treated.policy, str(self.treated.conversations), f"{self.treated.calls:,}"),
-                *(f"{self.treated.mean:,.0f}", f"-{percent(self.reduction)}", f"-{percent(self.treated.spared)}"),
+                *(f"{self.treated.mean:,.0f}", _saved(self.reduction), _saved(own)),
                 "-10 to -15 %",
             ),
             (
                 *("control", self.control.policy, str(self.control.conversations), f"{self.control.calls:,}"),
                 *(f"{self.control.mean:,.0f}", "", "", ""),
             ),
-            ("best hour of the day", "", "", "", "", f"-{percent(best)}", "", "about -20 %"),
+            ("best hour of the day", "", "", "", "", _saved(best), "", "about -20 %"),
         )
         return (Table(f"Self-GC's online split at {self.budget:,} tokens", columns, rows, APART),)
 
@@ -112,6 +113,10 @@ def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: 
         if (control_tokens := hours[1].get(hour)) and sum(control_tokens)
     }
     return OnlineSplit(budget, treated, control, reductions)
+
+
+def _saved(share: float | None) -> str:
+    return change(None if share is None else 0.0 - share)
 
 
 def in_group(conversation: Conversation) -> bool:

@@ -39,6 +39,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
+def change(share: float | None) -> str:
+    """By how much something is more or less, as per cent with its sign, empty if there is nothing to compare."""
+    return "" if share is None else f"{100 * share:+.1f} %"
+
+
 def interval(low: float, high: float) -> str:
     """An interval of shares, in per cent."""
     return f"{100 * low:.1f}-{100 * high:.1f} %"

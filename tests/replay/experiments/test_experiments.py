@@ -141,6 +141,10 @@ def test_the_split_is_by_the_name_and_needs_less_input() -> None:
     assert measured.treated.conversations + measured.control.conversations == 6
     assert measured.control.spared == 0 < measured.treated.spared < 1
     assert measured.reduction == pytest.approx(1 - measured.treated.mean / measured.control.mean)
+    (treated, *_), dearer = measured.tables[0].rows, msgspec.structs.replace(measured, treated=measured.control)
+    assert treated[5].startswith("-") and treated[6].startswith("-")
+    assert dearer.tables[0].rows[0][5] == "+0.0 %"  # a saving that is none has no minus of its own
+    assert split.run(both[:1]).tables[0].rows[0][5] == ""
 
 
 # --- CWL
@@ -262,8 +266,10 @@ def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
         asked = [part.call for part in before.reply.parts if part.call]
         assert asked == [part.call for message in after.before for part in message.parts if part.call]
 
-    measured = pressure.run([work("stock", 8), other], sizes=(1_000, 16_000), budget=12_000, limit=0, calls=(8, 9))
+    sizes = (1_000, 16_000, 1_000_000)  # the last is more than the other recording has
+    measured = pressure.run([work("stock", 8), other], sizes=sizes, budget=12_000, limit=0, calls=(8, 9))
     shares = {(one.variant, one.size): one.uses.share("visible") for one in measured.points}
+    assert {size for _, size in shares} == {1_000, 16_000}
     assert shares["ReAct", 1_000] == 1.0 > (shares["ReAct", 16_000] or 0.0)
 
 
@@ -272,7 +278,7 @@ def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
 
 @pytest.mark.parametrize("name", ["proposition", "no-impact", pytest.param("layers", marks=pytest.mark.slow)])
 def test_a_recording_gives_the_same_figures_twice(name: str, recordings: Path) -> None:
-    recorded = list(conversations(recordings / "trajectories" / "entire-cli-86-9d11344fce-1.jsonl.gz"))
+    recorded = list(conversations(recordings / "trajectories" / "entire-cli-6d-63c3a51594-0.jsonl.gz"))
     if name == "proposition":
         assert proposition.run(names=("default",), sizes=(40,)) == proposition.run(names=("default",), sizes=(40,))
         return
