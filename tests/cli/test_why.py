@@ -314,6 +314,7 @@ def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
     assert run("why", "other.py:9", folder=app).stderr.startswith("ctxvc: ")
     for odd in ("--", "no-such-branch", "nothing.py:3", "0" * 40, "deadbeef"):
         assert run("why", "--", odd, folder=app).exit_code == 1
+    assert "`ctxvc blame B17@3fa9c1`" in run("why", "B17@3fa9c1", folder=app).stderr
 
 
 def test_a_session_that_the_store_does_not_have_is_named(run: Run, app: Path) -> None:

@@ -328,7 +328,7 @@ def test_a_process_that_ends_anywhere_doubles_no_word_and_claims_nothing(tmp_pat
     made = path.read_bytes().splitlines(keepends=True)
     growing = tmp_path / path.name
     with create(tmp_path / "store") as store:
-        for count in (*range(7, len(made), 11), len(made)):
+        for count in (*range(7, len(made), 23), len(made)):
             growing.write_bytes(b"".join(made[:count]))
             session = take(store, growing, redact=False, final=True).session
 

@@ -29,6 +29,8 @@ from ctxvc.store.project.code_history import FileVersion
 from ctxvc.store.project.links import Link
 from ctxvc.store.store import Store
 
+#: A block or a group, in this scope or another.
+_ADDRESS = re.compile(r"(?:[\w./-]{1,200}:)?[BG]\d{1,9}(?:@[0-9a-f]{4,64})?")
 _FILE_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 
 #: The most files of a commit that are looked into, and other origins that are listed.
@@ -312,6 +314,8 @@ def code_of(folder: Path, target: str) -> Code:
     if re.fullmatch(r"[0-9a-fA-F]{4,64}", target):
         return Code("")  # the project may have lost it: its link can still exist
     hint = "give a commit of this project such as HEAD, a file in it, or a line of one such as src/app.py:42"
+    if _ADDRESS.fullmatch(target):
+        hint = f"what became of a block, and who took it out of the prompt, says `ctxvc blame {target}`"
     raise NotFound(f"{display.one_line(target, 80)!r} is not a commit, file or FILE:LINE here", hint=hint)
 
 

@@ -167,7 +167,7 @@ def _was_sent(piece: Piece) -> bool:
 
 
 def _changes_tools(piece: Piece) -> bool:
-    """Whether it is the part of such a message that adds or takes away tools, and stays it."""
+    """Whether it adds tools or takes them away, in a system message that a host sent: there it is sent as it is."""
     if piece.role != "system" or wire.own_metadata(piece.extra).get("as_is") is not True:
         return False
     return _type(_value(piece)) in _OF_SYSTEM
