@@ -313,13 +313,12 @@ def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str])
         return None
     if any(row.kind == "tool_use" and row.id not in draft.results for row in body):
         return None
-    groups = [draft.groups[name] for row in body if (name := draft.around(row))]
-    if any(not group.stub or is_summary(group.stub) for group in groups):
+    outer = [draft.groups[name] for row in body if (name := draft.around(row))]
+    if any(not group.stub or is_summary(group.stub) for group in outer):
         return None  # a summary, of a host or of ours, is no stub to be rolled up
     members = [row for row in body if _member(row)]
-    left = all(draft.around(row) for row in members)
-    groups_left = frozenset(row.group for row in members) if left else None
-    return _Step(number, body, begins=bool(before), ends=bool(behind), groups=groups_left)
+    groups = frozenset(row.group for row in members) if all(map(draft.around, members)) else None
+    return _Step(number, body, begins=bool(before), ends=bool(behind), groups=groups)
 
 
 def _small(draft: LedgerDraft, result: Row) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human, turn_answers
 from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.plan.value import WEIGHTS, departures
