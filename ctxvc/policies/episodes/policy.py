@@ -62,7 +62,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
     - Nothing is lost: what leaves is archived as a group with an address (reasoning that leaves alone is pruned).
     - It goes down to a low-water mark, so that the cached prefix breaks once in many calls, not with each; episodes
       that leave whole skip the intermediate levels. If the mark is out of reach, it waits for a batch that is worth it.
-    - Of derived episodes, an expl whose files were all read again later leaves as acts do.
+    - Of derived episodes, an expl whose files were all read again later leaves as acts do, and stubs are gathered with
+      each batch: above a tenth of the ceiling the oldest leave. Descriptions by the model stay.
     - The ceiling holds at every call: if what may not leave by this rule exceeds it (an active episode, the prologue, a
       result that just came), the session's guard acts there, oldest steps first. Only human text, pins and instruction
       files can exceed it.
