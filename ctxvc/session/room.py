@@ -87,9 +87,12 @@ def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
     back: Rehearsal | None = None
     targets: tuple[str, ...] = ()
     for row in withheld:
+        most = (view.budget.guard if row.step >= newest else mark) - spare
+        before = back.tokens_after if back else view.counted
+        if view.calibrated(before + view.price.body(row) - view.price.text(row.stub)) > most:
+            continue  # a rehearsal goes through all rows, and nobody needs it at each request
         action = Action(verb="restore", targets=(*targets, row.id))
         rehearsal = rehearse(view, Plan(actions=(action,), actor=ACTOR, reason="there is room for what did not fit"))
-        most = (view.budget.guard if row.step >= newest else mark) - spare
         if rehearsal and view.calibrated(rehearsal.tokens_after) <= most and _pays(context, policy, view, rehearsal):
             back, targets = rehearsal, action.targets
     if back:

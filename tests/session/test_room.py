@@ -196,6 +196,14 @@ def test_what_did_not_fit_comes_back_with_the_first_request_that_has_room(small:
     assert len(others) > 0
 
 
+def test_what_has_no_room_is_not_tried_at_each_request(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try went through all rows: 26 ms a call in a session of 4,200."""
+    _together(small)
+    monkeypatch.setattr(room, "rehearse", lambda *_, **__: pytest.fail("it was tried"))
+    small.request()
+    assert "blocked" in states(small)
+
+
 def test_the_newest_results_come_back_up_to_the_guard(place: Path) -> None:
     """They were kept out between the policy's trigger and the guard, though the model had not seen them."""
     with create(place, budget=12_000, policy="default:trigger=0.6,low_water=0.4,narrow_low_water=0.4") as session:

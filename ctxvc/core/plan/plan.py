@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `later` are actions of the same plan that are not needed now: once the others are done they wait as a plan of their
     own, which is due `above` so many tokens of the prompt. `fallback` says why fixed rules made the plan where a model
-    was meant to.
+    was meant to. With `rolls_up`, stubs that cost too much are gathered with it (`rollup`).
     """
 
     actions: tuple[Action, ...]
@@ -56,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     later: tuple[Action, ...] = ()
     above: int = 0
     fallback: str = ""
+    rolls_up: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,8 +24,9 @@ NAMES_FROM = 24_000
 def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
     """Try `plan` on a copy: apply what is allowed, list what is refused and why.
 
-    `protect` are the blocks that only a person removes, by default `protected.protected`. With `roll_up`, stubs that
-    cost too much afterwards are gathered into groups (`rollup`), as a part of the same change.
+    `protect` are the blocks that only a person removes, by default `protected.protected`. With `roll_up`, or
+    where the plan asks for it and it pays, stubs that cost too much afterwards are gathered into groups (`rollup`), as
+    a part of the same change.
     """
     price = view.price
     before = measure(view.ledger, price)
@@ -36,7 +37,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     rows, groups = draft.changed()
     after = view.ledger.with_rows(rows).with_groups(groups)
     rolled: tuple[Group, ...] = ()
-    if roll_up:
+    if roll_up or (plan.rolls_up and rollup.pays(view, outline(after))):
         rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect, previews=plan.pressure)
         if rolled:
             rows, groups = draft.changed()

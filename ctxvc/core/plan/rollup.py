@@ -64,11 +64,12 @@ def gather(
     total = sum(stubs.values())
     groups: list[Group] = []
     stub_steps = {draft.rows[block].step for block in stubs}
-    for run in _runs(draft, _steps(draft), protect):
-        if not any(step.number in stub_steps for step in run):
+    outer = cache(partial(outermost, draft.groups))
+    for run in _runs(draft, outer, _steps(draft), protect):
+        if not any(step.number in stub_steps for step in run) or not _is_several(draft, outer, run):
             continue
         rows = [row for step in run for row in step.rows]
-        if not any(row.id in stubs for row in rows) or not _is_several(draft, rows):
+        if not any(row.id in stubs for row in rows):
             continue  # nothing to gather, whatever it would say
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
@@ -85,6 +86,22 @@ def gather(
         if view.part(total) <= target:
             break
     return tuple(groups)
+
+
+def pays(view: View, slots: Iterable[Slot]) -> bool:
+    """Whether stubs that stand side by side could save what roll-up goes down by: it goes through all steps.
+
+    Where people's words stand between nearly all of them, it would do so for nothing with each plan.
+    """
+    saved = 0
+    run: list[int] = []
+    for slot in slots:
+        if slot.show == "text" and slot.text and not is_summary(slot.text):
+            run.append(view.price.text(slot.text))
+        elif slot.kind != "tool_use" and (slot.text or slot.show != "text"):
+            saved += sum(run) - max(run, default=0)
+            run = []
+    return view.part(saved + sum(run) - max(run, default=0)) >= (MOST - LEAST) * view.budget.soft_limit / 100
 
 
 def _steps(draft: LedgerDraft) -> dict[int, list[Row]]:
@@ -130,11 +147,17 @@ def _units(draft: LedgerDraft, rows: Iterable[Row]) -> dict[str, None]:
     return dict.fromkeys(draft.around(row) or row.id for row in rows if _member(row))
 
 
-def _is_several(draft: LedgerDraft, rows: Iterable[Row]) -> bool:
-    """Whether rows are in more than one unit."""
-    units = (draft.around(row) or row.id for row in rows if _member(row))
-    first = next(units, None)
-    return any(unit != first for unit in units)
+def _is_several(draft: LedgerDraft, outer: Outermost, run: Iterable[_Step]) -> bool:
+    """Whether the steps of a run are in more than one unit."""
+    units: set[str] = set()
+    for step in run:
+        if step.groups is None:
+            units.update(draft.around(row) or row.id for row in step.rows if _member(row))
+        else:
+            units.update(map(outer, step.groups))
+        if len(units) > 1:
+            return True
+    return False
 
 
 def _member(row: Row) -> bool:
@@ -144,24 +167,24 @@ def _member(row: Row) -> bool:
 
 class _Step(NamedTuple):
     """What of a step may leave. What stays may stand before its reply, so that a run begins here, or behind its last
-    result, so that a run ends here; not in between."""
+    result, so that a run ends here; not in between. `groups` are those that all of it has left in, None if not all."""
 
     number: int
     rows: list[Row]
     begins: bool
     ends: bool
+    groups: frozenset[str] | None
 
 
-def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[str]) -> list[list[_Step]]:
+def _runs(
+    draft: LedgerDraft, outer: Outermost, steps: Mapping[int, list[Row]], stay: frozenset[str]
+) -> list[list[_Step]]:
     """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
-    guarded = {row.step for block in stay if (row := draft.rows.get(block))}
-    numbers, outer = sorted(steps), cache(partial(outermost, draft.groups))
-    fits = [
-        (number, _fit(draft, outer, number, steps[number], stay, reuse=number not in guarded)) for number in numbers
-    ]
-    fit = {number: fitting.step for number, fitting in fits if fitting.step}
-    insides = _insides(outer, fits)
+    numbers = sorted(steps)
+    parts = list(_parts(draft, outer, numbers, steps, stay))
+    fit = {step.number: step for part in parts for step in part.steps}
+    insides = _insides(outer, parts)
     while True:
         runs: list[list[_Step]] = [[]]
         places: dict[int, int] = {}
@@ -178,6 +201,66 @@ def _runs(draft: LedgerDraft, steps: Mapping[int, list[Row]], stay: frozenset[st
         fit = {number: step for number, step in fit.items() if number not in split}
 
 
+class _Part(NamedTuple):
+    """What was worked out for neighbouring steps, and what it depends on: their rows, the calls in them, the groups
+    that they name and those around these. `leaving` are a group's steps in which something of it may leave, `outside`
+    those in which something of it stands beside what may.
+    """
+
+    rows: list[list[Row]]
+    calls: frozenset[str]
+    around: dict[str, Group | None]
+    steps: list[_Step]
+    leaving: dict[str, set[int]]
+    outside: dict[str, set[int]]
+
+
+#: Steps of a part. Of most parts of a long session nothing changes any more.
+_PART = 64
+
+
+def _parts(
+    draft: LedgerDraft, outer: Outermost, numbers: Sequence[int], steps: Mapping[int, list[Row]], stay: frozenset[str]
+) -> Iterator[_Part]:
+    """All steps, in parts. One in which nothing is to `stay` is taken over where all that it depends on is the same."""
+    guarded = {row.step for block in stay if (row := draft.rows.get(block))}
+    cache: dict[tuple[int, int], _Part] = draft.ledger.cache_of(_parts)
+    for start in range(0, len(numbers), _PART):
+        inside = numbers[start : start + _PART]
+        rows = [steps[number] for number in inside]
+        reuse = guarded.isdisjoint(inside)
+        part = cache.get((inside[0], inside[-1])) if reuse else None
+        if (
+            part is None
+            or part.rows != rows
+            or not part.calls <= draft.results.keys()
+            or any(draft.groups.get(outer(name)) is not group for name, group in part.around.items())
+        ):
+            part = _part(draft, outer, inside, rows, stay)
+            if reuse and not any(_depends(draft, row) for of_step in rows for row in of_step):
+                cache[inside[0], inside[-1]] = part
+        yield part
+
+
+def _part(
+    draft: LedgerDraft, outer: Outermost, numbers: Sequence[int], rows: list[list[Row]], stay: frozenset[str]
+) -> _Part:
+    names = {row.group: None for of_step in rows for row in of_step if row.group}
+    around = {name: draft.groups.get(outer(name)) for name in names}
+    calls = frozenset(row.id for of_step in rows for row in of_step if row.kind == "tool_use")
+    part = _Part(rows, calls, around, [], {}, {})
+    for number, of_step in zip(numbers, rows, strict=True):
+        step = _fit(draft, number, of_step, stay)
+        if step:
+            part.steps.append(step)
+        body = {row.id for row in step.rows} if step and (step.begins or step.ends) else None
+        for row in of_step:
+            if row.group and not row.present:
+                where = part.leaving if body is None or row.id in body else part.outside
+                where.setdefault(row.group, set()).add(number)
+    return part
+
+
 class _Inside(NamedTuple):
     """The steps of a group's blocks; those in which one may leave, and those in which one stands beside what may."""
 
@@ -191,7 +274,7 @@ class _Inside(NamedTuple):
         return len(runs | {None} if self.outside else runs) > 1
 
 
-def _insides(outer: Outermost, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside]:
+def _insides(outer: Outermost, parts: Iterable[_Part]) -> list[_Inside]:
     """What is in each outermost group."""
     insides: dict[str, _Inside] = {}
 
@@ -199,76 +282,15 @@ def _insides(outer: Outermost, fits: Iterable[tuple[int, _Fit]]) -> list[_Inside
         inside = insides.get(outer(group))
         return inside if inside is not None else insides.setdefault(outer(group), _Inside(set(), set(), set()))
 
-    for number, fitting in fits:
-        for group in fitting.leaving:
-            inside = of(group)
-            inside.steps.add(number)
-            inside.leaving.add(number)
-        for group in fitting.outside:
-            inside = of(group)
-            inside.steps.add(number)
-            inside.outside.add(number)
+    for part in parts:
+        for group, numbers in part.leaving.items():
+            of(group).steps.update(numbers)
+            of(group).leaving.update(numbers)
+        for group, numbers in part.outside.items():
+            of(group).steps.update(numbers)
+            of(group).outside.update(numbers)
     insides.pop("", None)
     return list(insides.values())
-
-
-class _Fit(NamedTuple):
-    """What of a step may leave, if anything, and the groups of its absent blocks: of those in that (of all where there
-    is none), and of those beside it."""
-
-    step: _Step | None
-    leaving: frozenset[str]
-    outside: frozenset[str]
-
-    @classmethod
-    def of(cls, step: _Step | None, rows: Sequence[Row]) -> _Fit:
-        body = {row.id for row in step.rows} if step and (step.begins or step.ends) else None
-        absent = [row for row in rows if row.group and not row.present]
-        leaving = frozenset(row.group for row in absent if body is None or row.id in body)
-        return cls(step, leaving, frozenset(row.group for row in absent if body is not None and row.id not in body))
-
-
-class _CachedFit(NamedTuple):
-    """What was worked out for a step, with what it depends on: its rows, the calls in it, the groups that they name and
-    those around these."""
-
-    rows: list[Row]
-    calls: list[str]
-    names: list[str]
-    around: list[Group | None]
-    fit: _Fit
-
-
-def _fit(
-    draft: LedgerDraft, outer: Outermost, number: int, rows: list[Row], stay: frozenset[str], *, reuse: bool = False
-) -> _Fit:
-    """The step, where it is nothing but calls, words and stubs of results; none if something in it stays.
-
-    With `reuse`, where nothing of it is to `stay`, what was worked out for the same rows and groups is used again: of
-    most of a long session nothing changes any more.
-    """
-    if not reuse:
-        return _Fit.of(_worked_out(draft, number, rows, stay), rows)
-    fits: dict[int, _CachedFit] = draft.ledger.cache_of(_fit)
-    cached = fits.get(number)
-    if (
-        cached is not None
-        and (cached.rows is rows or cached.rows == rows)
-        and all(call in draft.results for call in cached.calls)
-        and cached.around == _around(draft, outer, cached.names)
-    ):
-        return cached.fit
-    fit = _Fit.of(_worked_out(draft, number, rows, stay), rows)
-    if not any(map(partial(_depends, draft), rows)):
-        names = list({row.group: None for row in rows if row.group})
-        calls = [row.id for row in rows if row.kind == "tool_use"]
-        fits[number] = _CachedFit(rows, calls, names, _around(draft, outer, names), fit)
-    return fit
-
-
-def _around(draft: LedgerDraft, outer: Outermost, names: Iterable[str]) -> list[Group | None]:
-    """The outermost groups around groups of these names."""
-    return [draft.groups.get(outer(name)) for name in names]
 
 
 def _depends(draft: LedgerDraft, row: Row) -> bool:
@@ -276,7 +298,8 @@ def _depends(draft: LedgerDraft, row: Row) -> bool:
     return row.present if row.kind == "tool_result" else row.kind == "tool_use" and row.id not in draft.results
 
 
-def _worked_out(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
+def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> _Step | None:
+    """The step, where it is nothing but calls, words and stubs of results; none if something in it stays."""
     core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
     stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
     before = [at for at in stays if core and at < core[0]]
@@ -290,10 +313,12 @@ def _worked_out(draft: LedgerDraft, number: int, rows: list[Row], stay: frozense
         return None
     if any(row.kind == "tool_use" and row.id not in draft.results for row in body):
         return None
-    groups = [draft.groups[name] for row in body if (name := draft.around(row))]
-    if any(not group.stub or is_summary(group.stub) for group in groups):
+    outer = [draft.groups[name] for row in body if (name := draft.around(row))]
+    if any(not group.stub or is_summary(group.stub) for group in outer):
         return None  # a summary, of a host or of ours, is no stub to be rolled up
-    return _Step(number, body, begins=bool(before), ends=bool(behind))
+    members = [row for row in body if _member(row)]
+    groups = frozenset(row.group for row in members) if all(map(draft.around, members)) else None
+    return _Step(number, body, begins=bool(before), ends=bool(behind), groups=groups)
 
 
 def _small(draft: LedgerDraft, result: Row) -> bool:

@@ -57,7 +57,8 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def soft_limit(self) -> int:
         """The most that a prompt is wanted to cost."""
-        return min(self.ladder.soft_limit or self.effective, self.effective)
+        limit = min(self.ladder.soft_limit or self.effective, self.effective)
+        return min(limit, self.ceiling) if self.ladder.guard_at_ceiling else limit
 
     @property
     def offload(self) -> int:

@@ -26,6 +26,7 @@ from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
+from ctxvc.policies.episodes.old_stubs import old_stubs
 from ctxvc.policies.knobs import numbers
 
 #: Which of the episodes that may leave goes first: the oldest act while there is one, or the oldest of any type.
@@ -61,7 +62,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
     - Nothing is lost: what leaves is archived as a group with an address (reasoning that leaves alone is pruned).
     - It goes down to a low-water mark, so that the cached prefix breaks once in many calls, not with each; episodes
       that leave whole skip the intermediate levels. If the mark is out of reach, it waits for a batch that is worth it.
-    - Of derived episodes, an expl whose files were all read again later leaves as acts do.
+    - Of derived episodes, an expl whose files were all read again later leaves as acts do, and stubs are gathered with
+      each batch: above a tenth of the ceiling the oldest leave. Descriptions by the model stay.
     - The ceiling holds at every call: if what may not leave by this rule exceeds it (an active episode, the prologue, a
       result that just came), the session's guard acts there, oldest steps first. Only human text, pins and instruction
       files can exceed it.
@@ -123,7 +125,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
         target = int(ceiling * self.low_water)
         # What stays may have grown above the ceiling: then no graph of all blocks is made for nothing at each call.
         marked = not self.derive or any(view.ledger.by_segment(_marked))
-        bound = before if marked else view.part(_most_saved(view, self.implicit))
+        forgotten, spared = ((), 0) if marked else old_stubs(view)
+        bound = before if marked else view.part(spared + _most_saved(view, self.implicit))
         if before <= view.budget.hard_guard and before - bound > ceiling and bound < ceiling - target:
             human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
             return self._plan(
@@ -134,9 +137,9 @@ class Episodes(Policy, frozen=True, kw_only=True):
         graph = self.graph(view, since=first.step if first else 0)
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
         removals = _removals(bench, in_order(graph, self.order, bench.latest))
-        moves = tuple(_chosen(bench, removals, counted, target))
-        actions = tuple(move.action for move in moves)
-        after = view.calibrated(counted - sum(move.saves for move in moves))
+        moves = tuple(_chosen(bench, removals, counted - spared, target))
+        actions = (*(move.action for move in moves), *forgotten)
+        after = view.calibrated(counted - spared - sum(move.saves for move in moves))
         used = f"{before:,} of {ceiling:,} tokens"
         if after > ceiling and before - after < ceiling - target and before <= view.budget.hard_guard:
             could = f"{before - after:,} tokens could leave" if actions else "nothing more can leave"
@@ -144,10 +147,11 @@ class Episodes(Policy, frozen=True, kw_only=True):
         reason = f"{used}: {_leaving(bench, actions)}, which leaves about {after:,}"
         if after > ceiling:
             reason += f", above the ceiling; {_staying(bench, actions)}"
-        return self._plan(reason, actions, pressure=before > view.budget.hard_guard)
+        plan = self._plan(reason, actions)
+        return msgspec.structs.replace(plan, pressure=before > view.budget.hard_guard, rolls_up=not marked)
 
-    def _plan(self, reason: str, actions: tuple[Action, ...] = (), *, pressure: bool = False) -> Plan:
-        return Plan(actions=actions, actor=self.actor, reason=reason, pressure=pressure)
+    def _plan(self, reason: str, actions: tuple[Action, ...] = ()) -> Plan:
+        return Plan(actions=actions, actor=self.actor, reason=reason)
 
 
 def _most_saved(view: View, reach: int) -> int:

@@ -9,6 +9,9 @@ import pytest
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part, compact
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.prompt.outline import outline
+from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import removable
 from ctxvc.policies.episodes import policy as module
@@ -21,7 +24,7 @@ from ctxvc.store.read.operations import changes
 from tests.agent.building import opened
 from tests.making.conversation import LONG, human, reply, result, results
 from tests.making.provider import Agent, tokens_of
-from tests.policies.laws import settled
+from tests.policies.laws import moved, settled
 from tests.policies.recorded import Run
 
 
@@ -99,3 +102,22 @@ def test_what_left_long_ago_is_not_looked_at_again_and_the_episodes_are_the_same
         ] == [(each.blocks, each.type, each.state, each.level, each.superseded) for each in whole.episodes if each.left]
         sizes.append(sum(len(each.blocks) for each in part.episodes))
     assert max(sizes[15:]) <= max(sizes[:15]) < sum(len(each.blocks) for each in whole.episodes) / 2
+
+
+def test_stubs_of_a_long_session_of_many_turns_stay_a_small_part_of_the_prompt() -> None:
+    """People's words between them kept all of them apart: after 4,000 calls they were two fifths of the prompt."""
+    policy, run, shares = Episodes(ceiling=6_000, derive=True), Run(), []
+    budget = Budget(100_000, ladder=Ladder(guard_at_ceiling=True, episodes_most=6_000))
+    for turn in range(50):
+        run.append(human(f"Task {turn}."))
+        for number, tool in enumerate(("Read", "Edit")):
+            call = call_part(tool, f"c{turn}-{number}", compact({"file_path": f"src/{turn}.py"}))
+            run.append(Message(role="assistant", parts=(call,)), results(result(call.call, LONG[: 17 * 60])))
+        run.append(reply("Done."))
+        before = run.view(budget)
+        moved(run, rehearse(before, policy.propose(before)))
+        view = run.view(budget)
+        shown = outline(view.ledger)
+        shares.append(sum(view.price.text(slot.text) for slot in shown if slot.show == "text") / policy.ceiling)
+    assert 0.02 < max(shares) < 0.16
+    assert all(row.present for row in view.ledger.rows() if row.origin == "human")
