@@ -64,6 +64,20 @@ def test_of_two_alike_the_one_that_was_used_later_stays_longer() -> None:
     assert large == [("B5",), ("B3",)]
 
 
+def test_what_the_newest_replies_are_about_stays_longer_than_what_they_mention() -> None:
+    other = UNIQUE.replace("name", "else")
+    run = running(
+        human("Go"),
+        *exchange("c1", UNIQUE),  # B3
+        *exchange("c2", other),  # B5
+        *[message for at in range(6) for message in exchange(f"d{at}", "ok")],
+        reply(" ".join(UNIQUE.split()[:50]) + " as else_0007", "e1"),
+        results(result("e1", "newest")),
+        *exchange("f1", "newest"),
+    )
+    assert [blocks for blocks in order(run) if blocks[0] in ("B3", "B5")] == [("B5",), ("B3",)]
+
+
 def test_a_result_leaves_before_its_call_and_a_small_one_with_it() -> None:
     run = running(human("Go"), *asking("c1", UNIQUE), *asking("c2", "it is done " * 8), *exchange("c3", "newest"))
     leaving = order(run)
