@@ -19,6 +19,7 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
 from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
+from ctxvc.core.view.budget import is_narrow
 from ctxvc.core.view.view import View
 
 Class = Literal[
@@ -258,12 +259,18 @@ class _Bench:
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
         own_words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
-        weight = max(map(self._weight, rows)) * self._at_work(own_words)
+        weight = max(map(self._weight, rows)) * self._at_work(rows[0], own_words)
         used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
         return _Item(rows, own_words, tokens, weight, used, stands=stands, stubbed=stubbed)
 
-    def _at_work(self, own_words: frozenset[str]) -> float:
-        """By how much a block of these words is worth more, as the newest replies name some of them."""
+    def _at_work(self, row: Row, own_words: frozenset[str]) -> float:
+        """By how much a block of these words is worth more, as the newest replies name some of them.
+
+        These replies name all of their own words. That counts in a narrow window alone: what the model wrote lately
+        would be the first to leave there, and in a wider one the results have more need of the room.
+        """
+        if row.role == "assistant" and row.step >= self.now - RECENT and not is_narrow(self._view.budget.window):
+            return 1.0
         rare = sum(self.count[word] <= RARE for word in own_words & self._named)
         return 1 + NAMED * rare / max(1, len(own_words))
 
