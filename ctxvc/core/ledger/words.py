@@ -61,13 +61,13 @@ def last_uses(ledger: Ledger, text: Text, count: Mapping[str, int]) -> dict[str,
 
 def named_since(ledger: Ledger, text: Text, step: int) -> frozenset[str]:
     """The words of the model's replies, thinking aside, from that step on, also of those that left the prompt."""
-    named: set[str] = set()
+    reply_words: set[str] = set()
     for row in ledger.backwards():
         if row.step < step:
             break
         if row.role == "assistant" and row.kind not in _SILENT:
-            named.update(of_row(ledger, row, text))
-    return frozenset(named)
+            reply_words.update(of_row(ledger, row, text))
+    return frozenset(reply_words)
 
 
 def frequencies(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
