@@ -258,14 +258,14 @@ def test_two_thousand_rows_are_judged_in_time() -> None:
     made = running(human("Do it"), *long)
     view = made.view(10**9)
     measure(view.ledger, view.price)
-    start = time.perf_counter()
+    start = time.process_time()
     assert not POLICY.propose(view).actions
-    idle = time.perf_counter() - start
+    idle = time.process_time() - start
     budget = int(view.used / 0.96)
-    start = time.perf_counter()
+    start = time.process_time()
     assert POLICY.propose(made.view(budget)).actions
     assert idle < 0.1
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_a_plan_is_one_value_on_disk_and_back() -> None:

@@ -59,6 +59,17 @@ def last_uses(ledger: Ledger, text: Text, count: Mapping[str, int]) -> dict[str,
     return used
 
 
+def named_since(ledger: Ledger, text: Text, step: int) -> frozenset[str]:
+    """The words of the model's replies, thinking aside, from that step on, also of those that left the prompt."""
+    reply_words: set[str] = set()
+    for row in ledger.backwards():
+        if row.step < step:
+            break
+        if row.role == "assistant" and row.kind not in _SILENT:
+            reply_words.update(of_row(ledger, row, text))
+    return frozenset(reply_words)
+
+
 def frequencies(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
     """word → how many of these blocks hold it."""
     count: Counter[str] = Counter()

@@ -1,8 +1,9 @@
 """What a block of the prompt is worth, and in which order blocks leave: least value per token freed first.
 
-Value is measured by words that stand in no other visible block, and by how long the block was not used. Recordings
-replayed under some thirty rules are behind it (docs/policies.md): recency of use first, then words that stand nowhere
-else, then what kind of work the block is.
+Value is measured by words that stand in no other visible block, by how long the block was not used, and by how much of
+it the newest replies name. Recordings replayed under some hundred rules are behind it
+(docs/decisions/0067-what-the-work-names.md): recency of use first, then words that stand nowhere else, then what the
+work is about now, then what kind of work the block is.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Literal, NamedTuple, get_args
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
-from ctxvc.core.ledger.words import frequencies, last_uses, of_row
+from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
+from ctxvc.core.view.budget import is_narrow
 from ctxvc.core.view.view import View
 
 Class = Literal[
@@ -44,7 +46,10 @@ WEIGHTS: Mapping[Class, float] = {
 #: Of a failed call and its result.
 FAILED = 0.3
 #: Of a word that one other visible block holds, and of a token, beside a word that stands nowhere else.
-SHARED, TOKEN = 0.3, 0.1
+SHARED, TOKEN = 0.3, 0.02
+#: Steps whose replies tell what the work is about now; how much more a block is worth whose every word they name; and
+#: how many blocks at most may hold such a word.
+RECENT, NAMED, RARE = 10, 5.0, 4
 #: Tokens of a short stub, of a group's with one exchange, and of another exchange in it.
 STUB, GROUP, LINE = 18, 40, 6
 #: A result of fewer tokens than this leaves with its call.
@@ -132,7 +137,7 @@ class _Item:
                 twice += 1
         self.unique = once
         worth = once + SHARED * twice + TOKEN * self.tokens
-        return worth * self.weight / (max(now - self.used, 0) + 1) / max(self.freed, 1)
+        return worth * self.weight / sqrt(max(now - self.used, 0) + 1) / max(self.freed, 1)
 
 
 def departures(
@@ -191,6 +196,7 @@ class _Bench:
         self.count = frequencies(ledger, present, view.words)
         self._used = last_uses(ledger, view.words, self.count)
         self.now = ledger.meta.counters.step
+        self._named = named_since(ledger, view.words, self.now - RECENT)
         self._runs = runs_of(ledger)
         self._begun: set[int] = set()  # the runs in which something leaves, for which one stub will stand
         self._waiting: dict[int, list[_Item]] = {}  # what is not worth a stub of its own, by its run
@@ -253,9 +259,20 @@ class _Bench:
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
         own_words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
-        weight = max(map(self._weight, rows))
+        weight = max(map(self._weight, rows)) * self._at_work(rows[0], own_words)
         used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
         return _Item(rows, own_words, tokens, weight, used, stands=stands, stubbed=stubbed)
+
+    def _at_work(self, row: Row, own_words: frozenset[str]) -> float:
+        """By how much a block of these words is worth more, as the newest replies name some of them.
+
+        These replies name all of their own words. That counts in a narrow window alone: what the model wrote lately
+        would be the first to leave there, and in a wider one the results have more need of the room.
+        """
+        if row.role == "assistant" and row.step >= self.now - RECENT and not is_narrow(self._view.budget.window):
+            return 1.0
+        rare = sum(self.count[word] <= RARE for word in own_words & self._named)
+        return 1 + NAMED * rare / max(1, len(own_words))
 
     def _weight(self, row: Row) -> float:
         kind = "answer" if row.id in self._last else class_of(row, self._calls.get(row.id))

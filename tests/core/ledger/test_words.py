@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ctxvc.core.ledger.words import frequencies, last_uses, of_row, vocabulary
+from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row, vocabulary
 from tests.making.conversation import human, reply, result, results
 from tests.policies.recorded import Run, running
 
@@ -39,6 +39,19 @@ def test_a_word_that_many_blocks_hold_is_no_sign_of_use() -> None:
     parts = [message for at in range(14) for message in (reply("", f"c{at}"), results(result(f"c{at}", "common_word")))]
     run = running(human("Go"), *parts, reply("common_word it is"))
     assert not uses(run)
+
+
+def test_what_the_newest_replies_name_is_their_words_and_not_those_of_results() -> None:
+    run = running(
+        human("Go"),
+        reply("first_plan", "a1"),
+        results(result("a1", "result_text")),
+        reply("second_plan", "b2"),
+        results(result("b2", "other_text")),
+    )
+    assert named_since(run.ledger, run.words, 2) == {"second_plan"}
+    assert named_since(run.ledger, run.words, 0) >= {"first_plan", "second_plan"}
+    assert not named_since(run.ledger, run.words, 0) & {"result_text", "other_text"}
 
 
 def test_words_are_worked_out_once_for_a_checksum() -> None:

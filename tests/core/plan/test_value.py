@@ -17,8 +17,8 @@ from tests.policies.recorded import Run, running
 UNIQUE = " ".join(f"name_{number:04}" for number in range(100))
 
 
-def order(run: Run, **more: frozenset[str]) -> list[tuple[str, ...]]:
-    view = run.view(100_000)
+def order(run: Run, window: int = 100_000, **more: frozenset[str]) -> list[tuple[str, ...]]:
+    view = run.view(window)
     return [tuple(row.id for row in each.rows) for each in departures(view, removable(view), **more)]  # type: ignore[arg-type]
 
 
@@ -62,6 +62,34 @@ def test_of_two_alike_the_one_that_was_used_later_stays_longer() -> None:
     )
     large = [blocks for blocks in order(run) if blocks[0] in ("B3", "B5")]
     assert large == [("B5",), ("B3",)]
+
+
+def test_what_the_newest_replies_are_about_stays_longer_than_what_they_mention() -> None:
+    other = UNIQUE.replace("name", "else")
+    run = running(
+        human("Go"),
+        *exchange("c1", UNIQUE),  # B3
+        *exchange("c2", other),  # B5
+        *[message for at in range(6) for message in exchange(f"d{at}", "ok")],
+        reply(" ".join(UNIQUE.split()[:50]) + " as else_0007", "e1"),
+        results(result("e1", "newest")),
+        *exchange("f1", "newest"),
+    )
+    assert [blocks for blocks in order(run) if blocks[0] in ("B3", "B5")] == [("B5",), ("B3",)]
+
+
+@pytest.mark.parametrize(("window", "first"), [(12_000, "B3"), (100_000, "B4")])
+def test_in_a_narrow_window_what_the_model_wrote_lately_stays_longer(window: int, first: str) -> None:
+    written = " ".join(f"else_{number:04}" for number in range(30))
+    run = running(
+        human("Go"),
+        *exchange("c1", UNIQUE),  # B3
+        reply(" ".join([written] * 3), "d1"),  # B4
+        results(result("d1", "ok")),
+        *exchange("e1", "ok"),
+        *exchange("f1", "newest"),
+    )
+    assert next(blocks for blocks in order(run, window) if blocks[0] in ("B3", "B4")) == (first,)
 
 
 def test_a_result_leaves_before_its_call_and_a_small_one_with_it() -> None:
