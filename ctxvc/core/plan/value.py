@@ -1,7 +1,7 @@
 """What a block of the prompt is worth, and in which order blocks leave: least value per token freed first.
 
 Value is measured by words that stand in no other visible block, by how long the block was not used, and by how much of
-it the newest replies name. Recordings replayed under some hundred rules are behind it
+it the newest replies name. Recordings replayed under some seventy rules are behind it
 (docs/decisions/0067-what-the-work-names.md): recency of use first, then words that stand nowhere else, then what the
 work is about now, then what kind of work the block is.
 """
