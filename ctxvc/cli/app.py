@@ -460,8 +460,7 @@ def write(app: App, target: Path | None, data: bytes) -> None:
     try:
         files.replace(path, data)
     except FileNotFoundError as error:
-        raise CtxvcError(f"cannot write {path}: there is no such folder", hint="make it first") from error
+        raise CtxvcError(f"cannot write {path}: there is no such folder", hint="make the folder first") from error
     except OSError as error:
-        hint = "make the folder first" if isinstance(error, FileNotFoundError) else "check the folder's permissions"
-        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint=hint) from error
+        raise CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the folder's permissions") from error
     app.output.note(f"wrote {display.human_bytes(len(data))} to {safe(str(path))}")

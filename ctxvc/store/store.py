@@ -118,9 +118,11 @@ class Store:
                 if place and place[0] == session and reference and isinstance(reference.target, pygit2.Oid):
                     tips[place[1]] = str(reference.target)
         except pygit2.GitError as error:
-            message = f"the refs of {self.path} cannot be read: {error}"
-            raise Damaged(message, hint=Phrase("verify-refs")) from error
+            raise self._unreadable_refs(error) from error
         return tips
+
+    def _unreadable_refs(self, error: pygit2.GitError) -> Damaged:
+        return Damaged(f"cannot read the refs of {self.path}: {error}", hint=Phrase("verify-refs"))
 
     def _reference(self, name: str) -> pygit2.Reference | None:
         try:
@@ -161,13 +163,15 @@ class Store:
                 if (place := scope_of(reference.name)) and isinstance(reference.target, pygit2.Oid):
                     tips.setdefault(place[0], {})[place[1]] = str(reference.target)
         except pygit2.GitError as error:
-            message = f"cannot read the refs of {self.path}: {error}"
-            raise Damaged(message, hint=Phrase("verify-refs")) from error
+            raise self._unreadable_refs(error) from error
         return tips
 
     def has(self, session: str) -> bool:
-        """Whether the store has a session of that name."""
-        return ref_of(session, "main") in self.repository.references
+        """Whether the store has a session of that name. Raises: Damaged."""
+        try:
+            return ref_of(session, "main") in self.repository.references
+        except pygit2.GitError as error:
+            raise self._unreadable_refs(error) from error
 
     def current_session(self) -> str:
         """The session of HEAD. Raises: NotFound if the store has no sessions."""

@@ -341,7 +341,7 @@ def test_an_export_into_a_folder_that_is_not_there_says_so(run: Run, project: Pa
     done = run("export", "-o", tmp_path / "nowhere" / "x.json", folder=project)
 
     assert done.exit_code == 1
-    assert "there is no such folder" in done.stderr and "hint: make it first" in done.stderr
+    assert "there is no such folder" in done.stderr and "hint: make the folder first" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["anthropic", "openai"])

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from ctxvc.cli.main import cli
 from ctxvc.store.project.locate import FOLDER
 from tests.cli.conftest import Run
-from tests.store.secrets.test_redaction import TOKEN, everything, recording
+from tests.store.test_redaction import TOKEN, everything, recording
 
 
 def test_without_yes_it_says_what_would_go_and_exits_with_1(run: Run, project: Path) -> None:

@@ -212,5 +212,5 @@ def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
     session.append({"role": "user", "content": "the task"})
     session.open_scope("fix", "to look")
     assert [row.id for row in session.ledger().rows()][:2] == ["B1", "B2"]
-    assert session.ledger().meta.policy == "test_governing.py:Oldest:protocol=Archive what you no longer need."
+    assert session.ledger().meta.policy == "test_policy.py:Oldest:protocol=Archive what you no longer need."
     session.close()

@@ -126,7 +126,7 @@ def _files(agent: str, env: Mapping[str, str], program: Sequence[str]) -> dict[P
 
 def hooks() -> Path:
     """The folder with the files for other programs: in the installed package, or in the source."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     inside = package / "hooks"
     return inside if inside.is_dir() else package.parent / "hooks"
 

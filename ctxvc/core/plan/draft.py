@@ -332,16 +332,14 @@ class LedgerDraft:
         sizes = {name: self.tokens(rows) for name, rows in new.items()}
         if self.text_of is None or limit < _FEWEST_NAMED or not new:
             return False
-        seen = set(visible())
-        before = limit
+        seen, before, cache = set(visible()), limit, self.ledger.cache_of(digests.with_names)
         for name, rows in sorted(new.items(), key=lambda item: sizes[item[0]]):
             group, share = self.groups[name], limit * sizes[name] // max(1, sum(sizes.values()))
             reach = self.reach(row.id for row in rows)
             saved = earlier.cost(earlier.reach(row.id for row in rows)) - self.cost(reach)
             del sizes[name]
-            digest = digests.with_names(
-                self._digest(rows, self.text_of), self.text_of, seen, self.price.body, min(share, saved // 4)
-            )
+            own, room = self._digest(rows, self.text_of), min(share, saved // 4)
+            digest = digests.with_names(own, self.text_of, seen, self.price.body, room, cache)
             content = "; ".join([digests.text(digest, self._rooms[name]), *self._index_texts(group.members)])
             stub = self.header(group, rows, content)
             costs = self.price.text(stub) - self.price.text(group.stub)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ctxvc.core.ledger.facts import Deed, Fact, argument_text
 from ctxvc.core.ledger.ledger import Row
@@ -92,6 +92,14 @@ class Digest(NamedTuple):
     texts: Sequence[str]
 
 
+class NamesOfBlock(NamedTuple):
+    """The names in a block: how often each occurs, what those are worth that it marks, and the local ones."""
+
+    occurrences: Mapping[str, int]
+    marked: Mapping[str, int]
+    local: frozenset[str]
+
+
 def digest(
     rows: Sequence[Row],
     exchanges: Iterable[Exchange],
@@ -165,12 +173,18 @@ def clipped(value: str, width: int) -> str:
 
 
 def with_names(
-    digest: Digest, text_of: TextOf, visible: Collection[str], tokens: Callable[[Row], int], limit: int
+    digest: Digest,
+    text_of: TextOf,
+    visible: Collection[str],
+    tokens: Callable[[Row], int],
+    limit: int,
+    cache: MutableMapping[Any, NamesOfBlock],
 ) -> Digest:
     """The digest with names of what was in the exchanges: of about `limit` tokens together at most.
 
     3 % of the size of each exchange, from 10 to 80 tokens: what it defines, then what failed, then files, then what
     occurs most often in it. No name that stands in the prompt (`visible`), no local, no name inside another.
+    `cache` has what was worked out of blocks.
     """
     room = int(limit * _PER_TOKEN)
     seen: set[str] = set(visible)
@@ -180,18 +194,18 @@ def with_names(
             break
         size = sum(tokens(row) for row in thing.blocks)
         share = int(min(max(_SHARE * size, _FEWEST), _MOST) * _PER_TOKEN)
-        names = _names(thing, text_of, seen, min(room, share))
+        names = _names(_scores(thing, text_of, cache), thing.fact.object, seen, min(room, share))
         room -= sum(len(name) + 1 for name in names)
         seen.update(names)
         things[key] = replace(thing, names=tuple(names))
     return digest._replace(things={key: things.get(key, thing) for key, thing in digest.things.items()})
 
 
-def _names(thing: Thing, text_of: TextOf, seen: Collection[str], room: int) -> list[str]:
-    """The best names of an exchange that are not seen, in so many characters."""
+def _names(scores: Mapping[str, int], about: str, seen: Collection[str], room: int) -> list[str]:
+    """The best names that are not seen, nor in what the exchange is `about`, in so many characters."""
     names: list[str] = []
-    for name, _ in sorted(_scores(thing, text_of).items(), key=lambda item: (-item[1], item[0])):
-        if name in seen or name in thing.fact.object or any(name in better or better in name for better in names):
+    for name, _ in sorted(scores.items(), key=lambda item: (-item[1], item[0])):
+        if name in seen or name in about or any(name in better or better in name for better in names):
             continue
         if room < len(name) + 1:
             break
@@ -200,24 +214,35 @@ def _names(thing: Thing, text_of: TextOf, seen: Collection[str], room: int) -> l
     return names
 
 
-def _scores(thing: Thing, text_of: TextOf) -> Counter[str]:
+def _scores(thing: Thing, text_of: TextOf, cache: MutableMapping[Any, NamesOfBlock]) -> Mapping[str, int]:
     """What the names in an exchange are worth: those that it defines most, then those of an error, then files."""
+    act = thing.fact.act
     scores: Counter[str] = Counter()
-    local: set[str] = set()
+    local: frozenset[str] = frozenset()
     for row in thing.blocks:
-        if row.kind == "tool_use" and thing.fact.act not in ("edited", "wrote"):
+        if row.kind == "tool_use" and act not in ("edited", "wrote"):
             continue
-        body = text_of(row)[:_NAMED]
-        text = argument_text(body, row.ext) if row.kind == "tool_use" else body
-        for name, count in Counter(_WORD.findall(text)).items():
-            scores[name] += min(count, 4) if _HUMP.search(name) else 0
-        scores.update(dict.fromkeys(_DEFINED.findall(text), 30))
-        local.update(match[1] or match[2] for match in _LOCAL.finditer(text))
-        if thing.fact.act in ("searched", "listed", "ran", "called"):
-            scores.update(dict.fromkeys(_FILE.findall(text), 6))
-        if row.error:
-            scores.update(dict.fromkeys(_WORD.findall(_error_line(text)), 12))
-    return Counter({name: score for name, score in scores.items() if score > 0 and name not in local})
+        key = row.sha256, row.kind, row.ext, row.error, act
+        names = cache.get(key)
+        if names is None:
+            names = cache[key] = _names_of_block(row, act, text_of(row)[:_NAMED])
+        for name, count in names.occurrences.items():
+            scores[name] += count
+        scores.update(names.marked)
+        local |= names.local
+    return {name: score for name, score in scores.items() if name not in local}
+
+
+def _names_of_block(row: Row, act: Deed, body: str) -> NamesOfBlock:
+    text = argument_text(body, row.ext) if row.kind == "tool_use" else body
+    occurrences = {name: min(count, 4) for name, count in Counter(_WORD.findall(text)).items() if _HUMP.search(name)}
+    marked = Counter(dict.fromkeys(_DEFINED.findall(text), 30))
+    if act in ("searched", "listed", "ran", "called"):
+        marked.update(dict.fromkeys(_FILE.findall(text), 6))
+    if row.error:
+        marked.update(dict.fromkeys(_WORD.findall(_error_line(text)), 12))
+    local = frozenset(match[1] or match[2] for match in _LOCAL.finditer(text))
+    return NamesOfBlock(occurrences, marked, local)
 
 
 def names_in(value: str) -> frozenset[str]:

@@ -138,6 +138,8 @@ class Episodes(Policy, frozen=True, kw_only=True):
         bench = _Bench.of(view, Tools(bulk=self.bulk, intermediate=self.intermediate), graph)
         removals = _removals(bench, in_order(graph, self.order, bench.latest))
         moves = tuple(_chosen(bench, removals, counted - spared, target))
+        if not moves:  # else stubs of this batch would leave with the next call
+            forgotten, spared = (), 0
         actions = (*(move.action for move in moves), *forgotten)
         after = view.calibrated(counted - spared - sum(move.saves for move in moves))
         used = f"{before:,} of {ceiling:,} tokens"

@@ -28,7 +28,7 @@ from ctxvc.store.trust import trust
 from tests.making.conversation import human
 from tests.making.store import HERE, ROOT, contents, decide
 from tests.store.purge.test_purge import SECRET, fill, sound
-from tests.store.secrets.test_redaction import everything
+from tests.store.test_redaction import everything
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +413,7 @@ def test_whoever_comes_while_it_is_at_work_waits_for_it(foreign: Path) -> None:
 WORKING = """
 import sys, time
 from pathlib import Path
-from ctxvc.store.purge import apply as purge_apply as decided
+from ctxvc.store.purge import apply as decided
 from ctxvc.store.files import locked
 path = Path(sys.argv[1])
 with locked(path / "ctxvc" / "store.lock") as lock:

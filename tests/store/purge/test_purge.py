@@ -39,7 +39,7 @@ from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, injected, reply, result, results
 from tests.making.project import png
 from tests.making.store import HERE, ROOT, contents, git
-from tests.store.secrets.test_redaction import everything
+from tests.store.test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

@@ -35,7 +35,7 @@ from tests.making import secrets as planting
 from tests.making.conversation import human, raw, reply, result, results
 from tests.making.host import end_recorder, hook, project
 from tests.making.store import afresh, contents
-from tests.store.secrets.test_redaction import everything, recording
+from tests.store.test_redaction import everything, recording
 
 needs_it = pytest.mark.skipif(not secret_scanner.installed(), reason="kingfisher-secret-scanner is not installed")
 
