@@ -92,8 +92,8 @@ def _own_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with create(tmp_path / "project" / ".ctxvc") as made:
-        yield made
+    with create(tmp_path / "project" / ".ctxvc") as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -249,10 +249,10 @@ def entries(folder: Path) -> list[Path]:
 
 def part_of(name: str) -> str:
     """The part of the package that a full name lies in; empty for a name from elsewhere."""
-    words = name.split(".")
-    if words[0] != "ctxvc":
+    arguments = name.split(".")
+    if arguments[0] != "ctxvc":
         return ""
-    return words[1] if len(words) > 1 and words[1] in LAYERS else "ctxvc"
+    return arguments[1] if len(arguments) > 1 and arguments[1] in LAYERS else "ctxvc"
 
 
 def wrong_imports(module: str, source: str, *, package: bool = False) -> Iterator[str]:
@@ -340,8 +340,8 @@ def modules() -> dict[str, Path]:
     """Full name → file."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        words = [*path.relative_to(PACKAGE.parent).with_suffix("").parts]
-        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path
+        arguments = [*path.relative_to(PACKAGE.parent).with_suffix("").parts]
+        found[".".join(arguments[:-1] if arguments[-1] == "__init__" else arguments)] = path
     return found
 
 
@@ -351,9 +351,9 @@ def everywhere(rule: Callable[[str, str], Iterable[str]]) -> list[str]:
 
 def test_imports_go_one_way() -> None:
     wrong = [
-        words
+        text
         for name, path in modules().items()
-        for words in wrong_imports(name, path.read_text(), package=path.name == "__init__.py")
+        for text in wrong_imports(name, path.read_text(), package=path.name == "__init__.py")
     ]
 
     assert not wrong, "\n".join(wrong)
@@ -487,11 +487,11 @@ def _docstrings(tree: ast.Module) -> frozenset[str]:
 
 
 def test_claude_code_is_named_only_in_its_rooms() -> None:
-    found = everywhere(names_of_claude)
+    texts = everywhere(names_of_claude)
     exceptions = {f"ctxvc.{name}" for name in CLAUDE_CODE}
 
-    assert not [words for words in found if words.partition(":")[0] not in exceptions]
-    assert {words.partition(":")[0] for words in found} == exceptions, "an exception that is none any more"
+    assert not [text for text in texts if text.partition(":")[0] not in exceptions]
+    assert {text.partition(":")[0] for text in texts} == exceptions, "an exception that is none any more"
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def driven(place: str, folder: str, steps: str, point: str, count: str) -> None:
         print("up", flush=True)
         model = Scripted(replies_from(session, int(steps)))
         hands = Workspace(Path(folder), env={"PATH": os.environ["PATH"]})
-        made = run.Setup(model=model, hands=hands, watcher=Silent(), limits=Limits(steps=10_000))
-        print(run.go(session, made).text, flush=True)
+        setup = run.Setup(model=model, hands=hands, watcher=Silent(), limits=Limits(steps=10_000))
+        print(run.go(session, setup).text, flush=True)
 
 
 def _die_at(point: str, count: int) -> None:

@@ -150,10 +150,10 @@ def test_a_reply_that_calls_nothing_is_the_end(adapter: Adapter) -> None:
 def test_a_reply_that_calls_waits_for_results(adapter: Adapter) -> None:
     reply = ended(adapter, said([call("sh", cmd="a"), call("sh", cmd="b")]))
     assert (reply.stop, reply.goes_on) == ("tools", True)
-    assert [each["input"] for each in reply.calls] == [{"cmd": "a"}, {"cmd": "b"}]
+    assert [call["input"] for call in reply.calls] == [{"cmd": "a"}, {"cmd": "b"}]
     with pytest.raises(BadInput, match="no result yet"):
         adapter.request()
-    adapter.results([ran(each) for each in reply.calls])
+    adapter.results([ran(call) for call in reply.calls])
     assert Judge().check(adapter.request()) == []
 
 
@@ -257,7 +257,7 @@ def test_what_the_providers_tool_was_asked_stands_as_text_once_the_turn_goes_on_
         adapter.append({"role": "user", "content": "Never mind."})
         assert loop(adapter, client).text == "Right."
         nothing_rejected(api)
-        (looking,) = [each for each in api.bodies[1]["messages"] if each["role"] == "assistant"]
+        (looking,) = [message for message in api.bodies[1]["messages"] if message["role"] == "assistant"]
         assert [block["type"] for block in looking["content"]] == ["text", "text"]
 
 
@@ -283,7 +283,7 @@ def test_the_same_reply_recorded_again_adds_nothing(adapter: Adapter) -> None:
         held = kinds(adapter.session)
         assert adapter.record(message) == reply
         assert kinds(adapter.session) == held == ["user", "assistant", "tool_use"]
-        adapter.results([ran(each) for each in reply.calls])
+        adapter.results([ran(call) for call in reply.calls])
         assert loop(adapter, client).text == "Done."
         nothing_rejected(api)
 
@@ -294,7 +294,7 @@ def test_a_call_that_no_reply_made_and_one_that_is_answered_already_do_nothing(a
         adapter.handle(aside)
     assert adapter.session.scopes() == ["main"]
     reply = ended(adapter, said([call("note", text="one")]))
-    adapter.results([adapter.handle(each) or ran(each) for each in reply.calls])
+    adapter.results([adapter.handle(call) or ran(call) for call in reply.calls])
     with pytest.raises(BadInput, match="waiting for a result"):
         adapter.handle(reply.calls[0])
     assert [note.text for note in adapter.session.notes()] == ["one"]
@@ -428,11 +428,11 @@ def _filled(folder: Path) -> None:
         while session.used() < session.budget.guard - 480:
             reply = ended(adapter, said([call("sh", cmd="make")]))
             left = session.budget.guard - 380 - session.used()
-            adapter.results([{**ran(each), "content": output(each, min(95, 1 + left // 20))} for each in reply.calls])
+            adapter.results([{**ran(call), "content": output(call, min(95, 1 + left // 20))} for call in reply.calls])
             session.pin([row.id for row in session.ledger().rows() if row.kind == "tool_result"])
         reply = ended(adapter, said([call("sh", cmd="log")]))
         long_lines = "".join(f"{number} {'word ' * 195}\n" for number in range(40))
-        adapter.results([{**ran(each), "content": long_lines} for each in reply.calls])
+        adapter.results([{**ran(call), "content": long_lines} for call in reply.calls])
 
 
 def test_where_nothing_may_leave_only_what_frees_context_is_answered(full: Adapter) -> None:
@@ -470,7 +470,7 @@ def _never(_: Block) -> Block:
 
 def test_many_calls_in_the_first_reply_after_it_are_no_defiance(full: Adapter) -> None:
     reply = ended(full, said([call("sh", cmd=str(number)) for number in range(5 * DEFIANCE)]))
-    full.results([full.handle(each) or ran(each) for each in reply.calls])
+    full.results([full.handle(call) or ran(call) for call in reply.calls])
     assert "tool_choice" not in full.request()
     assert full.session.overflow
 
@@ -486,7 +486,7 @@ def test_tools_are_not_taken_away_in_the_step_that_made_room(full: Adapter) -> N
     """The guard could free more than half of the prompt, and the next reply had to do without tools."""
     for number in range(DEFIANCE + 1):
         reply = ended(full, said([call("sh", cmd=str(number))]))
-        full.results([full.handle(each) or ran(each) for each in reply.calls])
+        full.results([full.handle(call) or ran(call) for call in reply.calls])
     assert "Answer now" in list(results_of(full.session, "sh"))[-1][0]
     _unpin(full.session)
     assert "tool_choice" not in full.request()
@@ -498,7 +498,7 @@ def test_tools_are_not_taken_away_in_the_step_that_made_room(full: Adapter) -> N
 def test_a_call_is_run_where_the_guard_can_make_room_for_its_result(full: Adapter) -> None:
     _unpin(full.session)
     reply = ended(full, said([call("sh", cmd="ls")]))
-    assert [full.handle(each) for each in reply.calls] == [None]
+    assert [full.handle(call) for call in reply.calls] == [None]
     assert not full.session.overflow
 
 
@@ -523,12 +523,12 @@ def test_a_switch_that_another_writer_made_impossible_is_told_in_its_result(
     adapter.session.open_scope("side", "elsewhere")
     adapter.session.goto("main", "back")
     reply = ended(adapter, said([call("scope", name="look", note="x"), call("sh", cmd="y")]))
-    results = [adapter.handle(each) or ran(each) for each in reply.calls]
+    results = [adapter.handle(call) or ran(call) for call in reply.calls]
     with Session.open(place, "demo", scope="side") as other:
         other.open_scope("look", "mine")
     if one_by_one:
-        for each in results:
-            adapter.results([each])
+        for result in results:
+            adapter.results([result])
     else:
         adapter.results(results)
     assert adapter.session.scope == "main"
@@ -607,10 +607,10 @@ def test_calls_that_are_handled_by_many_threads_at_once_are_each_done_once(adapt
     with ThreadPoolExecutor(8) as threads:
         results = list(threads.map(adapter.handle, reply.calls))
     assert all(results)
-    adapter.results([each for each in results if each])
+    adapter.results([result for result in results if result])
     session = adapter.session
     assert sorted(note.text for note in session.notes("main"))[:12] == sorted(f"Note {number}." for number in range(12))
-    assert sum("is_error" in each for each in results if each) == 1
+    assert sum("is_error" in result for result in results if result) == 1
     assert session.scope in ("a", "b")
     assert Judge().check(adapter.request()) == []
 
@@ -626,8 +626,8 @@ def test_tasks_on_one_adapter_wait_for_each_other_and_leave_the_loop_free(sessio
                 await asyncio.sleep(0)
                 ticks += 1
 
-        async def work(each: Block) -> Block:
-            return await adapter.handle(each) or ran(each)
+        async def work(block: Block) -> Block:
+            return await adapter.handle(block) or ran(block)
 
         await adapter.append({"role": "user", "content": "Go."})
         ticking = asyncio.create_task(tick())
@@ -706,6 +706,6 @@ def test_a_session_that_is_opened_again_goes_on_with_the_tools_it_had(place: Pat
             reply = adapter.record(client.messages.create(**adapter.request()))
     with Session.open(place, "demo") as session:
         adapter = Adapter(session)
-        adapter.results([adapter.handle(each) or ran(each) for each in reply.calls])
+        adapter.results([adapter.handle(call) or ran(call) for call in reply.calls])
         assert [note.text for note in session.notes()] == ["So."]
         assert ended(adapter, said("Done.")).stop == "done"

@@ -64,11 +64,11 @@ def test_a_citation_holds_that_exists_and_was_read(recorded: Session) -> None:
     (cited,) = answer.citations
     assert (cited.block, cited.holds, cited.scope, cited.step) == ("B7", True, "main", 1)
     assert answer.ended.steps == 2
-    told = json.dumps(bodies[1]["messages"])
-    assert "can you fix the local branch" in told  # the map has what humans said
+    content = json.dumps(bodies[1]["messages"])
+    assert "can you fix the local branch" in content  # the map has what humans said
     assert cited.label == "Bash git log --oneline -10"
-    assert re.search(r"B7 \d+ 12r tool_result 0 B\d+ visible 0 Bash git log", told)  # and its results by their calls
-    assert handle(recorded, "B15") in told  # and the search gives handles
+    assert re.search(r"B7 \d+ 12r tool_result 0 B\d+ visible 0 Bash git log", content)  # and its results by their calls
+    assert handle(recorded, "B15") in content  # and the search gives handles
     assert recorded.stored.tip() == tip
     assert not damages(recorded.store)
 
@@ -81,13 +81,13 @@ def test_what_does_not_hold_is_told_once_and_can_be_mended(recorded: Session) ->
     assert "B9999@aaaaaa is not a block" in told
     assert "B7@000000 is not a block" in told
     assert f"{handle(recorded, 'B8')} was not read" in told
-    assert [each.holds for each in answer.citations] == [True]
+    assert [citation.holds for citation in answer.citations] == [True]
 
 
 def test_what_does_not_hold_in_the_end_is_said(recorded: Session) -> None:
     answer, _ = asked(recorded, "I just know.", f"Well: [{handle(recorded, 'B7')}].")
 
-    assert [(each.exists, each.was_read) for each in answer.citations] == [(True, False)]
+    assert [(citation.exists, citation.was_read) for citation in answer.citations] == [(True, False)]
 
 
 def test_a_long_recording_fits_into_a_small_budget(recorded: Session) -> None:
@@ -156,16 +156,16 @@ def test_a_block_of_one_long_line_is_read_to_its_end(recorded: Session, tmp_path
 )
 def test_whatever_a_model_asks_is_answered(recorded: Session, tmp_path: Path, tool: str, given: dict[str, Any]) -> None:
     with ask.open_session(tmp_path / ".ctxvc", "ask-1", model=MODEL) as session:
-        done = ask.Recording(session, recorded).run(tool, given)
-    assert done.error
-    assert len(done.output) < 500
-    assert b"argument" not in done.output
+        result = ask.Recording(session, recorded).run(tool, given)
+    assert result.error
+    assert len(result.output) < 500
+    assert b"argument" not in result.output
 
 
 def judged(recorded: Session, answer: str, *blocks: str) -> dict[str, str]:
     """What an answer cites, and why it does not hold, where these blocks were read."""
     was_read = {(block, recorded.ledger()[block].sha256) for block in blocks}
-    return {each.handle: each.why for each in ask.cited(answer, recorded, was_read)}
+    return {citation.handle: citation.why for citation in ask.cited(answer, recorded, was_read)}
 
 
 def test_whatever_looks_like_an_address_is_checked(recorded: Session) -> None:
@@ -234,8 +234,8 @@ def test_an_output_that_the_model_saw_cut_is_cited_as_it_was_read(recorded: Sess
     (said,), was_read = reading(recorded, tmp_path, {"block": block})
     told = re.search(f"recovered ({block}-1.txt@[0-9a-f]+):", said)
     assert told
-    found = ask.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
-    assert [each.why for each in found] == ["", "is not a block of the recording"]
+    citations = ask.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
+    assert [citation.why for citation in citations] == ["", "is not a block of the recording"]
 
 
 def test_the_limits_hold_for_the_answer_and_its_mending_together(recorded: Session) -> None:
@@ -247,8 +247,8 @@ def test_the_limits_hold_for_the_answer_and_its_mending_together(recorded: Sessi
 
 
 def test_what_was_deleted_is_neither_found_nor_shown(recorded: Session, tmp_path: Path) -> None:
-    words = f"{'of the rest ' * 20} sekrit"  # a label has less
-    made = recorded.append({"role": "user", "content": words}, {"role": "assistant", "content": words})
+    text = f"{'of the rest ' * 20} sekrit"  # a label has less
+    made = recorded.append({"role": "user", "content": text}, {"role": "assistant", "content": text})
     recorded.append({"role": "user", "content": "go on"}, {"role": "assistant", "content": "yes"})
     recorded.append({"role": "user", "content": "and?"})
     person = Session(recorded.stored, actor="user")

@@ -75,7 +75,7 @@ def after(folder: Path, data: bytes, *, policy: str) -> After:
         with serve(replies) as api:
             run.go(asked(session), setup(folder, real(api)))
             run.go(asked(session, "And on."), setup(folder, real(api)))
-            assert {each.status for each in api.calls} == {200}
+            assert {call.status for call in api.calls} == {200}
             messages = api.bodies[-1]["messages"]
         rows = list(session.ledger().rows())
         about = {row.id for row in rows if row.kind == "tool_use" and b"a.txt" in session.body(row.id)}

@@ -105,10 +105,10 @@ def test_the_minimal_agent_works_as_it_stands_and_goes_on_when_it_is_run_again(
     connected: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = blocks(HOW_TO / "write-a-minimal-agent.md")["agent"]
-    asked: list[str] = []
+    texts: list[str] = []
 
     def answer(prompt: str) -> str:
-        asked.append(prompt)
+        texts.append(prompt)
         return "y" if "echo" in prompt else "n"
 
     monkeypatch.setattr("builtins.input", answer)
@@ -121,7 +121,7 @@ def test_the_minimal_agent_works_as_it_stands_and_goes_on_when_it_is_run_again(
             exec(source, {"__name__": "__main__"})
         nothing_rejected(api)
     assert capsys.readouterr().out == "I look. \nDone.\n\nDone again.\n"
-    assert asked == ["run 'echo it works'? [y/N] ", "run 'rm x'? [y/N] "]
+    assert texts == ["run 'echo it works'? [y/N] ", "run 'rm x'? [y/N] "]
     with Session.open(".ctxvc", "agent") as session:
         results = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         assert [(row.tool, row.error) for row in results] == [("shell", False), ("shell", True), ("search", False)]

@@ -63,8 +63,8 @@ def life(session: Session) -> Iterator[list[Block]]:
 
 
 def alive(session: Session) -> Callable[[Any], list[Block]]:
-    said = life(session)
-    return lambda _: next(said)
+    blockses = life(session)
+    return lambda _: next(blockses)
 
 
 def lived(session: Session, api: MessagesApi, place: Path) -> None:

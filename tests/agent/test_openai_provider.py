@@ -47,14 +47,14 @@ def replied(kind: Kind, *scripted: Any, said: list[str] | None = None, **options
 @BOTH
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_reply_is_a_message_whether_it_is_streamed_or_not(kind: Kind, whole: bool) -> None:
-    said: list[str] = []
+    texts: list[str] = []
     scripted = [thought("let me see"), text("reading both"), call("read", path="a"), call("read", path="b")]
 
-    message = replied(kind, scripted, said=said, whole=whole)
+    message = replied(kind, scripted, said=texts, whole=whole)
 
     assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use", "tool_use"]
     assert [block["input"] for block in message["content"][2:]] == [{"path": "a"}, {"path": "b"}]
-    assert "".join(said) == "reading both"
+    assert "".join(texts) == "reading both"
     assert message["stop_reason"] == "tool_use" and message["usage"]["input_tokens"] > 0
 
 

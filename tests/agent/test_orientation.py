@@ -22,9 +22,9 @@ def skill(folder: Path, name: str, head: str, body: str = "Do as follows.") -> P
     return path
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder: Path, *arguments: str) -> None:
     subprocess.run(
-        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=folder, check=True, capture_output=True
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=folder, check=True, capture_output=True
     )
 
 
@@ -192,9 +192,11 @@ def test_a_run_gets_the_status_with_its_task(tmp_path: Path) -> None:
     (tmp_path / "script.json").write_text('[{"content": "Done."}]')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        for words in (["look"], ["--resume", "run-1", "again"]):
-            done = CliRunner().invoke(cli, ["run", "--script", "script.json", *words], env={"HOME": str(tmp_path)})
-            assert done.exit_code == 0, done.output
+        for arguments in (["look"], ["--resume", "run-1", "again"]):
+            result = CliRunner().invoke(
+                cli, ["run", "--script", "script.json", *arguments], env={"HOME": str(tmp_path)}
+            )
+            assert result.exit_code == 0, result.output
     with Session.open(tmp_path / ".ctxvc", "run-1") as session:
         texts = [session.body(row.id).decode() for row in session.ledger().rows()]
     statuses = [at for at, text in enumerate(texts) if text.startswith("git status")]

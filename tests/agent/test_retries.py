@@ -55,8 +55,8 @@ def test_a_provider_that_is_busy_for_a_moment_is_asked_again_and_nothing_is_told
     said = script([call("bash", command="echo one >> log")], rate_limited(), overloaded(), "Done.")
     with begun(tmp_path) as session, provider(said) as (api, model):
         assert run.go(asked(session), setup(tmp_path, model)).text == "Done."
-        assert [each.status for each in api.calls] == [200, 429, 529, 200]
-        assert [each.headers["x-stainless-retry-count"] for each in api.calls] == ["0", "0", "1", "2"]
+        assert [call.status for call in api.calls] == [200, 429, 529, 200]
+        assert [call.headers["x-stainless-retry-count"] for call in api.calls] == ["0", "0", "1", "2"]
         assert api.calls[1].body == api.calls[2].body == api.calls[3].body
         assert kept(session) == ["Done."]
         assert (tmp_path / "project" / "log").read_text() == "one\n"
@@ -102,7 +102,7 @@ def test_a_window_that_is_full_is_relieved_and_the_reply_gone_on_with(tmp_path: 
         before = session.used()
         with provider(script(full, "and goes on.")) as (api, model):
             assert run.go(session, setup(tmp_path, model)).text == "and goes on."
-            assert [each.status for each in api.calls] == [200, 200]
+            assert [call.status for call in api.calls] == [200, 200]
         assert session.used() < before * 0.8
         assert not (tmp_path / "project" / "half").exists()
         assert kept(session) == ["It begins", "and goes on."]

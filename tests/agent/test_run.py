@@ -339,13 +339,13 @@ def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_the
     both = "until [ -e docs ] && [ -e code ]; do sleep 0.02; done"
 
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
+        content = json.dumps(request["messages"])
         for name in ("docs", "code"):
-            if f"look at the {name}" in said and "delegate" not in said:
-                if f"{name} looked at" not in said:
+            if f"look at the {name}" in content and "delegate" not in content:
+                if f"{name} looked at" not in content:
                     return [call("bash", command=f"touch {name}; {both}; echo {name} looked at", timeout=30)]
                 return f"The {name} are fine."
-        if "are fine" not in said:
+        if "are fine" not in content:
             return [call("delegate", name=name, task=f"look at the {name}") for name in ("docs", "code")]
         return "All is fine."
 
@@ -380,11 +380,13 @@ def test_helpers_work_at_the_same_time_in_scopes_of_their_own_and_bring_back_the
 
 def reporting(request: Mapping[str, Any]) -> Any:
     """Two helpers that report at once, and who sent them."""
-    said = json.dumps(request["messages"])
+    content = json.dumps(request["messages"])
     for name in "ab":
-        if f"you are {name}" in said and "delegate" not in said:
+        if f"you are {name}" in content and "delegate" not in content:
             return f"It is {name}."
-    return "Done." if "tool_result" in said else [call("delegate", name=name, task=f"you are {name}") for name in "ab"]
+    return (
+        "Done." if "tool_result" in content else [call("delegate", name=name, task=f"you are {name}") for name in "ab"]
+    )
 
 
 class Killed(BaseException):
@@ -465,17 +467,17 @@ def test_a_helper_that_cannot_be_made_is_an_answer(tmp_path: Path) -> None:
     replies = script([call("delegate", name="../x", task="t"), call("delegate", name="main", task="t")], "Well.")
     with serve(replies) as api, begun(tmp_path) as session:
         assert run.go(asked(session), setup(tmp_path, real(api))).text == "Well."
-        assert all("could not continue" in words for words in results(session))
+        assert all("could not continue" in result for result in results(session))
 
 
 def test_a_call_before_a_helper_is_run_before_it_and_one_behind_beside_it(tmp_path: Path) -> None:
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
-        if "a helper" in said and "delegate" not in said:
-            if "first" in said:
+        content = json.dumps(request["messages"])
+        if "a helper" in content and "delegate" not in content:
+            if "first" in content:
                 return "The helper saw the first."
             return [call("bash", command="cat begun; until [ -e behind ]; do sleep 0.02; done", timeout=20)]
-        if "saw the first" in said:
+        if "saw the first" in content:
             return "Done."
         first, behind = call("bash", command="sleep 0.2; echo first > begun"), call("bash", command="touch behind")
         return [first, call("delegate", name="aside", task="you are a helper"), behind]
@@ -490,8 +492,8 @@ def test_a_helper_that_overflow_mode_refuses_does_not_begin(tmp_path: Path) -> N
     def assistant(request: Mapping[str, Any]) -> Any:
         if (request.get("tool_choice") or {}).get("type") == "none":
             return "I stop."
-        said = json.dumps(request["messages"])
-        if "a helper" in said and "delegate" not in said:
+        content = json.dumps(request["messages"])
+        if "a helper" in content and "delegate" not in content:
             return "Here is my report."
         if len(api.calls) < 2:
             return [call("bash", command=f"seq {number}000 {number}999") for number in range(4)]
@@ -502,7 +504,7 @@ def test_a_helper_that_overflow_mode_refuses_does_not_begin(tmp_path: Path) -> N
         room = session.budget.guard - session.used()
         ended = run.go(asked(session, "word " * (room * 2 // 3 - 200)), setup(tmp_path, real(api)))
         delegated = {row.call: row for row in session.ledger().rows() if row.tool == "delegate"}
-        refused = [each for each in results(session) if "the context is full" in each]
+        refused = [result for result in results(session) if "the context is full" in result]
         assert refused
         assert delegated
         assert session.scopes() == ["main"], "a helper worked although its call was refused"
@@ -513,8 +515,8 @@ def test_all_that_spend_in_a_run_spend_from_one_account(tmp_path: Path) -> None:
     """Replies of two helpers that never stop, and of the agent; each call of the server costs the same."""
 
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
-        if "a helper" in said and "delegate" not in said:
+        content = json.dumps(request["messages"])
+        if "a helper" in content and "delegate" not in content:
             return [call("bash", command="true")]
         return [call("delegate", name=f"{name}{len(api.calls)}", task="you are a helper") for name in "ab"]
 
@@ -522,7 +524,7 @@ def test_all_that_spend_in_a_run_spend_from_one_account(tmp_path: Path) -> None:
         ended = run.go(asked(session), setup(tmp_path, real(api), steps=9))
         assert (ended.why, ended.steps, len(api.calls)) == ("steps", 9, 9)
         usages = [
-            models.usage_of({k: v for k, v in each.answer["usage"].items() if isinstance(v, int)}) for each in api.calls
+            models.usage_of({k: v for k, v in call.answer["usage"].items() if isinstance(v, int)}) for call in api.calls
         ]
         assert ended.usage == sum(usages, models.Usage())
         each_cost = [models.dollars(MODEL, usage) or 0.0 for usage in usages]
@@ -549,11 +551,11 @@ def test_what_a_policys_model_takes_is_counted_and_is_no_reply(tmp_path: Path) -
             api.calls.clear()
             ended = run.go(asked(session, task), setup(tmp_path, real(api)))
             usages = [
-                models.usage_of({k: v for k, v in each.answer["usage"].items() if isinstance(v, int)})
-                for each in api.calls
+                models.usage_of({k: v for k, v in call.answer["usage"].items() if isinstance(v, int)})
+                for call in api.calls
             ]
             assert ended.usage == sum(usages, models.Usage())
-            planned = sum("gc_plan" in json.dumps(each.body["messages"][-1]["content"][-1]) for each in api.calls)
+            planned = sum("gc_plan" in json.dumps(call.body["messages"][-1]["content"][-1]) for call in api.calls)
             assert ended.steps == len(api.calls) - planned
             assert planned or task == "and more"
             asides += planned
@@ -581,14 +583,14 @@ def test_limits_that_limit_nothing_are_refused(tmp_path: Path) -> None:
 
 def test_a_helper_that_was_stopped_is_gone_on_with_where_it_was(tmp_path: Path) -> None:
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
-        if "a helper" in said and "delegate" not in said:
+        content = json.dumps(request["messages"])
+        if "a helper" in content and "delegate" not in content:
             return (
                 "I saw both."
-                if "echo two" in said
-                else [call("bash", command=f"echo {'two' if 'echo one' in said else 'one'}")]
+                if "echo two" in content
+                else [call("bash", command=f"echo {'two' if 'echo one' in content else 'one'}")]
             )
-        if "saw both" in said:
+        if "saw both" in content:
             return "Done."
         return [call("delegate", name="aside", task="you are a helper")]
 
@@ -606,10 +608,10 @@ def test_a_helper_that_was_stopped_is_gone_on_with_where_it_was(tmp_path: Path) 
 
 def test_two_helpers_never_work_in_one_scope(tmp_path: Path) -> None:
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
-        if "a helper" in said and "delegate" not in said:
-            return "Seen." if "tool_result" in said else [call("bash", command="sleep 0.3")]
-        return "Done." if "has reported" in said else [call("delegate", name="aside", task="you are a helper")] * 2
+        content = json.dumps(request["messages"])
+        if "a helper" in content and "delegate" not in content:
+            return "Seen." if "tool_result" in content else [call("bash", command="sleep 0.3")]
+        return "Done." if "has reported" in content else [call("delegate", name="aside", task="you are a helper")] * 2
 
     with serve(assistant) as api, begun(tmp_path) as session:
         assert run.go(asked(session), setup(tmp_path, real(api))).text == "Done."

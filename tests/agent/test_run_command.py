@@ -48,13 +48,15 @@ def started(folder: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def _asked(folder: Path, *words: str, url: str = "", script: object = None) -> tuple[tuple[str, ...], dict[str, str]]:
+def _asked(
+    folder: Path, *arguments: str, url: str = "", script: object = None
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """What follows `ctxvc run`, and the environment that it wants."""
     if script is not None:
         (folder / "script.json").write_text(json.dumps(script))
-        words = (*words, "--script", "script.json")
+        arguments = (*arguments, "--script", "script.json")
     provider = {"ANTHROPIC_API_KEY": "test", "ANTHROPIC_BASE_URL": url} if url else {}
-    return words, {"HOME": str(folder), **provider}
+    return arguments, {"HOME": str(folder), **provider}
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -68,8 +70,8 @@ def ran(folder: Path, *words: str, **more: Any) -> tuple[int, str, str]:
     words, env = _asked(folder, *words, **more)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        done = CliRunner().invoke(cli, ["run", *words], env=env)
-    return done.exit_code, done.stdout, done.stderr
+        result = CliRunner().invoke(cli, ["run", *words], env=env)
+    return result.exit_code, result.stdout, result.stderr
 
 
 def told(folder: Path, name: str = "run-1") -> list[tuple[str, str]]:
@@ -102,8 +104,8 @@ def at_work(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_run_that_is_at_work_is_not_gone_on_with_by_another(folder: Path, at_work: subprocess.Popen[str]) -> None:
-    for words in (("--resume", "run-1"), ("--resume", "run-1", "and this", "--model", "other")):
-        code, out, err = ran(folder, *words, script=[])
+    for arguments in (("--resume", "run-1"), ("--resume", "run-1", "and this", "--model", "other")):
+        code, out, err = ran(folder, *arguments, script=[])
         assert (code, out) == (4, "")
         assert "a run is already working on session run-1" in err
     (folder / "go").touch()
@@ -204,7 +206,7 @@ def test_runs_without_a_name_that_begin_together_have_two(folder: Path) -> None:
 def test_runs_that_begin_together_in_a_new_project_share_its_store(folder: Path) -> None:
     (folder / "script.json").write_text('[{"content": "Done."}]')
     runs = [started(folder, "do it", "--script", "script.json") for _ in range(2)]
-    assert [ended(each)[:2] for each in runs] == [(0, "Done.\n")] * 2
+    assert [ended(run)[:2] for run in runs] == [(0, "Done.\n")] * 2
     assert [told(folder, f"run-{number}")[0] for number in (1, 2)]
 
 
@@ -286,7 +288,7 @@ def test_the_exit_code_says_whether_it_is_done(
 ) -> None:  # fmt: skip
     with serve(assistant) as api:
         done = ran(folder, "do it", "--yes", "--json", *words, url=api.url)
-        assert len([each for each in api.calls if each.path == "/v1/messages"]) <= 4
+        assert len([call for call in api.calls if call.path == "/v1/messages"]) <= 4
     assert (done[0], json.loads(done[1])["why"]) == (code, why), done
     assert not (folder / "half").exists()
 
@@ -306,13 +308,13 @@ def test_who_stops_it_twice_waits_for_nobody_and_leaves_nothing_behind(folder: P
     """Neither for helpers' commands, which are killed, nor for one that waits for the provider."""
 
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
-        if "delegate" in said:
+        content = json.dumps(request["messages"])
+        if "delegate" in content:
             return "I looked."
-        if "you wait" in said:
+        if "you wait" in content:
             (folder / "waits").touch()
             return Reply([text("slowly")], pause=4.0)
-        if "you run" in said:
+        if "you run" in content:
             return [call("bash", command="echo $$ > begun; sleep 50; touch late")]
         return [call("delegate", name="one", task="you run"), call("delegate", name="two", task="you wait")]
 
@@ -331,7 +333,7 @@ def test_who_stops_it_twice_waits_for_nobody_and_leaves_nothing_behind(folder: P
         with pytest.raises(ProcessLookupError):
             os.killpg(int((folder / "begun").read_text()), 0)
         assert ran(folder, "--resume", "run-1", url=api.url)[:2] == (0, "I looked.\n")
-        assert {each.status for each in api.calls} <= {200}
+        assert {call.status for call in api.calls} <= {200}
     assert [words for kind, words in told(folder) if kind == "tool_result"] == [INTERRUPTED] * 2
     with Session.open(folder / ".ctxvc", "run-1", scope="one") as session:
         assert [row.extra for row in session.ledger().rows() if row.kind == "tool_result"] == [
@@ -362,15 +364,15 @@ def test_a_run_killed_with_a_helper_at_work_goes_on_and_so_does_the_helper(folde
     """In the killed step stand a tool of the context, a helper in the middle of a command, and a command beside it."""
 
     def assistant(request: Mapping[str, Any]) -> Any:
-        said = json.dumps(request["messages"])
-        if "you are a helper" in said and "delegate" not in said:
-            if "interrupted" not in said:
+        content = json.dumps(request["messages"])
+        if "you are a helper" in content and "delegate" not in content:
+            if "interrupted" not in content:
                 return [call("bash", command=f"echo helper >> log; {WAITS}", timeout=60)]
             return "I looked: it had run."
-        if "it had run" in said:
+        if "it had run" in content:
             return "Done."
         aside = call("delegate", name="aside", task="you are a helper")
-        if "interrupted" in said:
+        if "interrupted" in content:
             return [aside]
         return [call("note", text="Begun."), aside, call("bash", command="echo main >> log; touch beside")]
 
@@ -382,7 +384,7 @@ def test_a_run_killed_with_a_helper_at_work_goes_on_and_so_does_the_helper(folde
         process.communicate()
         (folder / "go").touch()  # the command that it left behind ends
         assert ran(folder, "--resume", "run-1", "--yes", url=api.url)[:2] == (0, "Done.\n")
-        assert {each.status for each in api.calls} == {200}
+        assert {call.status for call in api.calls} == {200}
     assert sorted((folder / "log").read_text().split()) == ["helper", "main"]
     with Session.open(folder / ".ctxvc", "run-1") as session:
         assert [note.text for note in session.notes()] == ["Begun.", "[← aside] I looked: it had run."]

@@ -53,7 +53,7 @@ class Talk:
         asked = self.adapter.request()
         asked["betas"] = [asked.pop("extra_headers")["anthropic-beta"]]
         reply = self.adapter.record(self.judge.reply(asked, [thought("hm"), *calls]))
-        results = [self.adapter.handle(each) or ran(each) for each in reply.calls]
+        results = [self.adapter.handle(call) or ran(call) for call in reply.calls]
         self.adapter.results(results)
         return results
 
@@ -436,7 +436,7 @@ def hostile() -> Iterator[tuple[str, dict[str, Any]]]:
                 "action": "start"}  # fmt: skip
         for field in (*fields, "unknown", "x" * 5000, "\x1b[31m"):
             for value in HOSTILE:
-                yield name, {**{each: good[each] for each in fields if each in good}, field: value}
+                yield name, {**{field: good[field] for field in fields if field in good}, field: value}
 
 
 def test_no_argument_raises_or_gets_a_long_answer_or_harms_the_session(talk: Talk) -> None:

@@ -35,50 +35,50 @@ def said(outcome: Outcome) -> str:
 
 
 def test_a_command_runs_in_the_folder_and_its_failure_is_an_outcome(space: Workspace) -> None:
-    done = space.run("bash", {"command": "pwd; ls; echo oops >&2; exit 3"})
+    result = space.run("bash", {"command": "pwd; ls; echo oops >&2; exit 3"})
 
-    assert said(done) == f"{space.root}\na.py\nsrc\noops\n[exit code 3]\n"
-    assert done.error
+    assert said(result) == f"{space.root}\na.py\nsrc\noops\n[exit code 3]\n"
+    assert result.error
     assert space.run("bash", {"command": "true"}) == Outcome(b"[no output]")
 
 
 def test_a_command_that_takes_too_long_is_stopped_with_all_that_it_started(space: Workspace) -> None:
-    done = space.run("bash", {"command": "sh -c 'echo begun; sleep 60; touch late' & wait", "timeout": 1})
+    result = space.run("bash", {"command": "sh -c 'echo begun; sleep 60; touch late' & wait", "timeout": 1})
 
-    assert done.error
-    assert said(done) == "begun\n[stopped after 1 seconds]\n"
+    assert result.error
+    assert said(result) == "begun\n[stopped after 1 seconds]\n"
     time.sleep(0.2)
     running = subprocess.run(["pgrep", "-f", "touch late"], capture_output=True, check=False)
     assert not running.stdout
 
 
 def test_a_person_who_says_no_is_obeyed_and_the_model_is_told(space: Workspace) -> None:
-    asked: list[str] = []
-    space.approve = lambda command: bool(asked.append(command))
+    texts: list[str] = []
+    space.approve = lambda command: bool(texts.append(command))
 
-    done = space.run("bash", {"command": "touch made"})
+    result = space.run("bash", {"command": "touch made"})
 
-    assert asked == ["touch made"]
-    assert done.error
-    assert "did not allow" in said(done)
+    assert texts == ["touch made"]
+    assert result.error
+    assert "did not allow" in said(result)
     assert not (space.root / "made").exists()
 
 
 def test_of_progress_the_last_state_is_shown_and_everything_is_kept(space: Workspace) -> None:
-    done = space.run("bash", {"command": r"for i in 1 2 3; do printf '\r%s%%' $i; done; echo"})
+    result = space.run("bash", {"command": r"for i in 1 2 3; do printf '\r%s%%' $i; done; echo"})
 
-    assert said(done) == "\r1%\r2%\r3%\n"
-    assert done.shown == "3%"
+    assert said(result) == "\r1%\r2%\r3%\n"
+    assert result.shown == "3%"
 
 
 def test_of_a_long_output_the_tail_is_shown_and_everything_is_kept(space: Workspace) -> None:
-    done = space.run("bash", {"command": "seq 1 100000"})
+    result = space.run("bash", {"command": "seq 1 100000"})
 
-    assert done.output.startswith(b"1\n2\n")
-    assert done.shown is not None
-    assert done.shown.endswith("\n99999\n100000")
-    assert len(done.shown) < CHARS + 100
-    assert "left out" in done.shown.partition("\n")[0]
+    assert result.output.startswith(b"1\n2\n")
+    assert result.shown is not None
+    assert result.shown.endswith("\n99999\n100000")
+    assert len(result.shown) < CHARS + 100
+    assert "left out" in result.shown.partition("\n")[0]
 
 
 def test_of_an_output_that_is_too_long_both_ends_are_kept_and_that_is_said(
@@ -304,9 +304,9 @@ def test_the_repository_of_the_folder_is_meant_whatever_the_environment_says(
 
 @pytest.mark.parametrize("tool", ["list_files", "search_files"])
 def test_a_folder_that_is_not_there_is_an_error(space: Workspace, tool: str) -> None:
-    done = space.run(tool, {"path": "nowhere", **({"pattern": "x"} if tool == "search_files" else {})})
-    assert done.error
-    assert said(done) == "no nowhere in the working folder"
+    result = space.run(tool, {"path": "nowhere", **({"pattern": "x"} if tool == "search_files" else {})})
+    assert result.error
+    assert said(result) == "no nowhere in the working folder"
 
 
 def test_of_a_file_or_a_list_all_is_shown_not_its_end(space: Workspace) -> None:
@@ -320,9 +320,9 @@ def test_of_a_file_or_a_list_all_is_shown_not_its_end(space: Workspace) -> None:
     assert said(read).splitlines()[0] == "     1\tline 0"
     assert said(read).splitlines()[-2:] == ["  2000\tline 1999", "[1,000 more lines]"]
     for tool, more in (("list_files", {}), ("search_files", {"pattern": "line 7$"})):
-        done = space.run(tool, more)
-        assert done.shown is None
-        assert len(said(done).splitlines()) > 200
+        result = space.run(tool, more)
+        assert result.shown is None
+        assert len(said(result).splitlines()) > 200
 
 
 def test_hits_are_bounded(space: Workspace) -> None:
@@ -334,13 +334,13 @@ def test_hits_are_bounded(space: Workspace) -> None:
 def test_of_endless_progress_only_the_end_is_played_and_all_is_kept(space: Workspace) -> None:
     (space.root / "log").write_bytes(b"begun\n" + b"\rstep 1 of 2" * 200_000 + b"\rstep 2 of 2\n")
 
-    done = space.run("bash", {"command": "cat log"})
+    result = space.run("bash", {"command": "cat log"})
 
-    assert done.shown is not None
-    head, *end = done.shown.split("\n")
+    assert result.shown is not None
+    head, *end = result.shown.split("\n")
     assert "characters above left out" in head
     assert end == ["step 2 of 2"]
-    assert len(done.output) == (space.root / "log").stat().st_size
+    assert len(result.output) == (space.root / "log").stat().st_size
 
 
 def test_text_that_no_encoding_takes_is_read_as_it_is_and_refused_of_a_model(space: Workspace) -> None:
@@ -377,7 +377,7 @@ _values = st.none() | st.booleans() | st.integers() | _text | st.lists(st.intege
     ),
 )
 def test_whatever_a_model_asks_is_answered(space: Workspace, name: str, asked: Mapping[str, Any]) -> None:
-    done = space.run(name, asked)
-    assert isinstance(done, Outcome)
-    if done.error:
-        assert 0 < len(done.output) < 400
+    result = space.run(name, asked)
+    assert isinstance(result, Outcome)
+    if result.error:
+        assert 0 < len(result.output) < 400

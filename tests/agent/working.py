@@ -86,10 +86,10 @@ def aside(request: Request) -> Block | None:
     return last if str(last.get("text", "")).startswith(begins) else None
 
 
-def answer_aside(asked: Block) -> list[Block]:
+def answer_aside(block: Block) -> list[Block]:
     """A plan that folds the oldest tools, or a summary for each part."""
-    tools = re.findall(r"^function (\S+)", asked["text"], re.MULTILINE)[:6]
-    parts = dict.fromkeys(re.findall(r"^- (\S+): \d+ blocks", asked["text"], re.MULTILINE))
+    tools = re.findall(r"^function (\S+)", block["text"], re.MULTILINE)[:6]
+    parts = dict.fromkeys(re.findall(r"^- (\S+): \d+ blocks", block["text"], re.MULTILINE))
     sections = "Intent: find what is wrong\nDecisions: none\nArtifacts: the facts\nNext steps: go on"
     if not parts:
         fold = f'<fold kind="function" reason="read">{" ".join(tools)}</fold>' if tools else ""

@@ -40,12 +40,12 @@ def common(folder: Path) -> dict[str, str]:
                     kinds.setdefault(anchor, kind)
     projects = {name: frozenset().union(*(words for _, words in own)) for name, own in texts.items()}
     frequency = Counter(word for own in texts.values() for _, words in own for word in words)
-    in_projects = Counter(word for words in projects.values() for word in words)
+    in_projects = Counter(word for value in projects.values() for word in value)
     for word, count in in_projects.items():
         if count >= 2 and len(word) >= 6:
             kinds.setdefault(word, "word")
     candidates = [anchor for anchor in kinds if all(in_projects[word] >= 2 for word in words_of(anchor))]
-    candidates = [anchor for anchor in candidates if sum(words_of(anchor) <= words for words in projects.values()) >= 2]
+    candidates = [anchor for anchor in candidates if sum(words_of(anchor) <= value for value in projects.values()) >= 2]
     index = AnchorIndex(candidates, frequency)
     holders: Counter[int] = Counter()
     for own in texts.values():

@@ -90,11 +90,11 @@ def pattern_figures(folder: Path) -> Iterator[Figure]:
                 tip = packs.commit(_commit("main", "step", ledger, after, bodies, tip))
                 ledger = after
     for seconds_given in ("10", "2"):
-        words = (*_CTXVC, "-C", str(folder), "grep", "(?:a|a)+b(?=x)", "--timeout", seconds_given)
+        arguments = (*_CTXVC, "-C", str(folder), "grep", "(?:a|a)+b(?=x)", "--timeout", seconds_given)
         began = time.perf_counter()
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        result = subprocess.run(arguments, capture_output=True, text=True, check=False)
         took = time.perf_counter() - began
-        assert done.returncode == 1 and "bodies were searched" in done.stderr, done.stderr
+        assert result.returncode == 1 and "bodies were searched" in result.stderr, result.stderr
         yield Figure(f"grep, {BLOCKS:,} blocks, a slow pattern, {seconds_given} s given", took, "s")
 
 
@@ -122,23 +122,23 @@ def giant_figures(folder: Path) -> Iterator[Figure]:
         (project / "it.jsonl").write_text(text)
         with create(project / ".ctxvc"):
             pass
-        for words in (("import", "it.jsonl"), ("status",), ("log",), ("prompt",), ("verify",)):
-            yield _process(f"{words[0]}, {name}", *words, folder=project)
+        for arguments in (("import", "it.jsonl"), ("status",), ("log",), ("prompt",), ("verify",)):
+            yield _process(f"{arguments[0]}, {name}", *arguments, folder=project)
 
 
-def _process(what: str, *words: str, folder: Path, target: str = "") -> Figure:
+def _process(what: str, *arguments: str, folder: Path, target: str = "") -> Figure:
     """The processor time of a whole process, its wall time, and the most memory that it had.
 
     Raises: AssertionError where it fails.
     """
     began = time.perf_counter()
-    child = subprocess.Popen([*_CTXVC, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen([*_CTXVC, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 0, words
+    assert child.returncode == 0, arguments
     wall, most = time.perf_counter() - began, _maximum(usage) / 1e6
-    told = f"{wall:.1f} s by the clock, {most:,.0f} MB at most"
-    return Figure(what, usage.ru_utime + usage.ru_stime, "s", None, target, told)
+    text = f"{wall:.1f} s by the clock, {most:,.0f} MB at most"
+    return Figure(what, usage.ru_utime + usage.ru_stime, "s", None, target, text)
 
 
 def _maximum(usage: resource.struct_rusage) -> int:

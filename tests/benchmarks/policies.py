@@ -94,9 +94,9 @@ def _driven(policy: Policy, cache: Path) -> Iterator[tuple[int, _Taken]]:
                 continue
             began = time.process_time()
             view = run.view(BUDGET, price=price)
-            tried = rehearse(view, policy.propose(view))
-            (taken.acted if tried else taken.looked).append(time.process_time() - began)
-            keep(run, tried)
+            rehearsal = rehearse(view, policy.propose(view))
+            (taken.acted if rehearsal else taken.looked).append(time.process_time() - began)
+            keep(run, rehearsal)
         yield rows, taken
 
 
@@ -114,9 +114,9 @@ def _at_once(policy: Policy, rows: int, cache: Path) -> tuple[float, int]:
         run.ledger = replace(run.ledger, _caches={})  # what measuring has worked out is forgotten
         began = time.process_time()
         view = run.view(budget, price=price)
-        tried = rehearse(view, policy.propose(view))
+        rehearsal = rehearse(view, policy.propose(view))
         taken.append(time.process_time() - began)
-        changed = len(tried.rows)
+        changed = len(rehearsal.rows)
     return median_ms(taken), changed
 
 

@@ -102,8 +102,8 @@ def _bare(path: Path) -> Path:
     return path
 
 
-def _git(path: Path, *words: str) -> bytes:
-    return subprocess.run(["git", f"--git-dir={path}", *words], check=True, capture_output=True).stdout
+def _git(path: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", f"--git-dir={path}", *arguments], check=True, capture_output=True).stdout
 
 
 def _listed(server: Path) -> float:

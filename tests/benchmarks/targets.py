@@ -57,21 +57,21 @@ def _fill(store: Store) -> None:
 
 def _batch(folder: Path) -> Iterator[Figure]:
     """A policy's batch at 2,000 rows, from 95 % of the budget; each time the first that anybody looks at them."""
-    for words in ("default", "window:low_water=0.6"):
+    for text in ("default", "window:low_water=0.6"):
         taken, after = [], 0.0
         for _ in range(_ROUNDS):
             run = Run()
             for number in range(2_000 // 3):
                 run.append(*step(number))
-            price, policy = Counted(run.held(), folder / CACHE), parse(words)
+            price, policy = Counted(run.held(), folder / CACHE), parse(text)
             budget = Budget(int(measure(run.ledger, price) / 0.95))
             run.ledger = replace(run.ledger, _caches={})
             began = time.process_time()
             view = run.view(budget, price=price)
-            tried = rehearse(view, policy.propose(view))
+            rehearsal = rehearse(view, policy.propose(view))
             taken.append(time.process_time() - began)
-            after = measure(tried.after, price) / budget.effective
-        what = f"a batch of `{words}` at 2,000 rows, to {after:.0%}: processor"
+            after = measure(rehearsal.after, price) / budget.effective
+        what = f"a batch of `{text}` at 2,000 rows, to {after:.0%}: processor"
         yield Figure(what, median_ms(taken), "ms", target="<= 500")
 
 

@@ -190,9 +190,9 @@ def test_one_that_has_only_begun_is_waited_for(place: Path, transcripts: dict[st
 
 
 def test_a_command_in_the_agents_shell_is_in_it_too(place: Path, transcripts: dict[str, Path]) -> None:
-    def session(*words: str, **env: str) -> str:
-        done = CliRunner().invoke(cli, ["-C", str(place), *words, "status", "--json"], env=env)
-        name: str = json.loads(done.stdout)["session"]
+    def session(*arguments: str, **env: str) -> str:
+        result = CliRunner().invoke(cli, ["-C", str(place), *arguments, "status", "--json"], env=env)
+        name: str = json.loads(result.stdout)["session"]
         return name
 
     first, second = (f"claude-{name[:8]}" for name in (FIRST, SECOND))

@@ -104,7 +104,7 @@ def without_thinking(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def lines(made: Resumable) -> list[dict[str, Any]]:
     """The lines, the first one without the mark that says what the file was exported from."""
-    first, *others = (json.loads(each) for each in made.data.splitlines())
+    first, *others = (json.loads(line) for line in made.data.splitlines())
     return [{name: value for name, value in first.items() if name != "ctxvc"}, *others]
 
 
@@ -198,7 +198,7 @@ def test_behind_an_edit_it_is_written_anew_and_without_thinking(store: Store, tm
 
     assert (made.kept, made.thinking) == (6, 2)
     assert lines(made)[:6] == [{**each, "sessionId": made.session} for each in THOUGHTFUL[:6]]
-    written = [each["message"]["content"][0] for each in lines(made)[6:-1]]
+    written = [line["message"]["content"][0] for line in lines(made)[6:-1]]
     assert [block["type"] for block in written] == ["tool_use", "tool_result", "text"]
     assert written[1]["content"] == text(f"[{moment(store, session).ledger['B8'].handle}]")
     assert lines(made)[6]["parentUuid"] == "r1"
@@ -345,7 +345,7 @@ def test_lines_of_which_nothing_is_as_it_should_be_do_no_harm(store: Store, tmp_
     made = resumable(store, moment(store, session), FOLDER, recorded=path)
 
     assert made.kept == 14
-    assert [each["cwd"] for each in lines(made)[4:7]] == [7, "/work", "/work"]
+    assert [line["cwd"] for line in lines(made)[4:7]] == [7, "/work", "/work"]
     assert lines(made)[-2]["timestamp"] > "2026"
 
 
@@ -373,7 +373,7 @@ def put(tmp_path: Path, made: Resumable) -> Path:
 
 def words(then: Snapshot) -> list[str]:
     """The texts of a prompt, thinking left out."""
-    blocks = [block for each in messages(then, valid) for block in each["content"]]
+    blocks = [block for message in messages(then, valid) for block in message["content"]]
     return [block.get("text") or json.dumps(block) for block in blocks if block["type"] != "thinking"]
 
 
@@ -476,10 +476,10 @@ def test_a_live_session_that_goes_on_from_an_export_is_followed_into_its_session
 
 @given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda data: b"\n" not in data), min_size=1, max_size=5))
 def test_a_mark_says_how_far_an_export_goes(texts: list[bytes]) -> None:
-    data = [json.dumps({"text": each.decode("latin-1")}).encode() + b"\n" for each in texts]
+    data = [json.dumps({"text": text.decode("latin-1")}).encode() + b"\n" for text in texts]
     whole = marked(data, "ab" * 20)
 
-    assert [json.loads(each) for each in whole.splitlines()][1:] == [json.loads(each) for each in data[1:]]
+    assert [json.loads(line) for line in whole.splitlines()][1:] == [json.loads(each) for each in data[1:]]
     assert exported(InMemory(Path("x.jsonl"), whole)) == Exported(commit="ab" * 20, end=len(whole))
     assert exported(InMemory(Path("x.jsonl"), whole + b"more")) == Exported(commit="ab" * 20, end=len(whole))
     assert exported(InMemory(Path("x.jsonl"), whole[:-1])) is None
@@ -498,20 +498,20 @@ def test_each_line_hangs_from_the_one_before_it_and_none_is_of_the_same_time(tmp
         made = resumable(store, moment(store, "demo"), FOLDER)
 
     *said_lines, title = lines(made)
-    assert [each["parentUuid"] for each in said_lines] == [None, *(each["uuid"] for each in said_lines[:-1])]
-    times = [each["timestamp"] for each in said_lines]
+    assert [line["parentUuid"] for line in said_lines] == [None, *(line["uuid"] for line in said_lines[:-1])]
+    times = [line["timestamp"] for line in said_lines]
     assert times == sorted(set(times))
     assert times[0].startswith("2026-03-01T12:00:")
     assert {each["sessionId"] for each in (*said_lines, title)} == {made.session}
-    replies = [each["message"] for each in said_lines if each["type"] == "assistant"]
+    replies = [line["message"] for line in said_lines if line["type"] == "assistant"]
     assert all(len(reply["content"]) == 1 and reply["id"].startswith("msg_") for reply in replies)
-    calls = {each["message"]["content"][0].get("id"): each["uuid"] for each in said_lines}
-    results = [each for each in said_lines if each["message"]["content"][0]["type"] == "tool_result"]
+    calls = {line["message"]["content"][0].get("id"): line["uuid"] for line in said_lines}
+    results = [line for line in said_lines if line["message"]["content"][0]["type"] == "tool_result"]
     assert results
     for each in results:
         assert each["sourceToolAssistantUUID"] == calls[each["message"]["content"][0]["tool_use_id"]]
     request = {"model": "claude-opus-5-5", "max_tokens": 1, "messages": [
-        *formats.normalise_anthropic(each["message"] for each in said_lines)
+        *formats.normalise_anthropic(line["message"] for line in said_lines)
     ]}  # fmt: skip
     assert not problems(request)
 
@@ -526,7 +526,7 @@ def test_what_was_counted_is_told_until_something_left(store: Store, tmp_path: P
 
     def usage() -> list[int]:
         made = resumable(store, moment(store, session), FOLDER)
-        told = [each["message"]["usage"] for each in lines(made) if each["type"] == "assistant"]
+        told = [line["message"]["usage"] for line in lines(made) if line["type"] == "assistant"]
         return [each.get("cache_read_input_tokens", 0) for each in told]
 
     assert usage() == [4000, 4000, 4000]
@@ -558,8 +558,8 @@ def test_before_anything_was_said_there_is_nothing_to_go_on_from(store: Store) -
 # --- the command
 
 
-def run(project: Path, *words: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(cli, ["-C", str(project), *words])
+def run(project: Path, *arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["-C", str(project), *arguments])
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -59,14 +59,14 @@ def test_whatever_comes_in_a_hook_ends_well(
 
 @pytest.mark.parametrize("words", WORDS[:3])
 def test_a_hook_s_process_says_nothing_of_nonsense(tmp_path: Path, words: list[str]) -> None:
-    done = run(tmp_path, words, b"nonsense")
+    result = run(tmp_path, words, b"nonsense")
 
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == b"" or words == ["statusline"]
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout == b"" or words == ["statusline"]
 
 
 def test_by_way_of_the_command_line_too(place: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ctxvc", "hook", "--unknown"],
         input=b"{}",
         capture_output=True,
@@ -75,7 +75,7 @@ def test_by_way_of_the_command_line_too(place: Path) -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
 def test_an_error_of_ours_is_logged_and_not_told(place: Path, tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_where_no_project_is_nothing_is_recorded_until_the_person_says_so(tmp_pa
     folder = tmp_path / "notes"
     folder.mkdir()
     transcript = write(tmp_path / "s.jsonl", *CONVERSATION)
-    done = run(folder, ["Stop"], told(folder, transcript))
-    assert (done.returncode, done.stdout) == (0, b"")
+    result = run(folder, ["Stop"], told(folder, transcript))
+    assert (result.returncode, result.stdout) == (0, b"")
     record([str(folder), requests.encoded(Request("Stop", str(transcript))).decode()], {})
     assert list(folder.iterdir()) == []
 
@@ -329,11 +329,11 @@ def test_the_status_line(place: Path) -> None:
 
 def test_a_hook_loads_nothing_heavy(place: Path, tmp_path: Path) -> None:
     code = "import sys, ctxvc.claude_code.hook, ctxvc.cli.start; print(*sys.modules)"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment(place), check=True
     )
 
-    loaded = set(done.stdout.split())
+    loaded = set(result.stdout.split())
     assert not loaded & {
         "click",
         "msgspec",
@@ -378,8 +378,8 @@ def test_doctor_shows_what_went_wrong(place: Path) -> None:
     store = place / FOLDER
 
     def shown() -> list[str]:
-        done = CliRunner().invoke(cli, ["-C", str(place), "doctor", "--json"])
-        return [item["found"] for item in json.loads(done.stdout)["items"] if item["check"] == "hooks"]
+        result = CliRunner().invoke(cli, ["-C", str(place), "doctor", "--json"])
+        return [item["found"] for item in json.loads(result.stdout)["items"] if item["check"] == "hooks"]
 
     assert shown() == []
     places.home(store).mkdir()

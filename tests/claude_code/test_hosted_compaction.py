@@ -28,14 +28,14 @@ LONG = "".join(f"line {number}\n" for number in range(4000))
 
 @pytest.fixture
 def host(tmp_path: Path) -> PlayedHost:
-    made = PlayedHost(tmp_path)
-    made.says("Read both.")
-    made.calls("t1", LONG)
-    made.calls("t2", LONG.replace("line", "row"))
-    made.replies("I did.")
-    made.says("And now?")
-    made.replies("Nothing.")
-    return made
+    played_host = PlayedHost(tmp_path)
+    played_host.says("Read both.")
+    played_host.calls("t1", LONG)
+    played_host.calls("t2", LONG.replace("line", "row"))
+    played_host.replies("I did.")
+    played_host.says("And now?")
+    played_host.replies("Nothing.")
+    return played_host
 
 
 def test_a_plan_is_pending_until_the_host_has_installed_it(host: PlayedHost) -> None:

@@ -52,8 +52,8 @@ def plugin_hook(place: Path, event: str, **env: str) -> subprocess.CompletedProc
 def test_an_event_without_an_answer_is_a_mark_where_a_recorder_watches(place: Path, transcript: Path) -> None:
     spool.attend(str(transcript))
     for event in ("UserPromptSubmit", "PostToolUse", "Stop", "StopFailure", "SubagentStart"):
-        done = plugin_hook(place, event)
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        result = plugin_hook(place, event)
+        assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     noticed = {name for _, name in spool.notices(str(transcript))}
     assert noticed == {"UserPromptSubmit", "PostToolUse", "Stop", "StopFailure", "SubagentStart"}
 
@@ -85,9 +85,9 @@ def test_a_program_that_does_not_run_any_more_is_written_down_once(place: Path, 
     spool.begin(str(transcript))
     told = []
     for event in ("PreCompact", "Stop", "Stop", "SessionStart"):
-        done = plugin_hook(place, event, PATH="/nowhere:/usr/bin:/bin")
-        assert done.returncode == 0
-        told += [event] if b"not on the search path" in done.stdout else []
+        result = plugin_hook(place, event, PATH="/nowhere:/usr/bin:/bin")
+        assert result.returncode == 0
+        told += [event] if b"not on the search path" in result.stdout else []
     assert told == ["Stop"]
     (entry,) = spool.log_entries()
     assert "ctxvc is not on the search path" in entry

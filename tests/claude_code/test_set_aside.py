@@ -58,8 +58,8 @@ def sessions(place: Path) -> list[str]:
         return store.sessions()
 
 
-def run(place: Path, *words: str) -> Result:
-    return CliRunner().invoke(cli, ["-C", str(place), *words])
+def run(place: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(place), *arguments])
 
 
 def told(place: Path) -> list[tuple[str, str]]:

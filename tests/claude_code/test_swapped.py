@@ -53,8 +53,8 @@ def conversation(shown: Any, name: str = "ls") -> tuple[dict[str, Any], ...]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Store]:
-    with create(tmp_path / "other" / ".ctxvc") as made:
-        yield made
+    with create(tmp_path / "other" / ".ctxvc") as session:
+        yield session
 
 
 def taken(store: Store, path: Path) -> Store:
@@ -127,9 +127,9 @@ def test_a_swap_in_a_growing_transcript(place: Path, tmp_path: Path, monkeypatch
         part = told(store, "recover", **ask, max_tokens=8000)
         assert part["header"].startswith("[recovered B4-1.txt@")
         read += part["content"]
-        words = part["next"].split()
-        assert words[:2] == ["recover", "toolu_ls"] or not words
-        ask = {"address": words[1], "lines": words[3]} if words else {}
+        arguments = part["next"].split()
+        assert arguments[:2] == ["recover", "toolu_ls"] or not arguments
+        ask = {"address": arguments[1], "lines": arguments[3]} if arguments else {}
     assert read == WHOLE
     with Store(store) as opened:
         assert not verify(opened).findings
@@ -150,9 +150,9 @@ def test_hooks_record_what_one_import_records(place: Path, tmp_path: Path, monke
     settle(store)
 
     (tmp_path / "single").mkdir()
-    with create(tmp_path / "single" / ".ctxvc") as made:
-        shutil.copytree(folder(store), folder(made.path))
-        taken(made, transcript)
+    with create(tmp_path / "single" / ".ctxvc") as session:
+        shutil.copytree(folder(store), folder(session.path))
+        taken(session, transcript)
     assert history(store) == history(tmp_path / "single" / ".ctxvc")
 
 
@@ -216,11 +216,11 @@ def test_a_secret_is_in_no_form_of_it(store: Store, tmp_path: Path) -> None:
     whole = WHOLE[:20_000] + f"token {SECRET}\n" + WHOLE[20_000:]
     shown = cut(store.path, "toolu_ls", whole)
     (file,) = folder(store.path).iterdir()
-    kept = file.read_bytes()
-    assert SECRET.encode() not in kept and b"[REDACTED:" in kept
+    content = file.read_bytes()
+    assert SECRET.encode() not in content and b"[REDACTED:" in content
     taken(store, write(tmp_path / "s.jsonl", *conversation(shown)))
 
-    assert recovered(store, "toolu_ls") == kept
+    assert recovered(store, "toolu_ls") == content
 
 
 def test_a_purge_leaves_nothing_of_it(store: Store, tmp_path: Path) -> None:

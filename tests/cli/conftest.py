@@ -62,9 +62,9 @@ def project(pristine: Path, tmp_path: Path) -> Path:
 def run() -> Run:
     """Runs `ctxvc` with these words in this process; in a pipe, as far as it knows."""
 
-    def run(*words: str | Path, folder: Path | None = None) -> Result:
+    def run(*arguments: str | Path, folder: Path | None = None) -> Result:
         where = ["-C", str(folder)] if folder else []
-        return CliRunner().invoke(cli, [*where, *map(str, words)])
+        return CliRunner().invoke(cli, [*where, *map(str, arguments)])
 
     return run
 
@@ -77,13 +77,13 @@ def on_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """
     monkeypatch.setattr("ctxvc.cli.terminal.progress._AFTER", 600.0)
 
-    def on_screen(*words: str | Path, folder: Path | None = None, width: int = 120) -> Result:
+    def on_screen(*arguments: str | Path, folder: Path | None = None, width: int = 120) -> Result:
         with monkeypatch.context() as patch:
             patch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
             patch.setenv("TERM", "xterm-256color")
             patch.setenv("COLUMNS", str(width))
             patch.setenv("CTXVC_PAGER", "cat")
-            return run(*words, folder=folder)
+            return run(*arguments, folder=folder)
 
     return on_screen
 
@@ -92,10 +92,10 @@ def on_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 def ask(run: Run, built: Path) -> Callable[..., Any]:
     """The JSON that a command answers on the built store; it must succeed."""
 
-    def ask(*words: str) -> Any:
-        done = run(*words, "--json", folder=built)
-        assert (done.exit_code, done.stderr) == (0, "")
-        return json.loads(done.stdout)
+    def ask(*arguments: str) -> Any:
+        result = run(*arguments, "--json", folder=built)
+        assert (result.exit_code, result.stderr) == (0, "")
+        return json.loads(result.stdout)
 
     return ask
 

@@ -52,8 +52,10 @@ def test_sessions_of_all_projects_are_listed_from_anywhere(run: Run, projects: P
 
 
 def test_all_projects_are_searched(run: Run, projects: Path) -> None:
-    done = run("grep", "login (is|fails)", "--all-projects", "--kind", "user", "--json", folder=projects / "elsewhere")
-    items = json.loads(done.stdout)["items"]
+    result = run(
+        "grep", "login (is|fails)", "--all-projects", "--kind", "user", "--json", folder=projects / "elsewhere"
+    )
+    items = json.loads(result.stdout)["items"]
     assert [(Path(item["project"]).name, item["address"]) for item in items] == [
         ("one", "s/main:B1"),
         ("two", "s/main:B1"),
@@ -105,7 +107,7 @@ def test_a_store_that_cannot_be_opened_costs_only_itself(run: Run, projects: Pat
     with pytest.raises(Exception, match="format 99"):
         Store(projects / "one" / FOLDER)
 
-    done = run("sessions", "--all-projects", folder=projects / "elsewhere")
-    assert done.exit_code == 1
-    assert "the login is slow" in done.stdout
-    assert "format 99" in done.stderr
+    result = run("sessions", "--all-projects", folder=projects / "elsewhere")
+    assert result.exit_code == 1
+    assert "the login is slow" in result.stdout
+    assert "format 99" in result.stderr

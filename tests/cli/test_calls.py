@@ -72,8 +72,8 @@ def test_a_calls_id_is_its_results(run: Run, project: Path, address: str, block:
 
 
 def _id(run: Run, project: Path, command: str, address: str) -> str:
-    told = json.loads(run(command, address, "--json", folder=project).stdout)
-    return str(told["row"]["id"] if command == "show" else told["id"])
+    answer = json.loads(run(command, address, "--json", folder=project).stdout)
+    return str(answer["row"]["id"] if command == "show" else answer["id"])
 
 
 def test_a_revision_is_never_taken_for_a_call(run: Run, project: Path) -> None:
@@ -84,27 +84,27 @@ def test_a_revision_is_never_taken_for_a_call(run: Run, project: Path) -> None:
 
 def test_a_long_id_is_found_in_other_sessions_and_a_short_one_is_not(run: Run, project: Path) -> None:
     assert run("recover", f"{LONG}x", folder=project).stdout == "of the other session\n"
-    done = run("recover", "short", folder=project)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "is not an address or the id of a recorded call" in done.stderr
+    result = run("recover", "short", folder=project)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "is not an address or the id of a recorded call" in result.stderr
     assert run("recover", "other/main:short", folder=project).stdout == "short, of the other session\n"
 
 
 def test_an_unknown_one_is_told(run: Run, project: Path) -> None:
     for command in ("show", "recover", "blame"):
-        for words in ("toolu_nowhere", "nowhere/main:toolu", "main:", "nowhere:x", "\x1b[2J"):
-            done = run(command, words, folder=project)
-            assert (done.exit_code, done.stdout) == (1, ""), (command, words)
-            assert "hint: " in done.stderr and "\x1b" not in done.stderr
+        for text in ("toolu_nowhere", "nowhere/main:toolu", "main:", "nowhere:x", "\x1b[2J"):
+            result = run(command, text, folder=project)
+            assert (result.exit_code, result.stdout) == (1, ""), (command, text)
+            assert "hint: " in result.stderr and "\x1b" not in result.stderr
     assert run("bisect", "toolu_nowhere", folder=project).exit_code == 1  # no text of any prompt
 
 
 def test_verbs_take_it_and_name_the_block(run: Run, project: Path) -> None:
-    told = json.loads(run("archive", "c-1,B3", "functions.sh:0", "--json", folder=project).stdout)
-    assert {item["id"] for item in told["items"]} >= {"B3", "B11", "B13"}
+    answer = json.loads(run("archive", "c-1,B3", "functions.sh:0", "--json", folder=project).stdout)
+    assert {item["id"] for item in answer["items"]} >= {"B3", "B11", "B13"}
     assert run("restore", LONG, "c-1", folder=project).exit_code == 0
-    done = run("pin", "toolu_nowhere", folder=project)
-    assert "not an id: toolu_nowhere" in done.stderr + done.stdout
+    result = run("pin", "toolu_nowhere", folder=project)
+    assert "not an id: toolu_nowhere" in result.stderr + result.stdout
 
 
 def test_a_range_is_never_a_call(project: Path) -> None:

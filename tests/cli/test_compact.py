@@ -38,10 +38,10 @@ def _long(project: Path) -> None:
             session.append({"role": "assistant", "content": f"Answer {turn}."})
 
 
-def asked(run: Run, folder: Path, *words: str) -> Any:
-    done = run(*words, "--json", folder=folder)
-    assert (done.exit_code, done.stderr) == (0, "")
-    return json.loads(done.stdout)
+def asked(run: Run, folder: Path, *arguments: str) -> Any:
+    result = run(*arguments, "--json", folder=folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
 
 
 # --- compact
@@ -96,9 +96,9 @@ def test_in_the_end_nothing_can_leave_and_that_is_no_failure(run: Run, long: Pat
     assert told["committed"] is False
     assert told["tokens_after"] == told["tokens_before"]
 
-    done = run("compact", folder=long)
-    assert done.exit_code == 0
-    assert done.stdout.splitlines() == [told["reason"], "nothing to do"]
+    result = run("compact", folder=long)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [told["reason"], "nothing to do"]
 
 
 def test_a_dry_run_says_what_a_real_one_does_and_changes_nothing(run: Run, long: Path) -> None:
@@ -121,16 +121,16 @@ def test_a_dry_run_says_what_a_real_one_does_and_changes_nothing(run: Run, long:
 
 
 def test_a_focus_keeps_what_its_words_touch(run: Run, long: Path) -> None:
-    def gone(*words: str) -> set[str]:
-        answer = asked(run, long, "compact", "--dry-run", *words)
+    def gone(*arguments: str) -> set[str]:
+        answer = asked(run, long, "compact", "--dry-run", *arguments)
         return {block for item in answer["items"] for block in item["blocks"]}
 
     with Store(long / ".ctxvc") as store, StoredSession.open(store, "long") as stored:
         (touched,) = [row.id for row in stored.ledger().rows() if (row.call, row.kind) == ("c0-1", "tool_result")]
     assert touched in gone()
     assert touched not in gone("--focus", "keep what SRC/0/1.py has")
-    for words in (["--focus", "the and"], ["--focus", "src", "--policy", "default"]):
-        assert run("compact", "--dry-run", *words, folder=long).exit_code == 1
+    for arguments in (["--focus", "the and"], ["--focus", "src", "--policy", "default"]):
+        assert run("compact", "--dry-run", *arguments, folder=long).exit_code == 1
 
 
 def test_a_budget_sets_the_thresholds(run: Run, long: Path) -> None:
@@ -178,12 +178,12 @@ def test_of_many_ids_the_first_are_named(run: Run, long: Path) -> None:
 def test_context_says_how_far_clearing_and_summaries_are(run: Run, long: Path) -> None:
     told = asked(run, long, "context")
 
-    assert [(each["name"], each["percent"]) for each in told["thresholds"]] == [
+    assert [(threshold["name"], threshold["percent"]) for threshold in told["thresholds"]] == [
         ("clear old results", 60),
         ("summarise", 85),
         ("guard", 98),
     ]
-    assert all(each["ahead"] == each["tokens"] - told["used"] for each in told["thresholds"])
+    assert all(threshold["ahead"] == threshold["tokens"] - told["used"] for threshold in told["thresholds"])
 
 
 def test_context_measures_by_the_thresholds_of_the_session_itself(run: Run, long: Path) -> None:

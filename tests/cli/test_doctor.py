@@ -35,9 +35,9 @@ DAY = 86_400
 
 
 def items(run: Run, folder: Path, check: str = "", code: int = 0) -> list[Item]:
-    done = run("doctor", "--json", folder=folder)
-    assert done.exit_code == code, done.stderr
-    found: list[Item] = json.loads(done.stdout)["items"]
+    result = run("doctor", "--json", folder=folder)
+    assert result.exit_code == code, result.stderr
+    found: list[Item] = json.loads(result.stdout)["items"]
     assert all(item["mend"] for item in found if item["level"] == "problem")
     return [item for item in found if item["check"].startswith(check)]
 
@@ -186,8 +186,8 @@ def test_a_session_that_was_exported_is_not_missing_until_somebody_goes_on_with_
     run: Run, project: Path, transcript: Path
 ) -> None:
     assert run("import", folder=project).exit_code == 0
-    done = run("export", "--format", "claude-code", "--install", "--session", "claude-11111111", folder=project)
-    assert done.exit_code == 0, done.output
+    result = run("export", "--format", "claude-code", "--install", "--session", "claude-11111111", folder=project)
+    assert result.exit_code == 0, result.output
     assert items(run, project, "transcripts")[0]["found"].startswith("2 recorded sessions")
     assert items(run, project, "transcripts")[0]["level"] == "ok"
 
@@ -263,8 +263,8 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
     assert [item["session"] for item in json.loads(searched.stdout)["items"]] == ["other"]
     assert json.loads(packed.stdout)["packs_after"] == 1
     assert run("doctor", "--repair", folder=project).exit_code == 0
-    for words in (("sessions",), ("gc",), ("verify",)):
-        assert run(*words, folder=project).exit_code == 0
+    for arguments in (("sessions",), ("gc",), ("verify",)):
+        assert run(*arguments, folder=project).exit_code == 0
     again = json.loads(run("grep", "zebra", "--all", "--json", folder=project).stdout)["items"]
     assert {item["session"] for item in again} == {"demo", "other"}
 
@@ -469,10 +469,10 @@ def test_a_damaged_vocabulary_is_a_problem(
 
 def test_it_takes_no_second_on_a_small_store(project: Path) -> None:
     """As user and system time, which other work on the machine does not change much."""
-    words = [sys.executable, "-m", "ctxvc", "-C", str(project), "doctor", "--json"]
+    arguments = [sys.executable, "-m", "ctxvc", "-C", str(project), "doctor", "--json"]
     before = os.times()
     subprocess.run(
-        words, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        arguments, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     )
     after = os.times()
 

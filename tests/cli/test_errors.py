@@ -36,10 +36,10 @@ CTXVC = [sys.executable, "-m", "ctxvc"]
 ROOT = Path(main.__file__).parents[2]
 
 
-def process(*words: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, **env: str) -> Process:
+def process(*arguments: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, **env: str) -> Process:
     """`ctxvc` as a shell runs it: what it prints is buffered, and reaches a pipe late."""
     return subprocess.run(
-        [*CTXVC, *words],
+        [*CTXVC, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **env},
         stdout=stdout,
@@ -52,23 +52,23 @@ def process(*words: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
 def test_where_there_is_no_store_the_way_to_one_is_named(words: list[str], run: Run, tmp_path: Path) -> None:
-    done = run(*words, folder=tmp_path)
+    result = run(*words, folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    assert f"no ctxvc store in {tmp_path}" in done.stderr
-    assert "ctxvc init" in done.stderr
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"no ctxvc store in {tmp_path}" in result.stderr
+    assert "ctxvc init" in result.stderr
 
 
 @pytest.mark.parametrize("words", READERS[1:-1], ids=" ".join)
 def test_a_store_without_a_session_says_how_to_get_one(words: list[str], run: Run, tmp_path: Path) -> None:
     run("init", folder=tmp_path)
 
-    done = run(*words, folder=tmp_path)
+    result = run(*words, folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert "no session" in done.stderr
-    assert "ctxvc import" in done.stderr
+    assert result.exit_code == 1
+    assert "no session" in result.stderr
+    assert "ctxvc import" in result.stderr
 
 
 def _not_git(path: Path) -> None:
@@ -108,11 +108,11 @@ def test_what_is_no_store_of_ours_is_left_alone(
         run("init", folder=tmp_path)
     spoil(path)
 
-    done = run(*words, folder=tmp_path)
+    result = run(*words, folder=tmp_path)
 
-    assert done.exit_code == code
-    assert message in done.stderr.lower() if message.islower() else message in done.stderr
-    assert "bug" not in done.stderr
+    assert result.exit_code == code
+    assert message in result.stderr.lower() if message.islower() else message in result.stderr
+    assert "bug" not in result.stderr
 
 
 def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None:
@@ -122,20 +122,20 @@ def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None
         pack.chmod(0o600)
         pack.write_bytes(data)
 
-    done = run("status", folder=project)
+    result = run("status", folder=project)
 
-    assert done.exit_code == 3
-    assert "damaged" in done.stderr
-    assert "ctxvc verify" in done.stderr
+    assert result.exit_code == 3
+    assert "damaged" in result.stderr
+    assert "ctxvc verify" in result.stderr
     assert run("verify", folder=project).exit_code == 3
 
 
 def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_path: Path) -> None:
-    done = run("status", "--json", folder=tmp_path)
+    result = run("status", "--json", folder=tmp_path)
 
-    assert done.stdout == ""
-    assert json.loads(done.stderr)["error"].keys() == {"code", "message", "hint"}
-    assert json.loads(done.stderr)["error"]["code"] == "not_found"
+    assert result.stdout == ""
+    assert json.loads(result.stderr)["error"].keys() == {"code", "message", "hint"}
+    assert json.loads(result.stderr)["error"]["code"] == "not_found"
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_pat
     ids=" ".join,
 )
 def test_wrong_usage_ends_with_2_and_points_to_help(words: list[str], run: Run, built: Path) -> None:
-    done = run(*words, folder=built)
-    told = json.loads(run(*words, "--json", folder=built).stderr)
+    result = run(*words, folder=built)
+    answer = json.loads(run(*words, "--json", folder=built).stderr)
 
-    assert done.exit_code == 2
-    assert "--help`" in done.stderr
-    assert told["error"]["code"] == "usage"
+    assert result.exit_code == 2
+    assert "--help`" in result.stderr
+    assert answer["error"]["code"] == "usage"
 
 
 @pytest.mark.parametrize("words", [["ask", "demo", "why?"], ["run", "mend it"]], ids=" ".join)
@@ -171,10 +171,10 @@ def test_a_script_that_cannot_be_read_is_an_error_with_a_hint(
     (project / "folder").mkdir()
     before = run("sessions", "--json", folder=project).stdout
 
-    done = run(*words, "--script", script, "--json", folder=project)
+    result = run(*words, "--script", script, "--json", folder=project)
 
-    assert done.exit_code == 1
-    error = json.loads(done.stderr)["error"]
+    assert result.exit_code == 1
+    error = json.loads(result.stderr)["error"]
     assert error["message"].startswith(f"cannot read {script}: ")
     assert "a JSON list" in error["hint"]
     assert run("sessions", "--json", folder=project).stdout == before
@@ -186,9 +186,9 @@ def test_a_conflict_ends_with_4(run: Run, project: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("ctxvc.store.store.Store.all_tips", conflict)
 
-    done = run("sessions", folder=project)
+    result = run("sessions", folder=project)
 
-    assert (done.exit_code, done.stderr) == (4, "ctxvc: another process holds demo\nhint: wait for it\n")
+    assert (result.exit_code, result.stderr) == (4, "ctxvc: another process holds demo\nhint: wait for it\n")
 
 
 def test_a_bug_is_a_short_report_without_a_traceback(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,25 +197,25 @@ def test_a_bug_is_a_short_report_without_a_traceback(run: Run, project: Path, mo
 
     monkeypatch.setattr("ctxvc.store.store.Store.all_tips", fail)
 
-    done = run("sessions", folder=project)
+    result = run("sessions", folder=project)
 
-    assert done.exit_code == 1
-    assert "this is a bug in ctxvc" in done.stderr
-    assert "KeyError: 'B12" in done.stderr
-    assert "ctxvc/cli/commands/sessions.py:" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "\x1b" not in done.stderr
-    assert len(done.stderr) < 1500
+    assert result.exit_code == 1
+    assert "this is a bug in ctxvc" in result.stderr
+    assert "KeyError: 'B12" in result.stderr
+    assert "ctxvc/cli/commands/sessions.py:" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "\x1b" not in result.stderr
+    assert len(result.stderr) < 1500
     assert json.loads(run("sessions", "--json", folder=project).stderr)["error"]["code"] == "bug"
 
 
-def _without_rights(*words: str, folder: Path) -> Process:
+def _without_rights(*arguments: str, folder: Path) -> Process:
     """`ctxvc` as run by someone who does not own the folder's files, also where the tests run as root."""
     script = (
         "import os, sys; from ctxvc.cli import main, command_list\n"
         "for name in command_list.COMMANDS: main.cli.get_command(None, name)\n"
         "if os.geteuid() == 0: os.seteuid(65534)\n"
-        f"sys.argv = ['ctxvc', *{words!r}]; main.run()"
+        f"sys.argv = ['ctxvc', *{arguments!r}]; main.run()"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
@@ -295,10 +295,10 @@ def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
     command = f"{sys.executable} -m ctxvc log"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
 
-    done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=built, env=env, stderr=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stderr[:24]) == (1, b"ctxvc: stdout is closed:")
-    done = subprocess.run(["sh", "-c", f"{command} 2>&-"], cwd=built, env=env, stdout=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stdout[:7]) == (0, b"commit\t")
+    result = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=built, env=env, stderr=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stderr[:24]) == (1, b"ctxvc: stdout is closed:")
+    result = subprocess.run(["sh", "-c", f"{command} 2>&-"], cwd=built, env=env, stdout=subprocess.PIPE, check=False)
+    assert (result.returncode, result.stdout[:7]) == (0, b"commit\t")
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:

@@ -37,18 +37,18 @@ def test_the_former_names_of_formats_are_taken(run: Run, built: Path) -> None:
 
 
 def test_losses_are_counted_by_kind(run: Run, built: Path) -> None:
-    done = run("export", "step:1", "--format", "openai-chat", folder=built)
+    result = run("export", "step:1", "--format", "openai-chat", folder=built)
 
-    assert done.stderr.splitlines() == [
+    assert result.stderr.splitlines() == [
         "left out: 1 × thinking (B2)",
         "left out: 1 × is_error of tool_result (B7.is_error)",
     ]
 
 
 def test_a_revision_of_another_session_and_scope_can_be_written(run: Run, built: Path) -> None:
-    done = run("export", "demo/main~3", "--format", "hf-trace", folder=built)
+    result = run("export", "demo/main~3", "--format", "hf-trace", folder=built)
 
-    assert json.loads(done.stdout.splitlines()[0])["id"] == "demo/main"
+    assert json.loads(result.stdout.splitlines()[0])["id"] == "demo/main"
 
 
 def test_options_of_other_formats_are_refused(run: Run, built: Path) -> None:
@@ -57,22 +57,22 @@ def test_options_of_other_formats_are_refused(run: Run, built: Path) -> None:
         (("--install",), "require --format claude-code"),
         (("--format", "nonsense"), "nonsense"),
     ):
-        done = run("export", *words, folder=built)
-        assert (done.exit_code, reason in done.stderr) == (2, True), done.stderr
+        result = run("export", *words, folder=built)
+        assert (result.exit_code, reason in result.stderr) == (2, True), result.stderr
 
 
 def test_lines_are_of_a_git_repository(run: Run, project: Path) -> None:
-    done = run("export", "--format", "agent-trace", folder=project)
+    result = run("export", "--format", "agent-trace", folder=project)
 
-    assert done.exit_code == 1
-    assert "is in no git repository with a commit" in done.stderr
-    assert "hint: " in done.stderr
+    assert result.exit_code == 1
+    assert "is in no git repository with a commit" in result.stderr
+    assert "hint: " in result.stderr
 
 
 def test_an_export_comes_back_as_the_session_it_is(run: Run, project: Path) -> None:
     run("export", "--format", "hf-trace", "-o", "trace.jsonl", folder=project)
 
-    done = run("import", "trace.jsonl", "--json", folder=project)
+    result = run("import", "trace.jsonl", "--json", folder=project)
 
-    (item,) = json.loads(done.stdout)["items"]
+    (item,) = json.loads(result.stdout)["items"]
     assert (item["session"], item["created"], item["units"]) == ("demo", False, 0)

@@ -22,10 +22,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def install(run: Run, agent: str, *words: str) -> list[dict[str, Any]]:
-    done = run("install", agent, "--json", *words)
-    assert done.exit_code == 0, done.stderr
-    items: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+def install(run: Run, agent: str, *arguments: str) -> list[dict[str, Any]]:
+    result = run("install", agent, "--json", *arguments)
+    assert result.exit_code == 0, result.stderr
+    items: list[dict[str, Any]] = json.loads(result.stdout)["items"]
     return items
 
 
@@ -71,9 +71,9 @@ def test_a_file_of_somebody_elses_stays_and_nothing_is_changed(
     other = home / ENTRIES[agent]
     other.parent.mkdir(parents=True)
     other.write_text("export default 7\n")
-    done = run("install", agent, *words)
-    assert done.exit_code == 1
-    assert f"{other} is not ours" in done.stderr
+    result = run("install", agent, *words)
+    assert result.exit_code == 1
+    assert f"{other} is not ours" in result.stderr
     assert list(home.rglob("*.js")) == [other]
 
 
@@ -92,11 +92,11 @@ def test_each_agent_is_told_where_to_look_by_its_own_variable(
 def test_an_extension_is_the_persons_and_of_no_project(run: Run, home: Path, agent: str) -> None:
     assert all(item["changed"] for item in install(run, agent, "--user"))
     assert (home / ENTRIES[agent]).is_file()
-    done = run("install", agent, "--project")
-    assert done.exit_code == 2
-    assert f"an extension of {agent} is for all projects" in done.stderr and "leave --project out" in done.stderr
-    done = run("install", "post-commit", "--user")
-    assert done.exit_code == 2 and "post-commit is of one project: leave --user out" in done.stderr
+    result = run("install", agent, "--project")
+    assert result.exit_code == 2
+    assert f"an extension of {agent} is for all projects" in result.stderr and "leave --project out" in result.stderr
+    result = run("install", "post-commit", "--user")
+    assert result.exit_code == 2 and "post-commit is of one project: leave --user out" in result.stderr
 
 
 def looked_at(run: Run, agent: str) -> list[tuple[str, str, str]]:
@@ -145,8 +145,8 @@ def test_doctor_looks_at_an_extension_that_is_installed(
 
 @pytest.mark.parametrize("agent", ["codex", "gemini", "copilot"])
 def test_an_agent_that_allows_nothing_is_said_so_with_what_there_is(run: Run, home: Path, agent: str) -> None:
-    done = run("install", agent)
-    assert done.exit_code == 1
-    assert "lets no extension change its prompt" in done.stderr
-    assert "ctxvc " in done.stderr.partition("hint:")[2]
+    result = run("install", agent)
+    assert result.exit_code == 1
+    assert "lets no extension change its prompt" in result.stderr
+    assert "ctxvc " in result.stderr.partition("hint:")[2]
     assert not list(home.rglob("*.js"))

@@ -246,20 +246,20 @@ def test_what_is_printed_of_recordings_of_three_hosts(run: Run, tmp_path: Path, 
     for name, file in RECORDINGS.items():
         assert run("import", "--final", "--name", name, str(data / file), folder=tmp_path).exit_code == 0
     looks = [["--session", name, command] for name in RECORDINGS for command in ("status", "context")]
-    told = _without_ids("".join(_told(run, words, tmp_path) for words in [["sessions"], *looks]))
+    text = _without_ids("".join(_told(run, words, tmp_path) for words in [["sessions"], *looks]))
     golden = GOLDEN / "recorded.txt"
     if pytestconfig.getoption("--update-golden", default=False):
-        golden.write_text(told)
+        golden.write_text(text)
 
-    assert told == golden.read_text()
+    assert text == golden.read_text()
 
 
 def _told(run: Run, words: list[str], project: Path) -> str:
-    done = run(*words, folder=None if "-C" in words else project)
-    parts = [f"$ ctxvc {' '.join(words)}\n", done.stdout]
-    if done.stderr:
-        parts.append(f"--- stderr\n{done.stderr}")
-    return "".join([*parts, f"--- exit {done.exit_code}\n\n"])
+    result = run(*words, folder=None if "-C" in words else project)
+    parts = [f"$ ctxvc {' '.join(words)}\n", result.stdout]
+    if result.stderr:
+        parts.append(f"--- stderr\n{result.stderr}")
+    return "".join([*parts, f"--- exit {result.exit_code}\n\n"])
 
 
 def _without_ids(told: str) -> str:

@@ -98,11 +98,11 @@ def test_no_cell_of_a_table_is_cut(on_screen: Run) -> None:
 
 
 def test_a_topic_that_there_is_none_of_names_the_near_ones(run: Run) -> None:
-    done = run("help", "budgts")
+    result = run("help", "budgts")
 
-    assert done.exit_code == 1
-    assert "did you mean budgets?" in done.stderr
-    assert "revisions" in done.stderr
+    assert result.exit_code == 1
+    assert "did you mean budgets?" in result.stderr
+    assert "revisions" in result.stderr
 
 
 def test_in_a_pipe_a_topic_is_markdown(run: Run) -> None:

@@ -63,12 +63,12 @@ def test_the_hook_declines_what_it_cannot_answer_and_exits_with_0(
 
 
 def test_so_does_its_process(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ctxvc", "hook", hook_entry.COMPACTION],
         input=b"{",
         capture_output=True,
         cwd=tmp_path,
         check=False,
     )
-    assert done.returncode == 0 and not done.stderr
-    assert "decline" in json.loads(done.stdout)
+    assert result.returncode == 0 and not result.stderr
+    assert "decline" in json.loads(result.stdout)

@@ -20,15 +20,15 @@ LONG = "".join(f"line {number}\n" for number in range(4000))
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedHost:
     """A client with a compaction of ours in its prompt, recorded by hooks."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    made = PlayedHost(tmp_path)
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(made.config))
-    made.says("Read both.")
-    made.calls("t1", LONG)
-    made.calls("t2", LONG.replace("line", "row"))
-    made.replies("I did.")
-    made.says("And now?")
-    made.replies("Nothing.")
-    return made
+    played_host = PlayedHost(tmp_path)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(played_host.config))
+    played_host.says("Read both.")
+    played_host.calls("t1", LONG)
+    played_host.calls("t2", LONG.replace("line", "row"))
+    played_host.replies("I did.")
+    played_host.says("And now?")
+    played_host.replies("Nothing.")
+    return played_host
 
 
 def hooked(host: PlayedHost) -> None:
@@ -36,11 +36,11 @@ def hooked(host: PlayedHost) -> None:
     recorder.work(host.store, linger=0)
 
 
-def undone(run: Run, host: PlayedHost, *words: str) -> tuple[Any, str]:
+def undone(run: Run, host: PlayedHost, *arguments: str) -> tuple[Any, str]:
     """What `undo` answers, and what it says to a person who does it once more."""
-    answer = json.loads(run(*words, "--json", folder=host.project).stdout)
+    answer = json.loads(run(*arguments, "--json", folder=host.project).stdout)
     run("redo", folder=host.project)
-    return answer, run(*words, folder=host.project).stderr
+    return answer, run(*arguments, folder=host.project).stderr
 
 
 def test_an_undone_compaction_is_in_the_hosts_prompt_after_its_next_one(run: Run, host: PlayedHost) -> None:
@@ -79,9 +79,9 @@ def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
 @pytest.mark.parametrize("words", [("note", "-m", "The fixture is too old."), ("compact",)], ids=lambda words: words[0])
 def test_so_is_a_note_and_a_compaction_by_hand(run: Run, host: PlayedHost, words: tuple[str, ...]) -> None:
     hooked(host)
-    done = run(*words, folder=host.project)
-    assert done.exit_code == 0, done.output
-    assert "after its next compaction" in done.stderr
+    result = run(*words, folder=host.project)
+    assert result.exit_code == 0, result.output
+    assert "after its next compaction" in result.stderr
     run("undo", folder=host.project)
     assert json.loads(run(*words, "--json", folder=host.project).stdout)["effect"] == "next-compaction"
     if words[0] == "note":
@@ -90,9 +90,9 @@ def test_so_is_a_note_and_a_compaction_by_hand(run: Run, host: PlayedHost, words
 
 def test_a_block_that_is_added_is_in_no_prompt_of_the_hosts(run: Run, host: PlayedHost) -> None:
     hooked(host)
-    words = ("recover", "B3", "--lines", "3001:3001", "--add")
-    assert "Claude Code's own prompt stays as it was" in run(*words, folder=host.project).stderr
-    assert json.loads(run(*words, "--json", folder=host.project).stdout)["effect"] == "export"
+    arguments = ("recover", "B3", "--lines", "3001:3001", "--add")
+    assert "Claude Code's own prompt stays as it was" in run(*arguments, folder=host.project).stderr
+    assert json.loads(run(*arguments, "--json", folder=host.project).stdout)["effect"] == "export"
     assert "lines 3001-3001 of" not in json.dumps(host.asks()["messages"])
 
 
@@ -108,8 +108,8 @@ def test_what_changes_nothing_says_nothing_of_it(run: Run, host: PlayedHost) -> 
 def test_without_the_plugin_the_hosts_prompt_stays_and_the_way_out_is_an_export(run: Run, host: PlayedHost) -> None:
     host.config.joinpath("settings.json").write_text(json.dumps(settings.installed({}, "ctxvc")))
     hooked(host)
-    done = run("archive", "B3", "--json", folder=host.project)
-    assert json.loads(done.stdout)["effect"] == "export"
+    result = run("archive", "B3", "--json", folder=host.project)
+    assert json.loads(result.stdout)["effect"] == "export"
     assert "Claude Code's own prompt stays as it was" in run("restore", "B3", folder=host.project).stderr
 
 
@@ -124,11 +124,11 @@ def test_so_it_is_where_a_person_switched_our_compaction_off(
 
 def test_nothing_is_said_of_a_session_that_no_hook_records_or_of_a_pin(run: Run, host: PlayedHost) -> None:
     host.records()
-    done = run("archive", "B3", "--json", folder=host.project)
-    assert (json.loads(done.stdout)["effect"], done.stderr) == ("next-request", "")
+    result = run("archive", "B3", "--json", folder=host.project)
+    assert (json.loads(result.stdout)["effect"], result.stderr) == ("next-request", "")
     hooked(host)
-    done = run("pin", "B1", folder=host.project)
-    assert done.exit_code == 0 and "Claude Code" not in done.stderr
+    result = run("pin", "B1", folder=host.project)
+    assert result.exit_code == 0 and "Claude Code" not in result.stderr
 
 
 def test_an_import_before_the_recorder_has_settled_leaves_the_blocks_to_the_policy(run: Run, host: PlayedHost) -> None:

@@ -53,9 +53,9 @@ def transcript(folder: Path, name: str, lines: int = 2, cwd: str = "/src") -> Pa
 def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
 
-    done = run("init", folder=tmp_path)
+    result = run("init", folder=tmp_path)
 
-    assert (done.exit_code, done.stdout) == (0, f"created a store at {tmp_path}/.ctxvc\n")
+    assert (result.exit_code, result.stdout) == (0, f"created a store at {tmp_path}/.ctxvc\n")
     assert (tmp_path / ".ctxvc").stat().st_mode & 0o777 == 0o700
     status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
     assert status.stdout == b""
@@ -64,9 +64,9 @@ def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_
 def test_init_again_changes_nothing_and_says_so(run: Run, project: Path) -> None:
     before = sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
 
-    done = run("init", folder=project)
+    result = run("init", folder=project)
 
-    assert (done.exit_code, done.stdout) == (0, f"a store already exists at {project}/.ctxvc\n")
+    assert (result.exit_code, result.stdout) == (0, f"a store already exists at {project}/.ctxvc\n")
     assert before == sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
 
 
@@ -83,8 +83,8 @@ def test_init_completes_a_bare_clone_of_a_store_and_reading_says_that_it_must(
         f"ctxvc: {path} is a git repository but not a ctxvc store",
         "hint: if it is a clone of a store, `ctxvc init` completes it",
     ]
-    done = run("init", folder=folder)
-    assert (done.exit_code, done.stdout) == (0, f"completed the clone of a store at {path}\n")
+    result = run("init", folder=folder)
+    assert (result.exit_code, result.stdout) == (0, f"completed the clone of a store at {path}\n")
     assert path.stat().st_mode & 0o777 == 0o700
     commits, there = (json.loads(run("log", "--json", folder=place).stdout)["items"] for place in (folder, project))
     assert commits == there
@@ -97,9 +97,9 @@ def test_init_makes_no_store_of_another_repository(run: Run, tmp_path: Path) -> 
     subprocess.run(["git", "init", "--quiet", "--bare", str(path)], check=True)
     before = (path / "config").read_bytes()
 
-    done = run("init", folder=tmp_path)
+    result = run("init", folder=tmp_path)
 
-    assert (done.exit_code, "not a ctxvc store" in done.stderr) == (1, True)
+    assert (result.exit_code, "not a ctxvc store" in result.stderr) == (1, True)
     assert (path / "config").read_bytes() == before
 
 
@@ -116,10 +116,10 @@ def test_init_refuses_a_folder_with_other_things_in_it(run: Run, tmp_path: Path)
     (tmp_path / ".ctxvc").mkdir()
     (tmp_path / ".ctxvc" / "notes.txt").write_text("mine")
 
-    done = run("init", folder=tmp_path)
+    result = run("init", folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert "is not empty" in done.stderr
+    assert result.exit_code == 1
+    assert "is not empty" in result.stderr
     assert (tmp_path / ".ctxvc" / "notes.txt").read_text() == "mine"
 
 
@@ -128,10 +128,10 @@ def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_pat
     below = tmp_path / "src" / "app"
     below.mkdir(parents=True)
 
-    done = run("import", recording, folder=below)
+    result = run("import", recording, folder=below)
 
-    assert done.exit_code == 0
-    assert f"created a store at {tmp_path}/.ctxvc" in done.stderr
+    assert result.exit_code == 0
+    assert f"created a store at {tmp_path}/.ctxvc" in result.stderr
     assert run("sessions", folder=below).stdout.count("\n") == 2
 
 
@@ -139,9 +139,9 @@ def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_pat
 def linked(tmp_path: Path) -> Path:
     """A linked worktree of the project `main` beside it."""
 
-    def git(*words: str) -> None:
+    def git(*arguments: str) -> None:
         settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *settings, "-C", str(tmp_path / "main"), *words], check=True, capture_output=True)
+        subprocess.run(["git", *settings, "-C", str(tmp_path / "main"), *arguments], check=True, capture_output=True)
 
     (tmp_path / "main").mkdir()
     git("init", "--quiet")
@@ -166,8 +166,8 @@ def test_import_in_the_main_worktree_takes_what_was_recorded_in_linked_ones(
     answer = json.loads(run("import", "--final", "--json", folder=tmp_path / "main").stdout)
     assert [item["format"] for item in answer["items"]] == ["claude-code"]
     (linked / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/linked\n")
-    done = run("import", "--final", "--json", folder=tmp_path / "main")
-    assert done.exit_code == 1, "it names another project, so it is no worktree of this one"
+    result = run("import", "--final", "--json", folder=tmp_path / "main")
+    assert result.exit_code == 1, "it names another project, so it is no worktree of this one"
 
 
 def test_import_without_paths_takes_this_projects_sessions(run: Run, tmp_path: Path) -> None:
@@ -177,21 +177,21 @@ def test_import_without_paths_takes_this_projects_sessions(run: Run, tmp_path: P
     transcript(folder, "11111111-aaaa", cwd=str(project))
     transcript(folder, "22222222-bbbb", cwd=str(project))
 
-    done = run("import", "--final", "--json", folder=project)
+    result = run("import", "--final", "--json", folder=project)
 
-    told = json.loads(done.stdout)
-    assert done.exit_code == 0
-    assert str(folder) in told["looked"]
-    assert [item["format"] for item in told["items"]] == ["claude-code"] * 2
-    assert {item["path"] for item in told["items"]} == {str(path) for path in folder.iterdir()}
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert str(folder) in answer["looked"]
+    assert [item["format"] for item in answer["items"]] == ["claude-code"] * 2
+    assert {item["path"] for item in answer["items"]} == {str(path) for path in folder.iterdir()}
 
 
 def test_import_without_paths_and_without_recordings_says_where_it_looked(run: Run, tmp_path: Path) -> None:
-    done = run("import", folder=tmp_path)
+    result = run("import", folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert "no recorded session" in done.stderr
-    assert "ctxvc import FILE" in done.stderr
+    assert result.exit_code == 1
+    assert "no recorded session" in result.stderr
+    assert "ctxvc import FILE" in result.stderr
     assert not (tmp_path / ".ctxvc").exists()
 
 
@@ -219,13 +219,13 @@ def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path:
     bad = tmp_path / "bad.json"
     bad.write_bytes(b"\xff\xfe\x00 no transcript")
 
-    done = run("import", bad, recording, tmp_path / "missing.jsonl", folder=tmp_path)
+    result = run("import", bad, recording, tmp_path / "missing.jsonl", folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert done.stdout.count("failed\t") == 2
-    assert done.stdout.count("new\t") == 1
-    assert f"failed: {bad}: " in done.stderr
-    assert "missing.jsonl" in done.stderr
+    assert result.exit_code == 1
+    assert result.stdout.count("failed\t") == 2
+    assert result.stdout.count("new\t") == 1
+    assert f"failed: {bad}: " in result.stderr
+    assert "missing.jsonl" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -243,21 +243,21 @@ def test_a_recording_of_an_unknown_format_is_refused_and_the_known_ones_are_name
     path = tmp_path / "it.json"
     path.write_text(json.dumps(content, indent=4))
 
-    done = run("import", path, folder=tmp_path)
+    result = run("import", path, folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert "not a transcript in a known format" in done.stderr
-    assert all(name in done.stderr for name in FORMATS)
+    assert result.exit_code == 1
+    assert "not a transcript in a known format" in result.stderr
+    assert all(name in result.stderr for name in FORMATS)
 
 
 def test_of_an_empty_file_nothing_is_hinted_that_reads_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").touch()
     run("init", folder=tmp_path)
 
-    done = run("import", "s.jsonl", folder=tmp_path)
+    result = run("import", "s.jsonl", folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert "s.jsonl: the file is empty (hint: its program has written nothing to it yet)" in done.stderr
+    assert result.exit_code == 1
+    assert "s.jsonl: the file is empty (hint: its program has written nothing to it yet)" in result.stderr
 
 
 def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None:
@@ -266,25 +266,25 @@ def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None
     (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
     (tmp_path / "in" / "notes.txt").write_text("mine")
 
-    done = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
+    result = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
 
-    assert done.exit_code == 0
-    assert len(json.loads(done.stdout)["items"]) == 2
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["items"]) == 2
 
 
 def test_a_folder_without_transcripts_is_told_to_have_none(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
 
-    done = run("import", tmp_path / "in", folder=tmp_path)
+    result = run("import", tmp_path / "in", folder=tmp_path)
 
-    assert done.exit_code == 1
-    assert "no transcript" in done.stderr
+    assert result.exit_code == 1
+    assert "no transcript" in result.stderr
 
 
 def test_a_name_and_a_format_can_be_given(run: Run, tmp_path: Path, recording: Path) -> None:
-    done = run("import", "--name", "login", "--format", "openai-chat", recording, folder=tmp_path)
+    result = run("import", "--name", "login", "--format", "openai-chat", recording, folder=tmp_path)
 
-    assert done.stdout.splitlines()[1].split("\t")[0] == "login"
+    assert result.stdout.splitlines()[1].split("\t")[0] == "login"
     assert run("--session", "login", "show", "--raw", "B2", folder=tmp_path).stdout == "yes"
 
 
@@ -338,10 +338,10 @@ def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_pa
 
 
 def test_an_export_into_a_folder_that_is_not_there_says_so(run: Run, project: Path, tmp_path: Path) -> None:
-    done = run("export", "-o", tmp_path / "nowhere" / "x.json", folder=project)
+    result = run("export", "-o", tmp_path / "nowhere" / "x.json", folder=project)
 
-    assert done.exit_code == 1
-    assert "there is no such folder" in done.stderr and "hint: make the folder first" in done.stderr
+    assert result.exit_code == 1
+    assert "there is no such folder" in result.stderr and "hint: make the folder first" in result.stderr
 
 
 @pytest.mark.parametrize("form", ["anthropic", "openai"])
@@ -355,9 +355,9 @@ def test_what_is_exported_is_the_prompt_of_that_moment(run: Run, built: Path, fo
 
 
 def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
-    done = run("demo", tmp_path / "demo")
+    result = run("demo", tmp_path / "demo")
 
-    assert done.exit_code == 0, done.stderr
+    assert result.exit_code == 0, result.stderr
     assert demo.SESSION.exists()
     assert (tmp_path / "demo" / ".ctxvc" / "HEAD").exists()
     assert run("verify", folder=tmp_path / "demo").exit_code == 0
@@ -367,9 +367,9 @@ def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_checkout_has_what_is_in_the_prompt_and_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
-    done = run("checkout", "demo/main", tmp_path / "out", folder=project)
+    result = run("checkout", "demo/main", tmp_path / "out", folder=project)
 
-    assert done.exit_code == 0
+    assert result.exit_code == 0
     bodies = [path.name for path in (tmp_path / "out" / "blocks").rglob("*.txt")]
     assert "B10.txt" in bodies
     assert "B6.txt" not in bodies
@@ -380,10 +380,10 @@ def test_a_checkout_has_what_is_in_the_prompt_and_the_dashboard(run: Run, projec
 
 
 def test_a_checkout_is_of_the_session_and_scope_that_are_named(run: Run, project: Path) -> None:
-    def folder(*words: str) -> str:
-        done = run("checkout", *words, "--json", folder=project)
-        assert done.exit_code == 0, done.stderr
-        return str(json.loads(done.stdout)["folder"])
+    def folder(*arguments: str) -> str:
+        result = run("checkout", *arguments, "--json", folder=project)
+        assert result.exit_code == 0, result.stderr
+        return str(json.loads(result.stdout)["folder"])
 
     inside = project / ".ctxvc" / "checkout"
     assert folder() == str(inside / "demo" / "main")
@@ -398,10 +398,10 @@ def test_checkouts_go_on_where_the_project_was_moved(run: Run, project: Path, tm
     git = ["git", f"--git-dir={moved / '.ctxvc'}", "worktree", "repair", str(tmp_path / "out")]
     subprocess.run(git, check=True, capture_output=True)
 
-    done = run("checkout", "demo/main", tmp_path / "out", folder=moved)
-    assert done.exit_code == 0, done.stderr
-    done = run("purge", "B1", "--yes", folder=moved)
-    assert done.exit_code == 0, done.stderr
+    result = run("checkout", "demo/main", tmp_path / "out", folder=moved)
+    assert result.exit_code == 0, result.stderr
+    result = run("purge", "B1", "--yes", folder=moved)
+    assert result.exit_code == 0, result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -414,10 +414,10 @@ def test_a_checkout_from_before_there_were_seals_is_taken_on_by_whoever_names_it
     refused = run("purge", "B1", "--yes", folder=project)
     assert refused.exit_code == 1 and f"`ctxvc checkout SESSION/SCOPE {tmp_path / 'out'}`" in refused.stderr
 
-    done = run(*words, tmp_path / "out", folder=project)
-    assert done.exit_code == 0, done.stderr
-    done = run("purge", "B1", "--yes", folder=project)
-    assert done.exit_code == 0, done.stderr
+    result = run(*words, tmp_path / "out", folder=project)
+    assert result.exit_code == 0, result.stderr
+    result = run("purge", "B1", "--yes", folder=project)
+    assert result.exit_code == 0, result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -428,8 +428,8 @@ def test_a_folder_of_which_only_the_store_says_that_it_is_a_checkout_is_not_take
     linked = project / ".ctxvc" / "worktrees" / "out"
     (linked / "ctxvc-seal").unlink()
     (tmp_path / "out" / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/out\n")
-    for words in (("demo/main",), ("--redraw",)):
-        assert run("checkout", *words, tmp_path / "out", folder=project).exit_code == 1
+    for arguments in (("demo/main",), ("--redraw",)):
+        assert run("checkout", *arguments, tmp_path / "out", folder=project).exit_code == 1
     assert not (linked / "ctxvc-seal").exists()
 
 
@@ -442,9 +442,9 @@ def test_moves_in_a_checkout_are_taken_when_asked(run: Run, project: Path, tmp_p
     source.rename(target)
 
     assert run("checkout", "branched/main", out, folder=project).exit_code == 1
-    done = run("checkout", "--take", "branched/main", out, folder=project)
+    result = run("checkout", "--take", "branched/main", out, folder=project)
 
-    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "taken: archive B2")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "taken: archive B2")
     assert "archived by user" in run("show", "branched/main:B2", folder=project).stdout
 
 
@@ -454,12 +454,12 @@ def test_the_dashboard_of_a_checkout_is_drawn_anew(run: Run, project: Path, tmp_
     page = drawn.read_text()
     drawn.write_text("old")
 
-    done = run("checkout", "--redraw", tmp_path / "out", "--json", folder=project)
+    result = run("checkout", "--redraw", tmp_path / "out", "--json", folder=project)
 
-    assert done.exit_code == 0, done.stderr
+    assert result.exit_code == 0, result.stderr
     assert drawn.read_text() == page
-    told = json.loads(done.stdout)
-    assert told == json.loads(run("checkout", "demo/main", tmp_path / "out", "--json", folder=project).stdout)
+    answer = json.loads(result.stdout)
+    assert answer == json.loads(run("checkout", "demo/main", tmp_path / "out", "--json", folder=project).stdout)
     assert run("checkout", "--redraw", tmp_path, folder=project).exit_code == 1
     assert run("checkout", "--redraw", tmp_path / "out", "demo", folder=project).exit_code == 2
 
@@ -476,13 +476,13 @@ def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Pat
 
     run("checkout", "demo/main", tmp_path / "out", folder=project)
     page = (tmp_path / "out" / "DASHBOARD.md").read_text()
-    table, text = (run("status", *words, folder=project).stdout for words in ([], ["--text"]))
-    told = json.loads(run("status", "--json", folder=project).stdout)
+    table, text = (run("status", *arguments, folder=project).stdout for arguments in ([], ["--text"]))
+    answer = json.loads(run("status", "--json", folder=project).stdout)
 
     assert "Notes:\n\n- 2 older\n- note 2: \\[x\\] and more\n- note 3" in page
     assert "older notes\t2\nnote\tnote 2: [x] and more\nnote\tnote 3" in table
     assert "notes (+2 older):\n- note 2: (x) and more\n- note 3" in text
-    assert (told["older_notes"], told["notes"][0], len(told["notes"])) == (2, "note 2: [x]\nand more", 5)
+    assert (answer["older_notes"], answer["notes"][0], len(answer["notes"])) == (2, "note 2: [x]\nand more", 5)
 
 
 def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
@@ -491,8 +491,8 @@ def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path:
 
     assert run("checkout", "demo/main", tmp_path / "mine", folder=project).exit_code == 1
     for name in ("nobody", "demo/nowhere", "a/b/c", "../x"):
-        done = run("checkout", name, tmp_path / "out", folder=project)
-        assert (done.exit_code, done.stderr.startswith("ctxvc: no ")) == (1, True), name
+        result = run("checkout", name, tmp_path / "out", folder=project)
+        assert (result.exit_code, result.stderr.startswith("ctxvc: no ")) == (1, True), name
 
 
 def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
@@ -500,8 +500,8 @@ def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path
     from ctxvc.core.ledger.wire import text_part
 
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
-        words = "<script>x</script> [a](http://b) | c `d`"
-        session.append(Message(role="user", parts=(text_part(words, "user", "client"),)))
+        text = "<script>x</script> [a](http://b) | c `d`"
+        session.append(Message(role="user", parts=(text_part(text, "user", "client"),)))
         session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))
 
     run("checkout", "demo/main", tmp_path / "out", folder=project)
@@ -527,9 +527,9 @@ def test_an_exported_request_that_is_imported_again_adds_nothing(project: Path, 
     refs = ["git", "--git-dir", str(project / ".ctxvc"), "for-each-ref"]
     before = subprocess.run(refs, capture_output=True, check=True).stdout
 
-    done = run("import", "--json", "request.json", folder=project)
+    result = run("import", "--json", "request.json", folder=project)
 
-    (item,) = json.loads(done.stdout)["items"]
+    (item,) = json.loads(result.stdout)["items"]
     assert (item["session"], item["created"], item["units"]) == ("demo", False, 0)
     assert subprocess.run(refs, capture_output=True, check=True).stdout == before
 

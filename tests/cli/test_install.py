@@ -66,10 +66,10 @@ def settings() -> Path:
     return path
 
 
-def install(run: Run, *words: str) -> Any:
-    done = run("install", "claude-code", "--user", "--json", *words)
-    assert (done.exit_code, done.stderr) == (0, "")
-    return json.loads(done.stdout)
+def install(run: Run, *arguments: str) -> Any:
+    result = run("install", "claude-code", "--user", "--json", *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize("before", [PLAIN, OTHERS, BY_HAND, ONE_LINE, WINDOWS])
@@ -133,9 +133,9 @@ def test_what_may_not_be_written_to_is_left_alone(run: Run, settings: Path, word
     before = settings.read_bytes()
     settings.chmod(0o444)
 
-    done = run("install", "claude-code", "--user", *words)
+    result = run("install", "claude-code", "--user", *words)
 
-    assert done.exit_code == 1 and "is not writable" in done.stderr and "chmod u+w" in done.stderr
+    assert result.exit_code == 1 and "is not writable" in result.stderr and "chmod u+w" in result.stderr
     assert (settings.read_bytes(), settings.stat().st_mode & 0o777) == (before, 0o444)
     assert list(settings.parent.iterdir()) == [settings]
 
@@ -145,8 +145,8 @@ def test_the_file_as_it_was_stays_until_it_is_that_again(run: Run, settings: Pat
     backup = Path(install(run)["backup"])
     settings.write_text(settings.read_text().replace("/ctxvc hook", "/older/ctxvc hook").replace("opus", "sonnet"))
 
-    for words in ((), ("--uninstall",)):
-        assert install(run, *words)["backup"] == ""
+    for arguments in ((), ("--uninstall",)):
+        assert install(run, *arguments)["backup"] == ""
         assert backup.read_text() == PLAIN
     assert settings.read_text() == PLAIN.replace("opus", "sonnet")
 
@@ -175,9 +175,9 @@ def test_an_older_place_of_the_program_is_replaced(run: Run, settings: Path) -> 
 def test_a_dry_run_only_shows(run: Run, settings: Path) -> None:
     settings.write_text(PLAIN)
 
-    done = run("install", "claude-code", "--user", "--dry-run")
+    result = run("install", "claude-code", "--user", "--dry-run")
 
-    assert "+    " in done.stdout and "hook SessionEnd" in done.stdout
+    assert "+    " in result.stdout and "hook SessionEnd" in result.stdout
     assert settings.read_text() == PLAIN
     assert list(settings.parent.iterdir()) == [settings]
 
@@ -189,10 +189,10 @@ def test_a_dry_run_only_shows(run: Run, settings: Path) -> None:
 def test_settings_that_cannot_be_read_are_refused_and_stay(run: Run, settings: Path, odd: str) -> None:
     settings.write_text(odd)
 
-    done = run("install", "claude-code", "--user")
+    result = run("install", "claude-code", "--user")
 
-    assert done.exit_code == 1
-    assert "by hand" in done.stderr and "hint:" in done.stderr
+    assert result.exit_code == 1
+    assert "by hand" in result.stderr and "hint:" in result.stderr
     assert settings.read_text() == odd
 
 
@@ -210,9 +210,9 @@ def test_for_a_project_the_shared_settings_stay(run: Run, tmp_path: Path) -> Non
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "deep").mkdir()
 
-    done = run("install", "claude-code", folder=tmp_path / "deep")
+    result = run("install", "claude-code", folder=tmp_path / "deep")
 
-    assert done.exit_code == 0
+    assert result.exit_code == 0
     assert [path.name for path in (tmp_path / ".claude").iterdir()] == ["settings.local.json"]
 
 
@@ -228,11 +228,11 @@ def test_the_commands_run(run: Run, settings: Path, project: Path) -> None:
         )
         assert (gone.returncode, gone.stdout, gone.stderr) == (0, b"", b"")
     line = shlex.split(held["statusLine"]["command"])[1:]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ctxvc", *line], input=b"{}", capture_output=True, cwd=project, check=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
-    assert done.stdout.strip() == b"not recorded"
+    assert result.stdout.strip() == b"not recorded"
 
 
 def test_the_plugin_is_where_install_says(run: Run, tmp_path: Path) -> None:
@@ -250,15 +250,15 @@ def test_the_plugin_is_where_install_says(run: Run, tmp_path: Path) -> None:
     for event, groups in events.items():
         command = groups[0]["hooks"][0]["command"].replace("${CLAUDE_PLUGIN_ROOT}", str(folder))
         for root in (str(folder), "/nowhere"):
-            done = subprocess.run(
+            result = subprocess.run(
                 ["/bin/sh", "-c", command.replace(str(folder), root)],
                 input=b"{}", capture_output=True, env={"PATH": "/nowhere", "HOME": str(tmp_path)}, check=False,
             )  # fmt: skip
-            assert (done.returncode, done.stderr) == (0, b"")
+            assert (result.returncode, result.stderr) == (0, b"")
             if event == "SessionStart" and root == str(folder):
-                assert json.loads(done.stdout)["systemMessage"].endswith("pip install ctxvc")
+                assert json.loads(result.stdout)["systemMessage"].endswith("pip install ctxvc")
             else:
-                assert done.stdout == b""
+                assert result.stdout == b""
 
 
 def test_the_server_of_the_tools_is_named_wherever_hooks_are(run: Run, settings: Path, project: Path) -> None:

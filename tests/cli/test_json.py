@@ -131,11 +131,11 @@ def test_an_answer_has_the_fields_of_its_schema_and_no_others(
             run("push", folder=project)
     if "--finish" in words:
         decide(project / FOLDER, "careful engineer")
-    done = run(*words, "--json", folder=project)
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout.count("\n") == 1
+    result = run(*words, "--json", folder=project)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("\n") == 1
 
-    told = json.loads(done.stdout)
+    told = json.loads(result.stdout)
     validator(reference.schema_file(tag)).validate(told)
     assert told.pop("schema") == tag
     _check(told, TYPES[tag])
@@ -182,10 +182,10 @@ def test_the_trace_has_all_scopes_oldest_first_and_only_grows(run: Run, built: P
     assert between[: len(before)] == before
     assert after[: len(between)] == between
     items = [json.loads(line) for line in after]
-    assert [each["scope"] for each in items[-4:]] == ["main", "aside", "aside", "main"]
-    assert len({each["commit"] for each in items}) == len(items)
+    assert [item["scope"] for item in items[-4:]] == ["main", "aside", "aside", "main"]
+    assert len({item["commit"] for item in items}) == len(items)
     places = {each["commit"]: place for place, each in enumerate(items)}
-    assert all(places[parent] < places[each["commit"]] for each in items for parent in each["parents"])
+    assert all(places[parent] < places[item["commit"]] for item in items for parent in item["parents"])
     assert run("log", "--jsonl", "-n", "2", folder=built).stdout.splitlines() == after[-2:]
 
 
@@ -240,10 +240,10 @@ def test_a_schema_refuses_what_is_no_such_answer_and_takes_fields_to_come(run: R
 def test_the_lines_of_jsonl_and_errors_have_schemas_too(run: Run, built: Path) -> None:
     for line in run("log", "--jsonl", folder=built).stdout.splitlines():
         validator("log-item.json").validate(json.loads(line))
-    for words in (["show", "B999"], ["no-such-command"], ["show", "B1", "--no-such-option"]):
-        done = run(*words, "--json", folder=built)
-        assert done.exit_code != 0
-        validator("error.json").validate(json.loads(done.stderr))
+    for arguments in (["show", "B999"], ["no-such-command"], ["show", "B1", "--no-such-option"]):
+        result = run(*arguments, "--json", folder=built)
+        assert result.exit_code != 0
+        validator("error.json").validate(json.loads(result.stderr))
 
 
 def test_the_reference_names_every_command_and_every_answer() -> None:
@@ -254,10 +254,10 @@ def test_the_reference_names_every_command_and_every_answer() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_begins_with_an_example_and_says_what_the_list_of_commands_says(name: str, run: Run) -> None:
-    done = run(name, "--help")
+    result = run(name, "--help")
 
-    assert done.exit_code == 0
-    example, _, rest = done.stdout.partition("\n\n")
+    assert result.exit_code == 0
+    example, _, rest = result.stdout.partition("\n\n")
     assert example.startswith("Example: ")
     assert name in example
     command = cli.get_command(None, name)
@@ -266,8 +266,8 @@ def test_help_begins_with_an_example_and_says_what_the_list_of_commands_says(nam
 
 
 def test_help_lists_every_command_with_what_it_does(run: Run) -> None:
-    for words in (["--help"], ["-h"], []):
-        told = run(*words).stdout
+    for arguments in (["--help"], ["-h"], []):
+        told = run(*arguments).stdout
         assert told.startswith("Example: ")
         for name, summary in COMMANDS.items():
             assert f"  {name} " in told
@@ -278,6 +278,6 @@ def test_the_example_of_every_command_is_one() -> None:
     """An example names options and arguments that exist: none is refused as wrong usage. Nothing is run."""
     for name in COMMANDS:
         command = cli.get_command(None, name)
-        words = shlex.split(command.example.removeprefix("ctxvc ").partition(" < ")[0])
-        if words[0] == name and name not in ("import", "demo", "checkout", "export"):
-            assert command.make_context(name, words[1:], obj=App()).params is not None, command.example
+        arguments = shlex.split(command.example.removeprefix("ctxvc ").partition(" < ")[0])
+        if arguments[0] == name and name not in ("import", "demo", "checkout", "export"):
+            assert command.make_context(name, arguments[1:], obj=App()).params is not None, command.example

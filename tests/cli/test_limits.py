@@ -45,9 +45,9 @@ def test_scopes_are_listed_without_reading_a_ledger_or_a_body(
 
     monkeypatch.setattr(Reader, "ledger", unwanted)
     monkeypatch.setattr(Reader, "body", unwanted)
-    done = run("scopes", "--json", folder=many)
+    result = run("scopes", "--json", folder=many)
 
-    items = {item["name"]: item for item in json.loads(done.stdout)["items"]}
+    items = {item["name"]: item for item in json.loads(result.stdout)["items"]}
     assert {name: (item["blocks"], item["steps"], item["notes"]) for name, item in items.items()} == expected
     assert expected["main"] == (2 * SCOPES + 2, 1, 2 * SCOPES)
     assert [name for name, item in items.items() if item["current"]] == ["main"]
@@ -111,23 +111,23 @@ CATASTROPHE = r"needle|(?:a|a)+b(?=x)"
 def test_a_search_that_takes_too_long_lists_what_it_found_and_how_far_it_came(
     slow: Path, run: Run, as_json: bool
 ) -> None:
-    done = run("grep", CATASTROPHE, "--timeout", "0.3", *(["--json"] if as_json else []), folder=slow)
+    result = run("grep", CATASTROPHE, "--timeout", "0.3", *(["--json"] if as_json else []), folder=slow)
 
-    assert done.exit_code == 1
-    assert "the search was stopped after 0.3 s" in done.stderr and "of 200 bodies were searched" in done.stderr
+    assert result.exit_code == 1
+    assert "the search was stopped after 0.3 s" in result.stderr and "of 200 bodies were searched" in result.stderr
     if as_json:
-        answer = json.loads(done.stdout)
+        answer = json.loads(result.stdout)
         assert answer["bodies"] == 200 and 0 < answer["searched"] < 200
         assert len(answer["items"]) in (answer["searched"], answer["searched"] + 1)
     else:
-        assert "needle" in done.stdout
+        assert "needle" in result.stdout
 
 
 def test_a_search_that_has_the_time_comes_to_the_end(slow: Path, run: Run) -> None:
-    done = run("grep", "needle", "--json", folder=slow)
+    result = run("grep", "needle", "--json", folder=slow)
 
-    assert done.exit_code == 0
-    assert json.loads(done.stdout)["searched"] == json.loads(done.stdout)["bodies"] == 200
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["searched"] == json.loads(result.stdout)["bodies"] == 200
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -138,20 +138,20 @@ def test_a_line_that_takes_too_long_costs_its_block_alone(tmp_path: Path, run: R
             for words in ("a" * 40, "the needle", "b" * 40):
                 session.append(Message(role="user", parts=(text_part(words, "user", "human"),)))
 
-    done = run("grep", CATASTROPHE, "--timeout", "30", *(["--json"] if as_json else []), folder=tmp_path)
+    result = run("grep", CATASTROPHE, "--timeout", "30", *(["--json"] if as_json else []), folder=tmp_path)
 
-    assert done.exit_code == 1 and "the needle" in done.stdout
-    assert "1 body abandoned" in done.stderr and "--timeout" not in done.stderr
+    assert result.exit_code == 1 and "the needle" in result.stdout
+    assert "1 body abandoned" in result.stderr and "--timeout" not in result.stderr
     if as_json:
-        answer = json.loads(done.stdout)
+        answer = json.loads(result.stdout)
         assert (answer["bodies"], answer["searched"], answer["skipped"]) == (3, 2, 1)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1"])
 def test_a_time_that_is_none_is_refused(slow: Path, run: Run, value: str) -> None:
-    for words in (("grep", "needle"), ("recover", "B1", "--grep", "needle")):
-        done = run(*words, "--timeout", value, folder=slow)
-        assert done.exit_code == 2 and "--timeout" in done.stderr
+    for arguments in (("grep", "needle"), ("recover", "B1", "--grep", "needle")):
+        result = run(*arguments, "--timeout", value, folder=slow)
+        assert result.exit_code == 2 and "--timeout" in result.stderr
 
 
 def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> None:
@@ -161,9 +161,9 @@ def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> No
             lines = "\n".join("a" * 16 for _ in range(200))
             session.append(Message(role="user", parts=(text_part(lines, "user", "human"),)))
 
-    done = run("recover", "B1", "--grep", CATASTROPHE, "--timeout", "0.3", folder=tmp_path)
+    result = run("recover", "B1", "--grep", CATASTROPHE, "--timeout", "0.3", folder=tmp_path)
 
-    assert done.exit_code == 1 and "the search was stopped after 0.3 s" in done.stderr
+    assert result.exit_code == 1 and "the search was stopped after 0.3 s" in result.stderr
 
 
 # --- campaigns: minutes

@@ -154,9 +154,9 @@ def test_looking_writes_nothing(run: Run, project: Path) -> None:
         run(counting, folder=project)
     before = {path: path.read_bytes() for path in (project / ".ctxvc").rglob("*") if path.is_file()}
 
-    for words in (["sessions"], ["status"], ["context"], ["log"], ["show", "B1"], ["show", "demo/main:B1"], ["prompt"],
-                  ["diff", "step:1"], ["export"], ["doctor"], ["verify"]):  # fmt: skip
-        assert run(*words, folder=project).exit_code == 0
+    commands = "sessions, status, context, log, show B1, show demo/main:B1, prompt, diff step:1, export, doctor, verify"
+    for arguments in map(str.split, commands.split(", ")):
+        assert run(*arguments, folder=project).exit_code == 0
 
     after = {path: path.read_bytes() for path in (project / ".ctxvc").rglob("*") if path.is_file()}
     assert {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)} == set()
@@ -296,11 +296,11 @@ def test_of_many_blocks_old_neighbours_share_a_line_unless_all_are_asked_for(run
         store.create_session("long")
         with StoredSession.open(store, "long") as session:
             for number in range(100):
-                said = text_part(f"remark {number}", "user", "client")
-                session.append(Message(role="user", parts=(said,), key=f"k{number}"))
+                part = text_part(f"remark {number}", "user", "client")
+                session.append(Message(role="user", parts=(part,), key=f"k{number}"))
 
-    def lines(*words: str) -> list[str]:
-        return [line for line in run(*words, folder=tmp_path).stdout.splitlines() if line.startswith("B")]
+    def lines(*arguments: str) -> list[str]:
+        return [line for line in run(*arguments, folder=tmp_path).stdout.splitlines() if line.startswith("B")]
 
     folded, whole = lines("status"), lines("status", "--all")
     assert len(whole) == 100
@@ -321,7 +321,7 @@ def test_a_cached_count_needs_no_tokenizer(run: Run, project: Path) -> None:
         "print(*sys.modules)"
     )
     root = str(Path(tokens.__file__).parents[1])
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=project,
         env={**os.environ, "PYTHONPATH": root},
@@ -330,8 +330,8 @@ def test_a_cached_count_needs_no_tokenizer(run: Run, project: Path) -> None:
         check=True,
     )
 
-    loaded = done.stdout.splitlines()[-1].split()
-    assert "B15" in done.stdout
+    loaded = result.stdout.splitlines()[-1].split()
+    assert "B15" in result.stdout
     assert not {"tiktoken", "toktok", "anthropic", "rich"}.intersection(loaded)
 
 
@@ -398,9 +398,13 @@ def test_as_many_calls_are_told_of_as_are_asked_for(ask: Callable[..., Any]) -> 
 
 
 def test_thresholds_are_ahead_or_passed() -> None:
-    found = usage.thresholds(used=130_000, budget=Budget(200_000))
+    thresholds = usage.thresholds(used=130_000, budget=Budget(200_000))
 
-    assert [(each.percent, each.ahead) for each in found] == [(60, -10_000), (85, 40_000), (98, 66_000)]
+    assert [(threshold.percent, threshold.ahead) for threshold in thresholds] == [
+        (60, -10_000),
+        (85, 40_000),
+        (98, 66_000),
+    ]
 
 
 def test_an_empty_context_has_no_shares(run: Run, tmp_path: Path) -> None:
@@ -408,8 +412,17 @@ def test_an_empty_context_has_no_shares(run: Run, tmp_path: Path) -> None:
     with Store(tmp_path / ".ctxvc") as store:
         store.create_session("empty")
 
-    for words in (["context"], ["status"], ["prompt"], ["export"], ["log"], ["show"], ["diff", "HEAD"], ["sessions"]):
-        assert run(*words, folder=tmp_path).exit_code == 0, words
+    for arguments in (
+        ["context"],
+        ["status"],
+        ["prompt"],
+        ["export"],
+        ["log"],
+        ["show"],
+        ["diff", "HEAD"],
+        ["sessions"],
+    ):
+        assert run(*arguments, folder=tmp_path).exit_code == 0, arguments
 
 
 def test_damaged_arguments_of_a_call_are_of_no_file(store: Store) -> None:
@@ -421,9 +434,9 @@ def test_damaged_arguments_of_a_call_are_of_no_file(store: Store) -> None:
 
 
 def _items(run: Run, folder: Path) -> list[dict[str, str]]:
-    done = run("doctor", "--json", folder=folder)
-    found: list[dict[str, str]] = json.loads(done.stdout)["items"]
-    assert done.exit_code in (0, 3), done.stderr
+    result = run("doctor", "--json", folder=folder)
+    found: list[dict[str, str]] = json.loads(result.stdout)["items"]
+    assert result.exit_code in (0, 3), result.stderr
     return found
 
 
@@ -455,8 +468,8 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(run: Run, project
 
     told = {item["found"]: item for item in _items(run, project) if item["check"] == "contents"}
 
-    def mend(words: str) -> str:
-        (found,) = (item["mend"] for what, item in told.items() if words in what)
+    def mend(text: str) -> str:
+        (found,) = (item["mend"] for what, item in told.items() if text in what)
         return found
 
     assert mend("others can enter the store") == f"chmod 700 {path}"
@@ -517,22 +530,22 @@ def test_a_diff_of_prompts_makes_the_one_of_the_other(data: st.DataObject) -> No
     names = st.lists(st.integers(0, 9), unique=True, max_size=8).map(sorted)
     old, new = ([Section(f"B{name}", f"user B{name}", data.draw(lines)) for name in data.draw(names)] for _ in range(2))
     before, after = ([line for section in side for line in section.text] for side in (old, new))
-    made: list[str] = []
+    texts: list[str] = []
     at = 0
     for line in unified(old, new):
         if match := re.fullmatch(r"@@ -([0-9]+),([0-9]+) \+([0-9]+),([0-9]+) @@", line):
             start, size, new_start, new_size = map(int, match.groups())
-            made += before[at : start - bool(size)]
+            texts += before[at : start - bool(size)]
             at = start - bool(size)
-            assert len(made) == new_start - bool(new_size)
+            assert len(texts) == new_start - bool(new_size)
             continue
         if line[0] != "+":
             assert before[at] == line[1:]
             at += 1
         if line[0] != "-":
-            made.append(line[1:])
+            texts.append(line[1:])
 
-    assert made + before[at:] == after
+    assert texts + before[at:] == after
     assert old != new or not [*unified(old, new)]
 
 
@@ -554,8 +567,8 @@ def test_undo_takes_back_what_recover_added(run: Run, project: Path) -> None:
     before = run("export", folder=project).stdout
     assert run("recover", "B6", "--lines", "1:2", "--add", folder=project).exit_code == 0
     assert run("export", folder=project).stdout != before
-    done = run("undo", folder=project)
-    assert done.stdout.startswith("undone: recover B6")
+    result = run("undo", folder=project)
+    assert result.stdout.startswith("undone: recover B6")
     assert run("export", folder=project).stdout == before
     assert run("redo", folder=project).exit_code == 0
     assert "assert add(0, 1)" in run("export", folder=project).stdout

@@ -34,15 +34,15 @@ def _recorded(folder: Path) -> None:
     _import(folder, SESSION, "--final")
 
 
-def _import(folder: Path, file: Path, *words: str) -> None:
-    done = CliRunner().invoke(cli, ["-C", str(folder), "import", str(file), "--name", "demo", *words])
-    assert done.exit_code == 0, done.output
+def _import(folder: Path, file: Path, *arguments: str) -> None:
+    result = CliRunner().invoke(cli, ["-C", str(folder), "import", str(file), "--name", "demo", *arguments])
+    assert result.exit_code == 0, result.output
 
 
-def answer(run: Run, project: Path, *words: str) -> Any:
-    done = run(*words, "--json", folder=project)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+def answer(run: Run, project: Path, *arguments: str) -> Any:
+    result = run(*arguments, "--json", folder=project)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 def states(run: Run, project: Path) -> dict[str, str]:
@@ -89,14 +89,14 @@ def test_so_it_is_for_a_longer_recording(run: Run, recordings: Path, tmp_path: P
 
 
 def _left_is_what_stands(run: Run, project: Path) -> None:
-    words = ("plan", "--policy", OLD, "--budget", "20000")
-    planned = answer(run, project, *words)
-    shown = run(*words, folder=project).stdout
+    arguments = ("plan", "--policy", OLD, "--budget", "20000")
+    planned = answer(run, project, *arguments)
+    shown = run(*arguments, folder=project).stdout
     assert planned["tokens_cut"] > 0  # thinking leaves with it
     assert f"({planned['tokens_cut']:,} of them earlier thinking" in shown
     assert f"{planned['tokens_after']:,} would be left" in shown
 
-    done = answer(run, project, *words, "--commit")
+    done = answer(run, project, *arguments, "--commit")
     numbers = ("tokens_before", "tokens_after", "tokens_cut")
     assert [done[name] for name in numbers] == [planned[name] for name in numbers]
     status = answer(run, project, "status")
@@ -142,9 +142,9 @@ def _longer(folder: Path) -> None:
     "policy", ["clear:trigger=0.1,keep=1", "scoped", "episodes", "window", "planned", "mask+scoped"]
 )
 def test_a_plan_says_what_it_would_cost_in_cache_under_every_policy(run: Run, longer: Path, policy: str) -> None:
-    words = ("plan", "--policy", policy, "--budget", "9000")
-    planned = answer(run, longer, *words)
-    shown = run(*words, folder=longer).stdout
+    arguments = ("plan", "--policy", policy, "--budget", "9000")
+    planned = answer(run, longer, *arguments)
+    shown = run(*arguments, folder=longer).stdout
 
     assert planned["items"]
     told = RECKONED.search(planned["moment"])
@@ -212,10 +212,10 @@ def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
 )
 def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project: Path, words: tuple[str, ...]) -> None:
     before = states(run, project)
-    done = run("plan", *words, folder=project)
+    result = run("plan", *words, folder=project)
 
-    assert done.exit_code == 2
-    assert "either --commit or --wait" in done.stderr or "are for pending plans" in done.stderr
+    assert result.exit_code == 2
+    assert "either --commit or --wait" in result.stderr or "are for pending plans" in result.stderr
     assert states(run, project) == before
 
 
@@ -231,8 +231,8 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: p
     with serve(script(PLAN)) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        words = ("plan", "--policy", EARLY, "--budget", "14000")
-        planned = answer(run, longer, *words, "--model", MODEL)
+        arguments = ("plan", "--policy", EARLY, "--budget", "14000")
+        planned = answer(run, longer, *arguments, "--model", MODEL)
         (call,) = api.bodies
 
     assert call["model"] == MODEL
@@ -246,25 +246,25 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: p
     (taken,) = (item for item in calls if item["subject"] == "asked by planner")
     assert taken["model"] == MODEL
     assert taken["fresh"] + taken["written"] > 1_000
-    assert "Made by fixed rules, without a model" in answer(run, longer, *words)["reason"]
+    assert "Made by fixed rules, without a model" in answer(run, longer, *arguments)["reason"]
 
 
 def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
     (longer / "said.json").write_text(json.dumps([{"content": PLAN}]))
-    done = run("plan", "--policy", f"keep+{EARLY}", "--budget", "14000", "--script", "said.json", folder=longer)
+    result = run("plan", "--policy", f"keep+{EARLY}", "--budget", "14000", "--script", "said.json", folder=longer)
 
-    assert done.exit_code == 0, done.output
-    assert "a session of records" in done.stdout
-    assert "no model is asked" in done.stderr
+    assert result.exit_code == 0, result.output
+    assert "a session of records" in result.stdout
+    assert "no model is asked" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "compact"])
 def test_a_policy_that_asks_no_model_is_given_none(run: Run, project: Path, command: str) -> None:
-    done = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
+    result = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
 
-    assert done.exit_code == 1
-    assert "mask+keep does not use a model" in done.stderr
-    assert "planned, layered and summary" in done.stderr
+    assert result.exit_code == 1
+    assert "mask+keep does not use a model" in result.stderr
+    assert "planned, layered and summary" in result.stderr
 
 
 def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,12 +275,12 @@ def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pyte
         return "\n".join(f'<summary of="{part}">\n{sections}\n</summary>' for part in parts)
 
     policy = "layered:clear=0.3,low_water=0.29,summarise=0.31,verbatim=0,keep=9"
-    words = ("compact", "--policy", policy, "--budget", "9000")
+    arguments = ("compact", "--policy", policy, "--budget", "9000")
     with serve(assistant) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        rehearsed = answer(run, longer, *words, "--model", MODEL, "--dry-run")
-        done = answer(run, longer, *words, "--model", MODEL)
+        rehearsed = answer(run, longer, *arguments, "--model", MODEL, "--dry-run")
+        done = answer(run, longer, *arguments, "--model", MODEL)
         assert len(api.bodies) == 2
 
     assert "summarised by the model" in rehearsed["reason"]
@@ -289,9 +289,9 @@ def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pyte
 
 
 def test_a_persons_own_policy_is_planned_with(run: Run, project: Path) -> None:
-    done = run("plan", "--policy", f"{EXAMPLE}:StaleReads:least=1", folder=project)
-    assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("stale_reads.py:StaleReads:least=1: ")
+    result = run("plan", "--policy", f"{EXAMPLE}:StaleReads:least=1", folder=project)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("stale_reads.py:StaleReads:least=1: ")
 
 
 @pytest.mark.parametrize(
@@ -304,16 +304,16 @@ def test_a_persons_own_policy_is_planned_with(run: Run, project: Path) -> None:
     ],
 )
 def test_what_a_knob_takes_is_told(run: Run, project: Path, words: str, wrong: str, hint: str) -> None:
-    done = run("plan", "--policy", words, folder=project)
-    assert done.exit_code == 1
-    assert wrong in done.stderr
-    assert hint in done.stderr
+    result = run("plan", "--policy", words, folder=project)
+    assert result.exit_code == 1
+    assert wrong in result.stderr
+    assert hint in result.stderr
 
 
 def test_a_low_threshold_goes_with_a_large_budget(run: Run, project: Path) -> None:
     """What is offloaded is a share of a small budget, and so many tokens of a large one."""
-    done = run("plan", "--policy", "layered:clear=0.2", "--budget", "1000000", folder=project)
-    assert done.exit_code == 0, done.stderr
+    result = run("plan", "--policy", "layered:clear=0.2", "--budget", "1000000", folder=project)
+    assert result.exit_code == 0, result.stderr
 
 
 def test_without_a_policy_the_usual_one_plans(run: Run, project: Path) -> None:

@@ -26,8 +26,8 @@ def searched(*, whole: bool) -> Message:
         {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "git"}},
         {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []},
     ]
-    found: tuple[Part, ...] = tuple(part(block, "assistant", "model") for block in blocks[: 2 if whole else 1])
-    return Message(role="assistant", parts=(*found, text_part("found it", "assistant", "model")))
+    parts: tuple[Part, ...] = tuple(part(block, "assistant", "model") for block in blocks[: 2 if whole else 1])
+    return Message(role="assistant", parts=(*parts, text_part("found it", "assistant", "model")))
 
 
 def headings(run: Run, project: Path) -> list[list[str]]:
@@ -78,10 +78,10 @@ def test_stubs_and_interrupted_results_are_named_by_their_block(run: Run, projec
 
 
 def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> None:
-    told = json.loads(run("prompt", "--json", folder=built).stdout)
-    blocks = [block for message in told["messages"] for block in message["content"]]
+    answer = json.loads(run("prompt", "--json", folder=built).stdout)
+    blocks = [block for message in answer["messages"] for block in message["content"]]
 
-    assert len(headings(run, built)) - bool(told["system"]) - bool(told["tools"]) == len(blocks)
+    assert len(headings(run, built)) - bool(answer["system"]) - bool(answer["tools"]) == len(blocks)
 
 
 def test_the_block_of_a_piece_is_on_no_wire(project: Path) -> None:

@@ -118,9 +118,9 @@ def test_the_page_on_sharing_does_what_it_says(
         words = shlex.split(command.replace(ADDRESS, str(server)))[1:]
         assert words[0] == verb
         words += {"remote": ["--yes"], "run": scripted}.get(verb, [])
-        done = run(*words, folder=folder)
-        assert done.exit_code == (1 if before is purge else 0), (command, done.stderr)
-        text = done.stdout if verb == "run" else done.stderr + done.stdout
+        result = run(*words, folder=folder)
+        assert result.exit_code == (1 if before is purge else 0), (command, result.stderr)
+        text = result.stdout if verb == "run" else result.stderr + result.stdout
         assert matches(output.replace(ADDRESS, str(server)), text), f"$ {command}\n{text}\n--- the page says:\n{output}"
     for path in (laptop, desktop):
         assert b"mend the login" not in everything(path / ".ctxvc")

@@ -15,30 +15,30 @@ from tests.store.test_redaction import TOKEN, everything, recording
 
 
 def test_without_yes_it_says_what_would_go_and_exits_with_1(run: Run, project: Path) -> None:
-    done = run("purge", "B1", folder=project)
+    result = run("purge", "B1", folder=project)
 
-    assert done.exit_code == 1
-    assert "would erase" in done.stdout and "demo" in done.stdout
-    assert done.stderr == "nothing was done; add --yes to do it\n"
+    assert result.exit_code == 1
+    assert "would erase" in result.stdout and "demo" in result.stdout
+    assert result.stderr == "nothing was done; add --yes to do it\n"
     assert b"Why does tests/test_app.py fail?" in everything(project / FOLDER)
 
 
 def test_with_yes_it_is_gone_and_told_who_had_it(run: Run, project: Path) -> None:
-    done = run("purge", "B1", "--yes", folder=project)
+    result = run("purge", "B1", "--yes", folder=project)
 
-    assert done.exit_code == 0, done.stderr
-    assert "searched" in done.stdout and "replace it" in done.stdout
+    assert result.exit_code == 0, result.stderr
+    assert "searched" in result.stdout and "replace it" in result.stdout
     assert b"Why does tests/test_app.py fail?" not in everything(project / FOLDER)
     assert run("verify", folder=project).exit_code == 0
     assert run("show", "B1", folder=project).exit_code == 0
 
 
 def test_a_text_may_come_from_stdin_so_that_no_shell_keeps_it(project: Path) -> None:
-    words = ["-C", str(project), "purge", "--text", "-", "--yes", "--json"]
-    done = CliRunner().invoke(cli, words, input="tests/test_app.py\n")
+    arguments = ["-C", str(project), "purge", "--text", "-", "--yes", "--json"]
+    result = CliRunner().invoke(cli, arguments, input="tests/test_app.py\n")
 
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["kinds"] == {"purged": 1}
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["kinds"] == {"purged": 1}
     assert b"tests/test_app.py" not in everything(project / FOLDER)
 
 
@@ -51,13 +51,13 @@ def test_an_import_has_marks_and_no_redact_has_none(run: Run, tmp_path: Path) ->
     path = recording(tmp_path / "a.jsonl", 4)
     for name, options in (("clean", []), ("exact", ["--no-redact"])):
         (tmp_path / name).mkdir()
-        done = run("import", path, *options, folder=tmp_path / name)
-        assert done.exit_code == 0, done.stderr
+        result = run("import", path, *options, folder=tmp_path / name)
+        assert result.exit_code == 0, result.stderr
         assert (TOKEN.encode() in everything(tmp_path / name / FOLDER)) == (name == "exact")
     assert run("import", path, "--no-redact", folder=tmp_path / "clean").exit_code == 1
 
-    done = run("purge", "--secrets", "--yes", folder=tmp_path / "exact")
-    assert done.exit_code == 0, done.stderr
+    result = run("purge", "--secrets", "--yes", folder=tmp_path / "exact")
+    assert result.exit_code == 0, result.stderr
     assert TOKEN.encode() not in everything(tmp_path / "exact" / FOLDER)
 
 

@@ -61,8 +61,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with the three recordings in its store."""
     folder = tmp_path_factory.mktemp("imported")
     for host in HOSTS:
-        words = ["-C", str(folder), "import", "--final", "--name", host, str(DATA / f"{host}.jsonl")]
-        assert CliRunner().invoke(cli, words).exit_code == 0
+        arguments = ["-C", str(folder), "import", "--final", "--name", host, str(DATA / f"{host}.jsonl")]
+        assert CliRunner().invoke(cli, arguments).exit_code == 0
     return folder
 
 
@@ -77,10 +77,10 @@ def utc() -> Iterator[None]:
 
 
 def test_the_recordings_are_small_and_of_known_origin() -> None:
-    said = (DATA.parent / "PROVENANCE.md").read_text()
+    text = (DATA.parent / "PROVENANCE.md").read_text()
     for path in DATA.iterdir():
         assert path.stat().st_size <= LARGEST
-        assert f"`recorded/{path.name}`" in said
+        assert f"`recorded/{path.name}`" in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -92,16 +92,16 @@ def test_what_a_terminal_shows(
     monkeypatch.setattr("ctxvc.cli.output.time.time", lambda: NOW)
     parts = []
     for look in LOOKS:
-        done = on_screen("--session", host, *look.split(), folder=imported, width=width)
-        parts.append(f"$ ctxvc {look}\n{COLOUR.sub('', done.output)}--- exit {done.exit_code}\n\n")
+        result = on_screen("--session", host, *look.split(), folder=imported, width=width)
+        parts.append(f"$ ctxvc {look}\n{COLOUR.sub('', result.output)}--- exit {result.exit_code}\n\n")
     commits = git(imported / FOLDER, "rev-list", "--all").split()
-    told = _without_ids("".join(parts).replace(str(imported), "PROJECT"), commits)
+    text = _without_ids("".join(parts).replace(str(imported), "PROJECT"), commits)
     golden = GOLDEN / f"{host}-{width}.txt"
     if pytestconfig.getoption("--update-golden", default=False):
         golden.parent.mkdir(exist_ok=True)
-        golden.write_text(told)
+        golden.write_text(text)
 
-    assert told == golden.read_text()
+    assert text == golden.read_text()
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -124,11 +124,11 @@ def test_no_change_is_told_in_lines_wider_than_the_terminal(
 
 
 def _check_width(on_screen: Run, host: str, words: str, folder: Path, width: int) -> None:
-    done = on_screen("--session", host, *shlex.split(words.replace("SESSION", host)), folder=folder, width=width)
-    assert done.exception is None or isinstance(done.exception, SystemExit), words
-    assert "this is a bug" not in done.output, done.output
+    result = on_screen("--session", host, *shlex.split(words.replace("SESSION", host)), folder=folder, width=width)
+    assert result.exception is None or isinstance(result.exception, SystemExit), words
+    assert "this is a bug" not in result.output, result.output
     # A word that is longer than a line, such as a path to copy, stays whole on a line of its own.
-    lines = [line for line in COLOUR.sub("", done.output).splitlines() if len(line.split()) > 1]
+    lines = [line for line in COLOUR.sub("", result.output).splitlines() if len(line.split()) > 1]
     assert not [line for line in lines if breadth(line) > width], words
 
 

@@ -23,26 +23,26 @@ ROOT = str(Path(main.__file__).parents[2])
 LISTING = "\n".join(f"{number}: assert add({number}, 1) == {number + 1}" for number in range(40))
 
 
-def answer(run: Run, project: Path, *words: str) -> Any:
-    done = run(*words, "--json", folder=project)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+def answer(run: Run, project: Path, *arguments: str) -> Any:
+    result = run(*arguments, "--json", folder=project)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
-def reads(run: Run, project: Path, block: str, *words: str) -> int:
-    return int(answer(run, project, *words, "show", block)["row"].get("reads", 0))
+def reads(run: Run, project: Path, block: str, *arguments: str) -> int:
+    return int(answer(run, project, *arguments, "show", block)["row"].get("reads", 0))
 
 
 def test_a_person_gets_the_exact_bytes_and_no_end_of_line_more(run: Run, project: Path) -> None:
     odd = f"{HOSTILE}\nuser B1\n  lone \ud800 surrogate".encode("utf-8", "surrogatepass")
-    words = ["--session", "hostile", "recover", "B3"]
+    arguments = ["--session", "hostile", "recover", "B3"]
     env = {"PYTHONPATH": ROOT, "HOME": str(project)}
     process = subprocess.run(
-        [sys.executable, "-m", "ctxvc", *words], cwd=project, env=env, capture_output=True, check=True
+        [sys.executable, "-m", "ctxvc", *arguments], cwd=project, env=env, capture_output=True, check=True
     )
-    assert process.stdout == odd == run(*words, folder=project).stdout_bytes
+    assert process.stdout == odd == run(*arguments, folder=project).stdout_bytes
     assert run("recover", "B6", folder=project).stdout_bytes == LISTING.encode()
-    assert run(*words[:3], "B1", folder=project).stdout_bytes == f"question {HOSTILE}".encode()
+    assert run(*arguments[:3], "B1", folder=project).stdout_bytes == f"question {HOSTILE}".encode()
 
 
 def test_json_has_the_bytes_and_their_checksum(run: Run, project: Path) -> None:
@@ -55,19 +55,19 @@ def test_json_has_the_bytes_and_their_checksum(run: Run, project: Path) -> None:
 
 
 def test_its_state_stays_and_every_reading_is_counted(run: Run, project: Path) -> None:
-    for words in ([], ["--lines", "1:2"], ["--grep", "assert"], ["--actor", "agent"], ["--file"], ["--json"]):
-        assert run("recover", "B6", *words, folder=project).exit_code == 0
+    for arguments in ([], ["--lines", "1:2"], ["--grep", "assert"], ["--actor", "agent"], ["--file"], ["--json"]):
+        assert run("recover", "B6", *arguments, folder=project).exit_code == 0
 
     assert reads(run, project, "B6") == 6
     assert answer(run, project, "show", "B6")["row"]["state"] == "archived"
 
 
 def test_a_reading_in_a_session_at_rest_is_a_commit(run: Run, project: Path) -> None:
-    words = ["--session", "branched"]
-    run(*words, "recover", "B1", "--lines", "1", folder=project)
-    run(*words, "recover", "agent-1:B5", folder=project)
+    arguments = ["--session", "branched"]
+    run(*arguments, "recover", "B1", "--lines", "1", folder=project)
+    run(*arguments, "recover", "agent-1:B5", folder=project)
 
-    elsewhere, here = [item["subject"] for item in answer(run, project, *words, "log", "-n", "2")["items"]]
+    elsewhere, here = [item["subject"] for item in answer(run, project, *arguments, "log", "-n", "2")["items"]]
     assert re.fullmatch(r"recover B1@[0-9a-f]{6}, lines 1-1 of 1", here)
     assert re.fullmatch(r"recover branched/agent-1:B5@[0-9a-f]{6}", elsewhere)
 
@@ -134,13 +134,13 @@ def test_a_part_is_what_its_option_names(words: list[str], content: str, run: Ru
     ids=lambda words: " ".join(words)[:40].replace("\x1b", "") if isinstance(words, list) else str(words),
 )
 def test_what_cannot_be_read_says_why_in_few_words(words: list[str], code: int, run: Run, project: Path) -> None:
-    done = run(*words, folder=project)
+    result = run(*words, folder=project)
 
-    assert (done.exit_code, done.stdout) == (code, "")
-    assert done.stderr.startswith("ctxvc: ")
-    assert "\nhint: " in done.stderr
-    assert len(done.stderr) < 400
-    assert not STEERING.search(done.stderr)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("ctxvc: ")
+    assert "\nhint: " in result.stderr
+    assert len(result.stderr) < 400
+    assert not STEERING.search(result.stderr)
 
 
 def test_a_group_is_listed_and_with_all_its_blocks_are_read(run: Run, project: Path) -> None:
@@ -174,10 +174,10 @@ def test_a_file_of_another_session_is_that_one_s_and_not_this_one_s_of_the_same_
 
 
 def test_a_file_of_a_block_that_is_in_no_commit_yet_is_refused(run: Run, project: Path) -> None:
-    done = run("recover", "B15", "--file", folder=project)
+    result = run("recover", "B15", "--file", folder=project)
 
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "B15 is not committed yet" in done.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "B15 is not committed yet" in result.stderr
     assert run("recover", "B15", folder=project).stdout == "Anything else?"
 
 
@@ -185,41 +185,46 @@ def test_a_file_where_a_person_edited_the_checkout_is_refused_and_the_edit_is_ke
     path = Path(run("recover", "B3", "--file", folder=project).stdout.strip())
     path.write_text("mine")
 
-    done = run("recover", "B6", "--file", folder=project)
+    result = run("recover", "B6", "--file", folder=project)
 
-    assert done.exit_code == 1
-    assert "was changed" in done.stderr
+    assert result.exit_code == 1
+    assert "was changed" in result.stderr
     assert path.read_text() == "mine"
 
 
 def test_what_is_added_is_in_the_prompt_as_a_program_s_words_and_bounded(run: Run, project: Path) -> None:
-    done = run("recover", "B6", "--max-tokens", "90", "--add", folder=project)
+    result = run("recover", "B6", "--max-tokens", "90", "--add", folder=project)
 
     row = answer(run, project, "show", "B16")["row"]
     assert (row["kind"], row["role"], row["origin"]) == ("user", "user", "client")
     # As in every prompt of ours: recorded words cannot pass for a header of ours, and this one is recorded.
-    assert done.stdout.splitlines()[1] in run("prompt", folder=project).stdout
-    assert "next: recover B6 --lines" in done.stdout
+    assert result.stdout.splitlines()[1] in run("prompt", folder=project).stdout
+    assert "next: recover B6 --lines" in result.stdout
 
 
 @pytest.mark.parametrize("words", [[], ["--lines", "1:"], ["--actor", "agent"], ["--all"]], ids=" ".join)
 def test_nothing_recorded_can_steer_a_terminal(words: list[str], on_screen: Run, project: Path) -> None:
     for block in ("B1", "B2", "B3", "B4"):
-        done = on_screen("--color", "never", "--session", "hostile", "recover", block, *words, folder=project)
-        assert done.exit_code == 0
-        assert not STEERING.search(done.output)
+        result = on_screen("--color", "never", "--session", "hostile", "recover", block, *words, folder=project)
+        assert result.exit_code == 0
+        assert not STEERING.search(result.output)
 
 
 def test_a_picture_is_no_text_on_a_terminal(on_screen: Run, project: Path) -> None:
-    done = on_screen("--color", "never", "recover", "B9", folder=project)
+    result = on_screen("--color", "never", "recover", "B9", folder=project)
 
-    assert done.exit_code == 0
-    assert "[image B9-1.png]" in done.output
+    assert result.exit_code == 0
+    assert "[image B9-1.png]" in result.output
 
 
 def test_after_all_of_it_the_store_is_in_order(run: Run, project: Path) -> None:
-    for words in (["B6", "--file"], ["G1", "--all"], ["branched/main:B3", "--file"], ["B6", "--lines", "1", "--add"]):
-        assert run("recover", *words, folder=project).exit_code == 0
+    for arguments in (
+        ["B6", "--file"],
+        ["G1", "--all"],
+        ["branched/main:B3", "--file"],
+        ["B6", "--lines", "1", "--add"],
+    ):
+        assert run("recover", *arguments, folder=project).exit_code == 0
     with Store(project / ".ctxvc") as store:
         assert verify(store).findings == ()
 
@@ -250,14 +255,14 @@ def test_the_name_of_an_object_is_accepted_where_a_blocks_id_is(run: Run, projec
 def test_an_unknown_name_gets_a_suggestion(run: Run, project: Path) -> None:
     tool = answer(run, project, "show", "B6")["row"]["tool"]
     wrong = f"x{tool}:6"
-    for words in (("archive", wrong), ("recover", wrong), ("show", wrong), ("blame", wrong)):
-        done = run(*words, folder=project)
-        assert done.exit_code == 1, words
-        assert f"did you mean function:{tool}:6?" in done.stderr, words
+    for arguments in (("archive", wrong), ("recover", wrong), ("show", wrong), ("blame", wrong)):
+        result = run(*arguments, folder=project)
+        assert result.exit_code == 1, arguments
+        assert f"did you mean function:{tool}:6?" in result.stderr, arguments
 
 
 def test_several_blocks_have_no_single_history(run: Run, project: Path) -> None:
-    for words in (("blame", "user:1"), ("bisect", "user:1")):
-        done = run(*words, folder=project)
-        assert done.exit_code == 1
-        assert "several" in done.stderr and "B3-B10" in done.stderr
+    for arguments in (("blame", "user:1"), ("bisect", "user:1")):
+        result = run(*arguments, folder=project)
+        assert result.exit_code == 1
+        assert "several" in result.stderr and "B3-B10" in result.stderr

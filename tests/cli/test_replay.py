@@ -46,12 +46,12 @@ def results(path: Path) -> list[Result]:
 
 
 def test_the_table_has_a_row_for_each_policy_and_budget(run: Run, talk: Path) -> None:
-    done = run(
+    result = run(
         "replay", talk, "--no-store", "--policy", "window", "--policy", "clear", "--budget", "80k,6k", "--jobs", "1"
     )
 
-    assert (done.exit_code, done.stderr) == (0, "")
-    header, *body = rows(done.stdout)
+    assert (result.exit_code, result.stderr) == (0, "")
+    header, *body = rows(result.stdout)
     assert header == COLUMNS
     assert [row[:2] for row in body] == [["window", "6k"], ["window", "80k"], ["clear", "6k"], ["clear", "80k"]]
     roomy = body[1]
@@ -62,10 +62,10 @@ def test_the_table_has_a_row_for_each_policy_and_budget(run: Run, talk: Path) ->
 
 
 def test_every_policy_can_be_replayed(run: Run, talk: Path) -> None:
-    done = run("replay", talk, "--no-store", "--policy", "all", "--budget", "8k", "--jobs", "1", "--json")
+    result = run("replay", talk, "--no-store", "--policy", "all", "--budget", "8k", "--jobs", "1", "--json")
 
-    assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
     assert [item["policy"] for item in answer["items"]] == [policy.name for policy in POLICIES]
     assert {item["stand_in"] for item in answer["items"] if item["policy"] == "self_managed"} != {""}
     for item in answer["items"]:
@@ -94,10 +94,12 @@ def test_a_comma_parts_policies_unless_a_knob_follows(values: list[str], expecte
 
 
 def test_a_policy_named_twice_or_in_other_words_is_replayed_once(run: Run, talk: Path) -> None:
-    done = run("replay", talk, "--no-store", "--policy", "window,window:,window", "--budget", "6k,6000", "--jobs", "1")
+    result = run(
+        "replay", talk, "--no-store", "--policy", "window,window:,window", "--budget", "6k,6000", "--jobs", "1"
+    )
 
-    assert done.exit_code == 0, done.stderr
-    assert len(rows(done.stdout)) == 2
+    assert result.exit_code == 0, result.stderr
+    assert len(rows(result.stdout)) == 2
 
 
 @pytest.mark.slow
@@ -105,9 +107,9 @@ def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk:
     own = f"{ROOT}/docs/examples/stale_reads.py:StaleReads:least=500"
     made = []
     for jobs in ("1", "2"):
-        done = run("replay", talk, "--no-store", "--policy", f"{own},window", "--budget", "6k,8k", "--jobs", jobs)
-        assert done.exit_code == 0, done.stderr
-        made.append(rows(done.stdout))
+        result = run("replay", talk, "--no-store", "--policy", f"{own},window", "--budget", "6k,8k", "--jobs", jobs)
+        assert result.exit_code == 0, result.stderr
+        made.append(rows(result.stdout))
         assert [row[0] for row in made[-1][1:]] == [own, own, "window", "window"]
     assert made[0] == made[1]
 
@@ -147,11 +149,11 @@ def test_what_cannot_be_replayed_is_refused_with_a_word(
     (folder / "blank.jsonl").touch()
     (folder / "empty").mkdir()
 
-    done = run("replay", *words, folder=folder)
+    result = run("replay", *words, folder=folder)
 
-    assert done.exit_code == code, done.output
-    assert message in done.stderr
-    assert "bug" not in done.stderr
+    assert result.exit_code == code, result.output
+    assert message in result.stderr
+    assert "bug" not in result.stderr
     assert (folder / "notes.jsonl").read_text() == "my notes\n"
 
 
@@ -160,10 +162,10 @@ def test_of_a_folder_the_recordings_are_taken_and_one_that_is_damaged_stops_no_o
     whole = gzip.compress(talk.read_bytes() * 50)
     (talk.parent / "torn.jsonl.gz").write_bytes(whole[: len(whole) // 2])
 
-    done = run("replay", talk.parent, "--no-store", *FEW, "--json")
+    result = run("replay", talk.parent, "--no-store", *FEW, "--json")
 
-    assert done.exit_code == 1
-    answer = json.loads(done.stdout)
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
     assert [item["conversations"] for item in answer["items"]] == [1, 1]
     assert {failure["source"] for failure in answer["failures"]} == {"torn.jsonl.gz"}
     assert "failed: torn.jsonl.gz" in run("replay", talk.parent, "--no-store", *FEW).stderr
@@ -178,8 +180,8 @@ def test_results_are_the_same_with_a_store_and_after_a_second_run(run: Run, talk
     files = [by_name[name] for name in TWO] if by_name else [talk, recording(talk.parent / "other.jsonl", steps=5)]
     ways = {"engine": ["--no-store"], "again": ["--no-store"], "store": []}
     for name, words in ways.items():
-        done = run("replay", *files, *FEW, *words, "--out", talk.parent / f"{name}.results")
-        assert done.exit_code == 0, done.stderr
+        result = run("replay", *files, *FEW, *words, "--out", talk.parent / f"{name}.results")
+        assert result.exit_code == 0, result.stderr
 
     made = {name: results(talk.parent / f"{name}.results") for name in ways}
     assert len(made["engine"]) == 4
@@ -195,10 +197,10 @@ def test_twelve_recordings_have_the_same_results_with_a_store_in_any_number_of_p
 ) -> None:
     """Every ninth by size, from the fifth on."""
     files = sorted(trajectories(), key=lambda file: file.stat().st_size)[4::9]
-    words = ["--policy", "default,planned,self_managed,layered", "--budget", "32k"]
+    arguments = ["--policy", "default,planned,self_managed,layered", "--budget", "32k"]
     for name, more in {"engine": ["--no-store", "--jobs", "1"], "store": ["--jobs", "2"]}.items():
-        done = run("replay", *files, *words, *more, "--out", tmp_path / name)
-        assert done.exit_code == 0, done.stderr
+        result = run("replay", *files, *arguments, *more, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.stderr
 
     assert len(files) == 12 and len(results(tmp_path / "engine")) == 48
     assert results(tmp_path / "engine") == results(tmp_path / "store")
@@ -241,8 +243,8 @@ def test_a_session_of_the_store_is_replayed_as_the_file_that_it_was_imported_fro
     run("init", folder=project)
     run("import", talk, "--name", "talk", folder=project)
     for name, word in (("file", str(talk)), ("session", "talk")):
-        done = run("replay", word, "--no-store", *FEW, "--out", tmp_path / name, folder=project)
-        assert done.exit_code == 0, done.stderr
+        result = run("replay", word, "--no-store", *FEW, "--out", tmp_path / name, folder=project)
+        assert result.exit_code == 0, result.stderr
 
     of_file, of_session = (
         [(own.policy, own.calls, own.tokens, own.cost, own.retention, own.oracle) for own in results(tmp_path / name)]
@@ -252,12 +254,12 @@ def test_a_session_of_the_store_is_replayed_as_the_file_that_it_was_imported_fro
 
 
 def test_two_policies_are_compared_at_the_same_uses(run: Run, talk: Path) -> None:
-    done = run(
+    result = run(
         "replay", talk, "--no-store", "--compare", "window,clear:keep=1", "--budget", "6k", "--jobs", "1", "--json"
     )
 
-    assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
     window, clear = answer["items"]
     assert (window["policy"], clear["policy"]) == ("window", "clear:keep=1")
     by_class = {counts["uses"]: counts for counts in answer["compared"]["transitions"]}
@@ -271,9 +273,9 @@ def test_two_policies_are_compared_at_the_same_uses(run: Run, talk: Path) -> Non
 def test_the_set_aside_third_stands_apart(run: Run, tmp_path: Path) -> None:
     files = [recording(tmp_path / f"talk{number}.jsonl") for number in range(6)]
 
-    done = run("replay", *files, "--no-store", *FEW, "--aside", "--json")
+    result = run("replay", *files, "--no-store", *FEW, "--aside", "--json")
 
-    answer = json.loads(done.stdout)
+    answer = json.loads(result.stdout)
     counts = {item["part"]: item["conversations"] for item in answer["items"]}
     assert counts["aside"] + counts["rest"] == counts["all"] == 6
     assert min(counts.values()) > 0
@@ -289,21 +291,21 @@ def test_on_a_terminal_the_table_fits_and_its_columns_are_explained(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("CTXVC_PAGER", "cat")
 
-    done = run("replay", talk, "--no-store", *FEW, "--color", "never")
+    result = run("replay", talk, "--no-store", *FEW, "--color", "never")
 
-    table = COLOUR.sub("", done.stdout).splitlines()
+    table = COLOUR.sub("", result.stdout).splitlines()
     assert max(map(len, table)) <= columns
     assert table[0].split()[:2] == ["policy", "budget"]
-    assert "of oracle: NT and AR seen" in done.stderr
+    assert "of oracle: NT and AR seen" in result.stderr
 
 
 def test_mine_says_which_policy_and_budget_to_take_and_on_what_it_rests(run: Run, project: Path, talk: Path) -> None:
     run("import", talk, folder=project)
 
-    done = run("replay", "--mine", "--jobs", "1", "--budget", "6k,8k,16k", folder=project)
+    result = run("replay", "--mine", "--jobs", "1", "--budget", "6k,8k,16k", folder=project)
 
-    assert done.exit_code == 0, done.stderr
-    about, _, header, *rest = done.stdout.splitlines()
+    assert result.exit_code == 0, result.stderr
+    about, _, header, *rest = result.stdout.splitlines()
     assert about == "4 sessions of yours: 23 calls"
     table = rest[: rest.index("")]
     assert header.split("\t") == COLUMNS
@@ -329,11 +331,11 @@ def test_mine_counts_a_session_once_that_is_also_in_the_store(run: Run, tmp_path
     run("init", folder=project)
     assert run("import", "--final", folder=project).exit_code == 0
 
-    done = run("replay", "--mine", "--jobs", "1", folder=project)
+    result = run("replay", "--mine", "--jobs", "1", folder=project)
 
-    assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("1 session of yours: 1 call")
-    assert "nothing to compare" in done.stdout
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 session of yours: 1 call")
+    assert "nothing to compare" in result.stdout
 
 
 @pytest.mark.slow
@@ -342,8 +344,8 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(run: Run, tmp_
         recording(tmp_path / f"talk{number}.jsonl", steps=20, lines=150)
     out = tmp_path / "results.out"
     (temporary := tmp_path / "temporary").mkdir()
-    words = ["replay", tmp_path, "--policy", "window,mask", "--budget", "6k,8k", "--out", out]
-    command = [sys.executable, "-m", "ctxvc", *words, "--jobs", "2"]
+    arguments = ["replay", tmp_path, "--policy", "window,mask", "--budget", "6k,8k", "--out", out]
+    command = [sys.executable, "-m", "ctxvc", *arguments, "--jobs", "2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
     begun = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
@@ -359,7 +361,7 @@ def test_an_interrupt_ends_all_processes_and_what_is_done_is_kept(run: Run, tmp_
     assert not list(temporary.iterdir())
     kept = results(out)
     assert 2 <= len(kept) < 16
-    assert run(*words, "--jobs", "1").exit_code == 0
+    assert run(*arguments, "--jobs", "1").exit_code == 0
     done = results(out)
     assert len(done) == 16
     assert all(own in done for own in kept)
@@ -440,17 +442,17 @@ def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, monk
     with serve(replier) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        done = run("replay", talk, *JUDGED, "--judge-most", "2", "--out", tmp_path / "results.jsonl")
+        result = run("replay", talk, *JUDGED, "--judge-most", "2", "--out", tmp_path / "results.jsonl")
         assert not api.bodies
-    assert done.exit_code == 0, done.output
-    assert "up to 2 questions" in done.stderr
-    assert "the next cut needs 3 questions, and 2 are left" in done.stderr
+    assert result.exit_code == 0, result.output
+    assert "up to 2 questions" in result.stderr
+    assert "the next cut needs 3 questions, and 2 are left" in result.stderr
 
 
 def test_answers_of_a_model_need_a_file(run: Run, talk: Path) -> None:
-    done = run("replay", talk, *JUDGED)
-    assert done.exit_code == 2
-    assert "give --out FILE" in done.stderr
+    result = run("replay", talk, *JUDGED)
+    assert result.exit_code == 2
+    assert "give --out FILE" in result.stderr
 
 
 def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
@@ -461,9 +463,9 @@ def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
     with serve(script(*replies)) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        done = run("replay", talk, *JUDGED, "--out", tmp_path / "results.jsonl")
-    assert done.exit_code == 1
-    assert "no such model" in done.stderr
+        result = run("replay", talk, *JUDGED, "--out", tmp_path / "results.jsonl")
+    assert result.exit_code == 1
+    assert "no such model" in result.stderr
     assert (tmp_path / "results.asked.jsonl").read_bytes().count(b"\n") == 1
 
 
@@ -526,9 +528,9 @@ def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
     with serve(script(Refusal(404, "not_found_error", "no such model"))) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        done = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
-    assert done.exit_code == 1
-    assert "no such model" in done.stderr
+        result = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
+    assert result.exit_code == 1
+    assert "no such model" in result.stderr
     assert [one.policy for one in results(out)] == ["window"]
 
 
@@ -540,24 +542,24 @@ def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
     ],
 )
 def test_a_model_that_nobody_can_ask_is_refused(run: Run, talk: Path, words: list[str], message: str) -> None:
-    done = run("replay", talk, "--no-store", *words)
-    assert done.exit_code == 1
-    assert message in done.stderr
+    result = run("replay", talk, "--no-store", *words)
+    assert result.exit_code == 1
+    assert message in result.stderr
 
 
 # --- experiments
 
 
 def test_experiments_are_listed_with_their_papers(run: Run, tmp_path: Path) -> None:
-    done = run("replay", "experiment", folder=tmp_path)
-    assert done.exit_code == 0
-    assert done.stdout.splitlines()[0].startswith("proposition\tVISTA")
+    result = run("replay", "experiment", folder=tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0].startswith("proposition\tVISTA")
 
 
 def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
-    done = run("replay", "experiment", "layers", talk)
-    assert done.exit_code == 0
-    assert "| budget | layer |" in done.stdout
+    result = run("replay", "experiment", "layers", talk)
+    assert result.exit_code == 0
+    assert "| budget | layer |" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -578,6 +580,6 @@ def test_a_wrong_experiment_is_refused(run: Run, tmp_path: Path, arguments: tupl
     for name in ("empty", "long"):
         (tmp_path / name).mkdir()
     recording(tmp_path / "long" / "talk.jsonl", steps=61, lines=1)
-    done = run("replay", "experiment", *arguments, folder=tmp_path)
-    assert done.exit_code == 1
-    assert told in done.stderr and "hint" in done.stderr
+    result = run("replay", "experiment", *arguments, folder=tmp_path)
+    assert result.exit_code == 1
+    assert told in result.stderr and "hint" in result.stderr

@@ -27,8 +27,8 @@ def talk(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_no_bound_is_refused(run: Run, talk: Path, words: str, message: str) -> None:
-    done = run("replay", talk, *FEW, "--policy", words)
-    assert done.exit_code == 1 and message in done.stderr
+    result = run("replay", talk, *FEW, "--policy", words)
+    assert result.exit_code == 1 and message in result.stderr
 
 
 def test_a_policy_of_ones_own_is_compared_with_the_bound_beside_it(run: Run, talk: Path) -> None:
@@ -40,18 +40,18 @@ def test_a_policy_of_ones_own_is_compared_with_the_bound_beside_it(run: Run, tal
     (talk.parent / "mine.py").write_text(own)
     pair = "mine.py:Mine,oracle:marks=mine.py:Mine"
 
-    done = run("replay", talk, *FEW, "--compare", pair, "--json", folder=talk.parent)
+    result = run("replay", talk, *FEW, "--compare", pair, "--json", folder=talk.parent)
 
-    answer = json.loads(done.stdout)
+    answer = json.loads(result.stdout)
     mine, oracle = answer["items"]
     of_nt = next(own for own in answer["compared"]["transitions"] if own["uses"] == "nt")
     assert mine["nt"]["oracle"] == oracle["nt"]["visible"] == of_nt["both"] + of_nt["only_b"]
 
 
 def test_the_oracle_alone_is_nothing_to_recommend(run: Run) -> None:
-    done = run("replay", "--mine", "--policy", "oracle")
+    result = run("replay", "--mine", "--policy", "oracle")
 
-    assert done.exit_code == 2 and "cannot be recommended" in done.stderr
+    assert result.exit_code == 2 and "cannot be recommended" in result.stderr
 
 
 @pytest.mark.parametrize(("by", "column", "number"), [("kind", "path", "1"), ("loss", "locator", "2")])
@@ -59,10 +59,10 @@ def test_how_the_uses_went_is_shown_by_kind_and_by_loss(
     run: Run, talk: Path, by: str, column: str, number: str
 ) -> None:
     """Of the path and the id in the last reply the oracle keeps the blocks, and `window` does not."""
-    done = run("replay", talk, *FEW, "--policy", "window,oracle:marks=window", "--by", by)
+    result = run("replay", talk, *FEW, "--policy", "window,oracle:marks=window", "--by", by)
 
-    assert done.exit_code == 0, done.stderr
-    _, _, table = done.stdout.partition("NT seen, in percent")
+    assert result.exit_code == 0, result.stderr
+    _, _, table = result.stdout.partition("NT seen, in percent")
     header, window, oracle, uses = (line.split("\t") for line in table.splitlines()[1:])
     at = header.index(column)
     assert (window[at], oracle[at], uses[at]) == ("0.0", "100.0", number)

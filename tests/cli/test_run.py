@@ -43,10 +43,10 @@ def session_of(folder: Path, name: str = "run-1") -> Session:
     return Session.open(folder / ".ctxvc", name)
 
 
-def ran(run: Run, folder: Path, *words: str) -> Result:
-    done = run("run", *words, "--yes", folder=folder)
-    assert done.exit_code == 0, done.stderr
-    return done
+def ran(run: Run, folder: Path, *arguments: str) -> Result:
+    result = run("run", *arguments, "--yes", folder=folder)
+    assert result.exit_code == 0, result.stderr
+    return result
 
 
 # --- windows and budgets
@@ -92,10 +92,10 @@ def test_the_budget_that_a_person_gave_stays_with_another_model(serving: Serving
 def test_a_budget_above_what_the_model_takes_is_refused(serving: Serving, run: Run, tmp_path: Path) -> None:
     with serving(endless(["Well."]), **{HAIKU: 150_000}) as api:
         ran(run, tmp_path, "first", "--budget", "300000")
-        done = run("run", "more", "--resume", "run-1", "--model", HAIKU, folder=tmp_path)
-        assert done.exit_code == 1
-        assert "claude-haiku-4-5 takes 150,000 tokens" in done.stderr
-        assert "--budget" in done.stderr
+        result = run("run", "more", "--resume", "run-1", "--model", HAIKU, folder=tmp_path)
+        assert result.exit_code == 1
+        assert "claude-haiku-4-5 takes 150,000 tokens" in result.stderr
+        assert "--budget" in result.stderr
         assert len(api.bodies) == 1
         with session_of(tmp_path) as session:
             assert session.ledger().meta.model == SONNET
@@ -154,12 +154,12 @@ def test_without_a_key_or_a_network_nothing_begins(
         ran(run, tmp_path, "first")
         before = run("sessions", folder=tmp_path).stdout
         monkeypatch.delenv("ANTHROPIC_API_KEY")
-        done = run(*words, folder=tmp_path)
-        assert (done.exit_code, "no key is set" in done.stderr) == (1, True)
-        assert "set ANTHROPIC_API_KEY" in done.stderr
+        result = run(*words, folder=tmp_path)
+        assert (result.exit_code, "no key is set" in result.stderr) == (1, True)
+        assert "set ANTHROPIC_API_KEY" in result.stderr
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-    done = run(*words, folder=tmp_path)  # nobody serves any more
-    assert (done.exit_code, "cannot be reached" in done.stderr) == (1, True)
+    result = run(*words, folder=tmp_path)  # nobody serves any more
+    assert (result.exit_code, "cannot be reached" in result.stderr) == (1, True)
     assert run("sessions", folder=tmp_path).stdout == before
 
 
@@ -175,10 +175,10 @@ def test_a_provider_that_fails_on_the_way_is_told_of_with_the_way_on(
     busy = Refusal(529, "overloaded_error", "Overloaded", {"x-should-retry": "false"})
     with serving(script("Well.", busy, busy)):
         ran(run, tmp_path, "first")
-        done = run("run", "second", "--name", "mine", folder=tmp_path)
-        assert "wait a little; `ctxvc run --resume mine` continues from there" in done.stderr
-        done = run("ask", "mine", "Why?", folder=tmp_path)
-        assert "ask again; what was read so far is in session ask-1" in done.stderr
+        result = run("run", "second", "--name", "mine", folder=tmp_path)
+        assert "wait a little; `ctxvc run --resume mine` continues from there" in result.stderr
+        result = run("ask", "mine", "Why?", folder=tmp_path)
+        assert "ask again; what was read so far is in session ask-1" in result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +186,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which a run has ended well, to be copied."""
     folder = tmp_path_factory.mktemp("first")
     (folder / "said.json").write_text('[{"content": "Well."}]')
-    words = ["-C", str(folder), "run", "first", "--name", "first", "--yes", "--script", str(folder / "said.json")]
-    assert CliRunner().invoke(cli, words).exit_code == 0
+    arguments = ["-C", str(folder), "run", "first", "--name", "first", "--yes", "--script", str(folder / "said.json")]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
     return folder
 
 
@@ -227,9 +227,9 @@ def test_a_script_that_is_none_is_an_error_and_no_bug(
 ) -> None:
     project, script = shutil.copytree(first, tmp_path / "project", symlinks=True), tmp_path / "said.json"
     script.write_text(said)
-    done = run(*words, "--script", str(script), "--max-steps", "2", folder=project)
-    assert "bug" not in done.stderr, done.stderr
-    assert done.exit_code in (0, 1)
+    result = run(*words, "--script", str(script), "--max-steps", "2", folder=project)
+    assert "bug" not in result.stderr, result.stderr
+    assert result.exit_code in (0, 1)
 
 
 def test_a_question_of_no_words_opens_nothing(run: Run, tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_a_question_of_no_words_opens_nothing(run: Run, tmp_path: Path) -> None:
 
 def planned_replies(request: Mapping[str, Any]) -> Any:
     """Long outputs, then a word; a plan that folds the oldest result of the index, where one is asked for."""
-    asked = json.dumps(request["messages"][-1]["content"][-1])
-    if "gc_plan" in asked:
-        folded = re.findall(r"bash:\d+", asked.partition("The objects,")[2])[0]
+    content = json.dumps(request["messages"][-1]["content"][-1])
+    if "gc_plan" in content:
+        folded = re.findall(r"bash:\d+", content.partition("The objects,")[2])[0]
         return (
             "<above_conversation_summary>Counting.</above_conversation_summary>\n"
             f'<gc_plan>\n<fold kind="function" reason="counted">{folded}</fold>\n</gc_plan>'
@@ -262,17 +262,17 @@ EAGER = "planned:trigger=0.4,tight=0.45,target=0.2,least=500,share=0.01"
 def test_a_planner_of_its_own_is_asked_for_plans_and_its_cost_is_shown_apart(
     serving: Serving, run: Run, on_screen: Run, tmp_path: Path
 ) -> None:
-    words = ("count", "--budget", "12k", "--policy", EAGER, "--yes", "--planner")
+    arguments = ("count", "--budget", "12k", "--policy", EAGER, "--yes", "--planner")
     with serving(planned_replies) as api:
-        done = run("run", *words, HAIKU, "--json", folder=tmp_path)
-        assert done.exit_code == 0, done.stderr
+        result = run("run", *arguments, HAIKU, "--json", folder=tmp_path)
+        assert result.exit_code == 0, result.stderr
         bodies = [*api.bodies]
         plans = [body for body in bodies if "gc_plan" in json.dumps(body["messages"][-1]["content"][-1])]
-        again = run("run", *words, OPUS, folder=tmp_path)
+        again = run("run", *arguments, OPUS, folder=tmp_path)
 
     assert plans and {body["model"] for body in plans} == {HAIKU}
     assert {body["model"] for body in bodies if body not in plans} == {SONNET}
-    ended = json.loads(done.stdout)
+    ended = json.loads(result.stdout)
     asked = ended["planner"]
     assert 0 < asked["dollars"] < ended["dollars"]
     assert 0 < asked["prompt"] < ended["fresh"] + ended["written"] + ended["read"]
@@ -302,7 +302,7 @@ def test_a_planner_that_could_not_plan_is_refused_before_anything_is_asked(
     serving: Serving, run: Run, tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
     with serving(endless(["Well."]), **{SONNET: 700_000, HAIKU: 150_000}) as api:
-        done = run("run", "first", *words, "--yes", folder=tmp_path)
-        assert done.exit_code == 1
-        assert why in done.stderr
+        result = run("run", "first", *words, "--yes", folder=tmp_path)
+        assert result.exit_code == 1
+        assert why in result.stderr
         assert not api.bodies

@@ -23,13 +23,13 @@ def server() -> Iterator[Loopback]:
         yield loopback
 
 
-def ran(folder: Path, server: Loopback, *words: str) -> tuple[int, str, str]:
+def ran(folder: Path, server: Loopback, *arguments: str) -> tuple[int, str, str]:
     env = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": server.url, "HOME": str(folder)}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
-        done = CliRunner().invoke(cli, ["run", *words], env=env)
-    return done.exit_code, done.stdout, done.stderr
+        result = CliRunner().invoke(cli, ["run", *arguments], env=env)
+    return result.exit_code, result.stdout, result.stderr
 
 
 def place(server: Loopback, path: str, answer: object) -> None:

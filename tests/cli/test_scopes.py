@@ -17,14 +17,14 @@ from tests.cli.conftest import STEERING, Run
 from tests.making.project import call, reply
 
 
-def answer(run: Run, project: Path, *words: str) -> Any:
-    done = run(*words, "--json", folder=project)
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+def answer(run: Run, project: Path, *arguments: str) -> Any:
+    result = run(*arguments, "--json", folder=project)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
-def notes(run: Run, project: Path, *words: str) -> list[str]:
-    return [item["text"] for item in answer(run, project, "notes", *words)["items"]]
+def notes(run: Run, project: Path, *arguments: str) -> list[str]:
+    return [item["text"] for item in answer(run, project, "notes", *arguments)["items"]]
 
 
 def current(run: Run, project: Path) -> str:
@@ -33,13 +33,13 @@ def current(run: Run, project: Path) -> str:
 
 
 def graph(project: Path) -> list[str]:
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "--git-dir", str(project / ".ctxvc"), "log", "--graph", "--format=%s", "-n", "7"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return [line.rstrip() for line in done.stdout.splitlines()]
+    return [line.rstrip() for line in result.stdout.splitlines()]
 
 
 def leave_a_call_open(project: Path) -> None:
@@ -94,11 +94,11 @@ def test_a_scope_with_messages_has_all_of_them(run: Run, project: Path) -> None:
 def test_while_a_call_is_open_a_person_s_switch_is_refused_and_not_forgotten(run: Run, project: Path) -> None:
     """An agent's switch waits for the end of the step in its process; a person's process ends at once."""
     leave_a_call_open(project)
-    for words in (["scope", "side", "-m", "x"], ["scope", "side", "-m", "x", "--from", "step:1"]):
-        done = run(*words, folder=project)
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert "the step is open: 1 call in main without a result" in done.stderr
-        assert "--interrupt" in done.stderr
+    for arguments in (["scope", "side", "-m", "x"], ["scope", "side", "-m", "x", "--from", "step:1"]):
+        result = run(*arguments, folder=project)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "the step is open: 1 call in main without a result" in result.stderr
+        assert "--interrupt" in result.stderr
     assert answer(run, project, "scopes")["items"][0]["name"] == "main"
 
     assert run("scope", "side", "-m", "x", "--interrupt", folder=project).exit_code == 0
@@ -144,8 +144,8 @@ def test_a_scope_s_name_may_have_slashes(run: Run, project: Path) -> None:
 
     assert {item["name"] for item in answer(run, project, "scopes")["items"]} >= {"plan/login", "plan/logout"}
     for address in (f"plan/login:{block}", f"demo/plan/login:{block}", f"plan/login:{block}@"):
-        done = run("recover", address.rstrip("@"), folder=project)
-        assert "first the clock" in done.stdout
+        result = run("recover", address.rstrip("@"), folder=project)
+        assert "first the clock" in result.stdout
     assert run("prompt", "plan/login", folder=project).stdout == run("prompt", "demo/plan/login", folder=project).stdout
     assert "first the clock" in run("prompt", "plan/login", folder=project).stdout
     assert run("show", f"plan/login:{block}", folder=project).exit_code == 0
@@ -161,10 +161,10 @@ def test_a_scope_s_name_may_have_slashes(run: Run, project: Path) -> None:
 def test_git_has_no_branch_inside_of_another_and_the_error_says_so(run: Run, project: Path) -> None:
     answer(run, project, "scope", "plan/login", "-m", "to plan")
     for name, better in (("plan/login/more", "plan-login-more"), ("plan", "plan-2"), ("PLAN/Login/x", "PLAN-Login-x")):
-        done = run("scope", name, "-m", "x", folder=project)
-        assert done.exit_code == 2
-        assert "'plan/login' exists, and git cannot have a branch inside of another" in done.stderr
-        assert f"try '{better}'" in done.stderr
+        result = run("scope", name, "-m", "x", folder=project)
+        assert result.exit_code == 2
+        assert "'plan/login' exists, and git cannot have a branch inside of another" in result.stderr
+        assert f"try '{better}'" in result.stderr
 
 
 def test_before_the_colon_of_an_address_is_the_longest_scope_that_there_is(run: Run, project: Path) -> None:
@@ -225,11 +225,11 @@ def test_what_a_human_wrote_is_superseded_by_a_person_only(run: Run, project: Pa
         writer.append(reply(41, text_part("I will.", "assistant", "model")))
         (said,) = [row.id for row in writer.ledger().rows() if row.label.startswith("use the old clock")]
     before = _contents(project)
-    for words in (["--actor", "agent"], []):
-        done = run("note", "-m", "the new clock", "--supersedes", said, *words, folder=project)
-        assert (done.exit_code, "a human wrote it" in done.stderr) == (1, True)
-    done = run("note", "-m", "x", "--supersedes", said, "--allow-user", "--actor", "agent", folder=project)
-    assert done.exit_code == 2
+    for arguments in (["--actor", "agent"], []):
+        result = run("note", "-m", "the new clock", "--supersedes", said, *arguments, folder=project)
+        assert (result.exit_code, "a human wrote it" in result.stderr) == (1, True)
+    result = run("note", "-m", "x", "--supersedes", said, "--allow-user", "--actor", "agent", folder=project)
+    assert result.exit_code == 2
     assert run("note", "-m", "x", "--supersedes", "B999", folder=project).exit_code == 1
     assert _contents(project) == before
     told = answer(run, project, "note", "-m", "the new clock", "--supersedes", said, "--allow-user")
@@ -271,20 +271,20 @@ def test_what_a_human_wrote_is_superseded_by_a_person_only(run: Run, project: Pa
 )
 def test_what_cannot_be_done_says_why_and_writes_nothing(words: list[str], code: int, run: Run, project: Path) -> None:
     before = _contents(project)
-    done = run(*words, folder=project)
+    result = run(*words, folder=project)
 
-    assert (done.exit_code, done.stdout) == (code, "")
-    assert done.stderr.startswith("ctxvc: ")
-    assert "\nhint: " in done.stderr
-    assert len(done.stderr) < 400
-    assert not STEERING.search(done.stderr)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("ctxvc: ")
+    assert "\nhint: " in result.stderr
+    assert len(result.stderr) < 400
+    assert not STEERING.search(result.stderr)
     assert _contents(project) == before
 
 
 def test_listing_writes_nothing(run: Run, project: Path) -> None:
     before = _contents(project)
-    for words in (["scopes"], ["notes"], ["notes", "--json"]):
-        assert run(*words, folder=project).exit_code == 0
+    for arguments in (["scopes"], ["notes"], ["notes", "--json"]):
+        assert run(*arguments, folder=project).exit_code == 0
     assert _contents(project) == before
 
 
@@ -301,19 +301,19 @@ def test_a_note_is_kept_as_it_was_given_and_moves_no_cursor(text: str, run: Run,
     assert run("note", f"-m{text}", folder=project).exit_code == 0
 
     assert notes(run, project) == [text]
-    for words in (["notes"], ["log"], ["scopes"], ["status", "--all"], ["show"]):
-        assert not STEERING.search(run(*words, folder=project).output), words
+    for arguments in (["notes"], ["log"], ["scopes"], ["status", "--all"], ["show"]):
+        assert not STEERING.search(run(*arguments, folder=project).output), arguments
     assert not STEERING.search(on_screen("--color", "never", "notes", folder=project).output)
 
 
 def test_who_wrote_a_note_is_recorded(run: Run, project: Path) -> None:
-    words = ["--session", "branched"]
+    arguments = ["--session", "branched"]
     made = [
-        answer(run, project, *words, "note", "-m", text, "--actor", actor)["block"]
+        answer(run, project, *arguments, "note", "-m", text, "--actor", actor)["block"]
         for text, actor in (("mine", "user"), ("its", "agent"))
     ]
 
-    log = answer(run, project, *words, "log", "-n", "2")["items"]
+    log = answer(run, project, *arguments, "log", "-n", "2")["items"]
     assert [(item["subject"], item["actor"]) for item in log] == [("note: its", "agent"), ("note: mine", "user")]
-    origins = [answer(run, project, *words, "show", block)["row"]["origin"] for block in made]
+    origins = [answer(run, project, *arguments, "show", block)["row"]["origin"] for block in made]
     assert origins == ["human", "model"]

@@ -22,11 +22,11 @@ SERVE = [sys.executable, "-m", "ctxvc", "serve", "--stdio"]
 def served(folder: Path, *requests: object, **env: str) -> tuple[list[dict[str, object]], int]:
     """The answers of a process in a folder to these lines, and its exit code."""
     lines = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in requests)
-    done = subprocess.run(
+    result = subprocess.run(
         SERVE, cwd=folder, env={**os.environ, **env}, input=lines, capture_output=True, text=True, check=False
     )
-    assert done.stderr == ""
-    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+    assert result.stderr == ""
+    return [json.loads(line) for line in result.stdout.splitlines()], result.returncode
 
 
 def test_each_line_is_answered_and_the_end_of_the_input_is_the_end(tmp_path: Path) -> None:

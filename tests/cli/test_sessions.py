@@ -34,7 +34,7 @@ def edit(call: str, path: str) -> Any:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A project with one session of two turns, with a sub-agent that changed a file of its own."""
-    human, task = (text_part(words, "user", "human") for words in ("fix the login", "look around"))
+    human, task = (text_part(text, "user", "human") for text in ("fix the login", "look around"))
     events = [
         Opened(format="claude-code", source="s", name="s", model=MODEL),
         said("user", human, at=1),

@@ -26,11 +26,11 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Path:
     return path / "config.toml"
 
 
-def planned(run: Run, project: Path, *words: str) -> tuple[str, int]:
+def planned(run: Run, project: Path, *arguments: str) -> tuple[str, int]:
     """The policy and the window that `plan` takes."""
-    done = run("plan", "--json", *words, folder=project)
-    assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
+    result = run("plan", "--json", *arguments, folder=project)
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
     return answer["policy"], answer["window"]
 
 
@@ -78,11 +78,11 @@ def test_a_table_is_for_its_project_and_what_lies_in_it(person: Path, run: Run, 
 def test_a_run_begins_with_what_is_set(person: Path, tmp_path: Path) -> None:
     person.write_text('[defaults]\npolicy = "layered:keep=4"\nbudget = "60k"\n')
     (tmp_path / "said.json").write_text('[{"content": [{"type": "text", "text": "Done."}]}]')
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli, ["-C", str(tmp_path), "run", "look", "--yes", "--script", str(tmp_path / "said.json")]
     )
 
-    assert done.exit_code == 0, done.stderr
+    assert result.exit_code == 0, result.stderr
     with Session.open(tmp_path / ".ctxvc", "run-1") as session:
         meta = session.ledger().meta
         assert (meta.policy, session.budget.window) == ("layered:keep=4", 60_000)
@@ -92,8 +92,8 @@ def test_what_is_set_to_be_protected_is(person: Path, run: Run, project: Path) -
     person.write_text('[defaults]\nprotect = ["docs/*.md"]\n')
     assert "docs/*.md" in planned(run, project)[0]
 
-    done = run("plan", "--policy", "window", folder=project)
-    assert done.exit_code == 0, "an option names another policy, which protects nothing"
+    result = run("plan", "--policy", "window", folder=project)
+    assert result.exit_code == 0, "an option names another policy, which protects nothing"
 
 
 def test_doctor_says_which_value_comes_from_where(person: Path, run: Run, project: Path) -> None:
@@ -117,8 +117,8 @@ def test_doctor_says_which_value_comes_from_where(person: Path, run: Run, projec
 def test_a_projects_file_counts_only_as_it_was_when_it_was_accepted(person: Path, run: Run, project: Path) -> None:
     file = project / "ctxvc.toml"
     file.write_text('policy = "mask"\n')
-    done = run("plan", folder=project)
-    assert f"{file} is not in effect: `ctxvc trust` shows and accepts it" in done.stderr
+    result = run("plan", folder=project)
+    assert f"{file} is not in effect: `ctxvc trust` shows and accepts it" in result.stderr
 
     shown = run("trust", folder=project)
     assert shown.exit_code == 1
@@ -157,10 +157,10 @@ def test_a_projects_file_sets_nothing_that_runs_or_hides_something(
 ) -> None:
     (project / "evil.py").write_text("raise SystemExit('it ran')")
     (project / "ctxvc.toml").write_text(text)
-    done = run("trust", "--yes", folder=project)
+    result = run("trust", "--yes", folder=project)
 
-    assert done.exit_code == 2
-    assert "ctxvc.toml" in done.stderr and "it ran" not in done.output
+    assert result.exit_code == 2
+    assert "ctxvc.toml" in result.stderr and "it ran" not in result.output
     assert planned(run, project)[0] == "default"
 
 
@@ -246,10 +246,10 @@ def test_an_alias_that_makes_no_sense_is_an_error_with_its_line(
     alias: str, problem: str, person: Path, run: Run, project: Path
 ) -> None:
     person.write_text(f"[alias]\n# mine\n{alias}\n")
-    done = run("status", folder=project)
+    result = run("status", folder=project)
 
-    assert done.exit_code == 2
-    assert f"{person}, line 3: " in done.stderr and problem in done.stderr
+    assert result.exit_code == 2
+    assert f"{person}, line 3: " in result.stderr and problem in result.stderr
 
 
 # --- a file that is wrong
@@ -277,20 +277,20 @@ def test_a_file_that_is_wrong_is_an_error_that_names_the_line_and_nothing_is_don
     text: str | bytes, problem: str, person: Path, run: Run, project: Path
 ) -> None:
     person.write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = run("note", "-m", "learned", folder=project)
+    result = run("note", "-m", "learned", folder=project)
 
-    assert done.exit_code == 2
-    assert str(person) in done.stderr and problem in done.stderr
+    assert result.exit_code == 2
+    assert str(person) in result.stderr and problem in result.stderr
     person.unlink()
     assert "learned" not in run("notes", folder=project).stdout
 
 
 def test_a_policy_that_there_is_none_of_names_the_file(person: Path, run: Run, project: Path) -> None:
     person.write_text('[defaults]\npolicy = "layerd"\n')
-    done = run("plan", folder=project)
+    result = run("plan", folder=project)
 
-    assert done.exit_code == 2
-    assert f"{person}: policy: no policy 'layerd'; did you mean layered" in done.stderr
+    assert result.exit_code == 2
+    assert f"{person}: policy: no policy 'layerd'; did you mean layered" in result.stderr
 
 
 def test_no_file_of_settings_breaks_what_a_host_starts_or_what_helps(
@@ -298,11 +298,11 @@ def test_no_file_of_settings_breaks_what_a_host_starts_or_what_helps(
 ) -> None:
     person.write_text("this is no TOML")
     monkeypatch.chdir(project)
-    for words in (
+    for arguments in (
         ["hook", "SessionStart"], ["hook", "statusline"], ["hook", "post-commit"], ["help", "config"], ["--help"],
         ["log", "--help"], ["completion", "bash"], [], ["--version"],
     ):  # fmt: skip
-        assert run(*words).exit_code == 0, words
+        assert run(*arguments).exit_code == 0, arguments
     assert CliRunner().invoke(cli, ["-C", str(project), "hook", "pre-push", "origin"], input="").exit_code == 0
     assert run("log", folder=project).exit_code == 2, "and all else says what is wrong"
 
@@ -326,9 +326,9 @@ def test_a_file_that_others_can_change_is_refused(person: Path, run: Run, projec
     person.write_text('[defaults]\npager = "less"\n')
     person.chmod(0o666)
 
-    done = run("status", folder=project)
-    assert done.exit_code == 2
-    assert "others can change it" in done.stderr
+    result = run("status", folder=project)
+    assert result.exit_code == 2
+    assert "others can change it" in result.stderr
 
 
 def test_where_there_is_no_home_nothing_is_set(

@@ -28,10 +28,10 @@ def other(tmp_path: Path) -> Path:
     return folder
 
 
-def ran(run: Run, *words: str | Path, folder: Path) -> Result:
-    done = run(*words, folder=folder)
-    assert done.exit_code == 0, done.stderr
-    return done
+def ran(run: Run, *arguments: str | Path, folder: Path) -> Result:
+    result = run(*arguments, folder=folder)
+    assert result.exit_code == 0, result.stderr
+    return result
 
 
 def shared(run: Run, project: Path, server: Path) -> None:
@@ -177,21 +177,21 @@ def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_pa
     ],
 )
 def test_what_cannot_be_done_is_refused_in_words(run: Run, project: Path, words: list[str], code: int) -> None:
-    done = run(*words, folder=project)
+    result = run(*words, folder=project)
 
-    assert done.exit_code == code and done.stderr and "Traceback" not in done.stderr
+    assert result.exit_code == code and result.stderr and "Traceback" not in result.stderr
 
 
 def test_nothing_is_added_without_consent(run: Run, project: Path, server: Path) -> None:
-    done = run("remote", "add", server, folder=project)
+    result = run("remote", "add", server, folder=project)
 
-    assert done.exit_code == 1 and "--yes" in done.stderr
+    assert result.exit_code == 1 and "--yes" in result.stderr
     assert "no remotes" in ran(run, "remote", folder=project).stdout
 
 
 def test_the_projects_own_code_repository_is_refused(run: Run, project: Path, server: Path) -> None:
-    for words in (["init", "-q"], ["remote", "add", "origin", str(server)]):
-        subprocess.run(["git", "-C", str(project), *words], check=True)
+    for arguments in (["init", "-q"], ["remote", "add", "origin", str(server)]):
+        subprocess.run(["git", "-C", str(project), *arguments], check=True)
 
     refused = run("remote", "add", server, "--yes", folder=project)
 
@@ -261,5 +261,5 @@ def test_a_session_of_a_remote_is_shown_without_being_pulled(
         (["demo:B99999"], 1, "no block"), (["B2"], 1, "does not say of which session"), (["dem"], 1, "did you mean"),
         (["demo", "--raw"], 1, "is not a block"), ([], 2, "name a session"),
     ):  # fmt: skip
-        done = run("show", *words, "--remote", folder=other)
-        assert done.exit_code == code and expected in done.stderr, done.stderr
+        result = run("show", *words, "--remote", folder=other)
+        assert result.exit_code == code and expected in result.stderr, result.stderr

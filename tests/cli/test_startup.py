@@ -21,7 +21,7 @@ HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", 
 
 def loaded(code: str, folder: Path = ROOT) -> set[str]:
     """The modules that are loaded after `code`."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint('modules', *sys.modules)"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -29,11 +29,11 @@ def loaded(code: str, folder: Path = ROOT) -> set[str]:
         text=True,
         check=True,
     )
-    return set(done.stdout.splitlines()[-1].split())
+    return set(result.stdout.splitlines()[-1].split())
 
 
-def _run(*words: str) -> str:
-    return f"from ctxvc.cli.main import cli\ntry: cli.main({list(words)!r})\nexcept SystemExit: pass"
+def _run(*arguments: str) -> str:
+    return f"from ctxvc.cli.main import cli\ntry: cli.main({list(arguments)!r})\nexcept SystemExit: pass"
 
 
 def test_the_entry_loads_nothing_heavy() -> None:
@@ -66,18 +66,18 @@ def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
 # --- completion
 
 
-def completed(folder: Path, *words: str) -> list[str]:
+def completed(folder: Path, *arguments: str) -> list[str]:
     """What bash is offered for the last word."""
     asked = {
         "_CTXVC_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["ctxvc", *words]),
-        "COMP_CWORD": str(len(words)),
+        "COMP_WORDS": " ".join(["ctxvc", *arguments]),
+        "COMP_CWORD": str(len(arguments)),
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        done = CliRunner().invoke(main.cli, env=asked)
-    assert (done.exit_code, done.stderr) == (0, "")
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+        result = CliRunner().invoke(main.cli, env=asked)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
 
 
 def test_commands_and_options_are_completed(built: Path) -> None:

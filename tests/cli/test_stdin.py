@@ -13,8 +13,8 @@ from ctxvc.cli.main import cli
 CHAT = b'{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]}'
 
 
-def given(stdin: str | bytes, *words: str, folder: Path) -> Result:
-    return CliRunner().invoke(cli, ["-C", str(folder), *words], input=stdin)
+def given(stdin: str | bytes, *arguments: str, folder: Path) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *arguments], input=stdin)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.making.project import HOSTILE
 ROOT = Path(main.__file__).parents[2]
 
 
-def on_terminal(*words: str, folder: Path, width: int = 120, typed: str = "", **env: str) -> tuple[str, int]:
+def on_terminal(*arguments: str, folder: Path, width: int = 120, typed: str = "", **env: str) -> tuple[str, int]:
     """What `ctxvc` writes to a terminal (stdout and stderr together) where a person types that; and its exit code."""
     settings = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "CTXVC_PAGER": "cat", **env}
     child, terminal = pty.fork()
@@ -41,7 +41,7 @@ def on_terminal(*words: str, folder: Path, width: int = 120, typed: str = "", **
         with _on_standard_streams():
             os.chdir(folder)
             os.environ.update(settings)
-            sys.argv = ["ctxvc", *words]
+            sys.argv = ["ctxvc", *arguments]
             main.run()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     os.write(terminal, typed.encode())
@@ -82,9 +82,9 @@ def _width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
-    told, code = on_terminal("--color", "never", "status", folder=built, COLUMNS="80")
+    text, code = on_terminal("--color", "never", "status", folder=built, COLUMNS="80")
 
-    header, *rows, remark = told[told.index("ID ") :].splitlines()
+    header, *rows, remark = text[text.index("ID ") :].splitlines()
     assert code == 0
     assert len(rows) == 14
     assert max(map(len, rows)) <= 80
@@ -95,11 +95,11 @@ def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
 
 
 def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:
-    told, _ = on_terminal("--color", "never", "status", folder=built)
-    assert "~189 of 200k tokens" in told
+    text, _ = on_terminal("--color", "never", "status", folder=built)
+    assert "~189 of 200k tokens" in text
 
-    told, _ = on_terminal("--color", "never", "log", folder=built)
-    assert "turn 2  2026-03-01 12:00  1.0k" in told
+    text, _ = on_terminal("--color", "never", "log", folder=built)
+    assert "turn 2  2026-03-01 12:00  1.0k" in text
 
 
 def test_ages_are_in_the_unit_that_fits() -> None:
@@ -147,9 +147,9 @@ def test_colours_reach_a_terminal_and_a_pipe_only_when_asked(built: Path, run: R
 
 
 def test_the_layout_is_the_same_with_and_without_colours(built: Path, on_screen: Run) -> None:
-    for words in (["status"], ["log"], ["diff", "step:1"], ["prompt"], ["doctor"]):
-        coloured = on_screen("--color", "always", *words, folder=built).output
-        plain = on_screen("--color", "never", *words, folder=built).output
+    for arguments in (["status"], ["log"], ["diff", "step:1"], ["prompt"], ["doctor"]):
+        coloured = on_screen("--color", "always", *arguments, folder=built).output
+        plain = on_screen("--color", "never", *arguments, folder=built).output
 
         assert COLOUR.search(coloured) and not COLOUR.search(plain)
         assert _bare(coloured) == _bare(plain)
@@ -180,15 +180,15 @@ def test_nothing_recorded_can_steer_a_terminal(built: Path, run: Run, on_screen:
 
 @pytest.mark.parametrize("words", [["status", "--all"], ["show", "B2"]], ids=" ".join)
 def test_nothing_recorded_can_steer_a_real_terminal(words: list[str], built: Path, on_screen: Run) -> None:
-    shown, code = on_terminal("--session", "hostile", *words, folder=built)
+    text, code = on_terminal("--session", "hostile", *words, folder=built)
 
     assert code == 0
-    assert not STEERING.search(COLOUR.sub("", shown))
-    assert shown == on_screen("--session", "hostile", *words, folder=built).output
+    assert not STEERING.search(COLOUR.sub("", text))
+    assert text == on_screen("--session", "hostile", *words, folder=built).output
 
 
 def test_raw_bytes_are_written_as_they_are(built: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ctxvc", "--session", "hostile", "show", "--raw", "B1"],
         cwd=built,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -196,18 +196,18 @@ def test_raw_bytes_are_written_as_they_are(built: Path) -> None:
         check=True,
     )
 
-    assert done.stdout == f"question {HOSTILE}".encode()
+    assert result.stdout == f"question {HOSTILE}".encode()
 
 
 def test_a_name_in_the_arguments_cannot_steer_a_terminal(run: Run, built: Path) -> None:
-    for words in (
+    for arguments in (
         ["show", HOSTILE],
         ["--session", HOSTILE, "log"],
         [HOSTILE],
         ["-C", HOSTILE, "log"],
         ["log", f"-{HOSTILE}"],
     ):
-        told = run(*words, folder=None if "-C" in words else built).stderr
+        told = run(*arguments, folder=None if "-C" in arguments else built).stderr
 
         assert "\x1b" not in told
         assert "\x9b" not in told
@@ -217,11 +217,11 @@ def test_a_path_in_a_message_cannot_steer_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "\x1b[2Jfolder\x9b"
     folder.mkdir()
 
-    told, code = on_terminal("status", folder=folder)
+    text, code = on_terminal("status", folder=folder)
 
     assert code == 1
-    assert "\\x1b[2Jfolder\\x9b" in told
-    assert not COLOUR.search(told)
+    assert "\\x1b[2Jfolder\\x9b" in text
+    assert not COLOUR.search(text)
 
 
 def test_what_is_well_is_green(built: Path) -> None:
@@ -232,37 +232,37 @@ def test_what_is_well_is_green(built: Path) -> None:
 
 
 def test_a_long_answer_goes_through_the_pager_that_is_set(built: Path) -> None:
-    told, code = on_terminal("log", folder=built, CTXVC_PAGER="sed s/^/paged:/", GIT_PAGER="false", PAGER="false")
+    text, code = on_terminal("log", folder=built, CTXVC_PAGER="sed s/^/paged:/", GIT_PAGER="false", PAGER="false")
 
     assert code == 0
-    assert told.count("paged:") >= len(told.splitlines()) - 1 > 8  # the notice on the waiting record is no part of it
+    assert text.count("paged:") >= len(text.splitlines()) - 1 > 8  # the notice on the waiting record is no part of it
 
 
 @pytest.mark.parametrize("setting", [{"CTXVC_PAGER": "cat"}, {"CTXVC_PAGER": ""}], ids=["cat", "empty"])
 def test_no_pager_is_run_where_none_is_wanted(built: Path, setting: dict[str, str]) -> None:
-    told, _ = on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")
-    assert "turn 2" in told and "paged:" not in told
+    text, _ = on_terminal("log", folder=built, **setting, PAGER="sed s/^/paged:/")
+    assert "turn 2" in text and "paged:" not in text
 
 
 def test_no_pager_is_run_for_json_or_when_told_not_to(built: Path) -> None:
-    for words in (["log", "--json"], ["--no-pager", "log"], ["log", "--no-pager"]):
-        assert "paged:" not in on_terminal(*words, folder=built, CTXVC_PAGER="sed s/^/paged:/")[0]
+    for arguments in (["log", "--json"], ["--no-pager", "log"], ["log", "--no-pager"]):
+        assert "paged:" not in on_terminal(*arguments, folder=built, CTXVC_PAGER="sed s/^/paged:/")[0]
 
 
 def test_a_pager_that_is_left_early_is_no_failure(built: Path) -> None:
-    told, code = on_terminal("prompt", folder=built, CTXVC_PAGER="head -1")
+    text, code = on_terminal("prompt", folder=built, CTXVC_PAGER="head -1")
 
     assert code == 0
-    assert "Traceback" not in told
-    assert len(told.splitlines()) == 1
+    assert "Traceback" not in text
+    assert len(text.splitlines()) == 1
 
 
 def test_less_is_told_to_leave_at_once_where_all_fits(built: Path) -> None:
-    told, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'")
-    assert "LESS=FRX" in told
+    text, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'")
+    assert "LESS=FRX" in text
 
-    told, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'", LESS="S")
-    assert "LESS=S" in told
+    text, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'", LESS="S")
+    assert "LESS=S" in text
 
 
 # --- progress
@@ -320,10 +320,10 @@ def test_a_bar_says_how_fast_it_goes_and_how_much_time_is_left(monkeypatch: pyte
 def test_what_may_take_a_while_shows_how_far_it_is(bars: list[str], run: Run, project: Path) -> None:
     run("import", "--final", str(ROOT / "tests" / "data" / "codex" / "current.jsonl"), folder=project)
     titles: dict[str, str] = {}
-    for words in (["status"], ["gc"], ["purge", "--secrets"], ["grep", "the"]):
+    for arguments in (["status"], ["gc"], ["purge", "--secrets"], ["grep", "the"]):
         bars.clear()
-        run(*words, folder=project)
-        titles[" ".join(words)] = " ".join(bars)
+        run(*arguments, folder=project)
+        titles[" ".join(arguments)] = " ".join(bars)
 
     assert "counting tokens [" in titles["status"]
     assert "exchanging packs" in titles["gc"] and "committing complete steps" in titles["gc"]
@@ -335,9 +335,9 @@ def test_what_may_take_a_while_shows_how_far_it_is(bars: list[str], run: Run, pr
 
 
 def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) -> None:
-    told, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
+    text, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
 
-    assert json.loads(told) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
+    assert json.loads(text) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
 
 
 # --- grep
@@ -355,7 +355,7 @@ def test_what_matches_is_marked_and_stands_below_its_block(built: Path, on_scree
 
 
 def test_lines_around_a_match_are_shown_once_and_a_gap_is_marked(built: Path, on_screen: Run, run: Run) -> None:
-    words = ["grep", "-C", "1", "-F", "-n", "0", "add(3"]
+    arguments = ["grep", "-C", "1", "-F", "-n", "0", "add(3"]
     told = COLOUR.sub("", on_screen("grep", "-C", "1", "add.(12|13|31),", folder=built, width=80).stdout)
     numbers = [line.split()[0] for line in told.splitlines()[1:]]
     assert numbers == ["12", "13", "14", "15", "⋮", "31", "32", "33"]
@@ -370,7 +370,7 @@ def test_lines_around_a_match_are_shown_once_and_a_gap_is_marked(built: Path, on
         "demo/main:B6:32:31: assert add(31, 1) == 32",
         "demo/main:B6-33-32: assert add(32, 1) == 33",
     ]
-    assert run(*words, folder=built).exit_code == 0
+    assert run(*arguments, folder=built).exit_code == 0
 
 
 def test_of_a_long_line_the_match_is_what_is_shown(on_screen: Run, run: Run, tmp_path: Path) -> None:
@@ -384,10 +384,10 @@ def test_of_a_long_line_the_match_is_what_is_shown(on_screen: Run, run: Run, tmp
 
 
 def test_a_folder_is_named_before_grep_and_context_after_it(run: Run, built: Path) -> None:
-    done = run("grep", "-C", str(built), "assert", folder=built)
+    result = run("grep", "-C", str(built), "assert", folder=built)
 
-    assert done.exit_code == 2
-    assert "not a valid integer" in done.stderr
+    assert result.exit_code == 2
+    assert "not a valid integer" in result.stderr
 
 
 # --- colours by what is meant
@@ -417,9 +417,9 @@ def test_a_person_picks_one_of_several_sessions(words: tuple[str, ...], tmp_path
             ingest(store, [Opened(format="pi", source=name, name=name), Said(message=message, end=1)], final=True)
 
     for number, name in enumerate(("claude-1", "claude-2"), 1):
-        shown, code = on_terminal("--color", "never", *words, folder=tmp_path, typed=f"9\n{number}\n")
-        assert code == 0, shown
-        before, _, after = shown.rpartition("which session: ")
+        text, code = on_terminal("--color", "never", *words, folder=tmp_path, typed=f"9\n{number}\n")
+        assert code == 0, text
+        before, _, after = text.rpartition("which session: ")
         assert "  1  claude-1\n  2  claude-2\n" in before
         assert "is not in the range 1<=x<=2" in before
         assert name in after

@@ -29,10 +29,10 @@ from tests.cli.conftest import Run
     ids=" ".join,
 )
 def test_what_may_have_been_meant_is_named(words: list[str], suggested: str, run: Run, project: Path) -> None:
-    done = run(*words, folder=None if words[0] == "statsu" else project)
+    result = run(*words, folder=None if words[0] == "statsu" else project)
 
-    assert done.exit_code in (1, 2)
-    assert suggested in done.stderr
+    assert result.exit_code in (1, 2)
+    assert suggested in result.stderr
 
 
 def test_a_name_like_no_other_gets_no_suggestion() -> None:

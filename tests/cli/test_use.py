@@ -87,9 +87,9 @@ def test_recency_is_that_of_the_recorded_times(store: Store) -> None:
     assert by_recency(store) == ["codex-1", "claude-aa", "claude-ab", "pi"]
 
 
-def current(run: Run, folder: Path, *words: str) -> tuple[str, str]:
+def current(run: Run, folder: Path, *arguments: str) -> tuple[str, str]:
     """The session that `status` shows, and why."""
-    answer = json.loads(run(*words, "status", "--json", folder=folder).stdout)
+    answer = json.loads(run(*arguments, "status", "--json", folder=folder).stdout)
     return answer["session"], answer["chosen_by"]
 
 
@@ -126,8 +126,8 @@ def test_the_option_comes_before_the_variable_and_both_before_use(
 
 def test_a_variable_that_names_no_session_is_an_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CTXVC_SESSION", "gone")
-    done = run("status", folder=folder)
-    assert (done.exit_code, "no session 'gone'" in done.stderr) == (1, True)
+    result = run("status", folder=folder)
+    assert (result.exit_code, "no session 'gone'" in result.stderr) == (1, True)
     assert run("sessions", folder=folder).exit_code == 0
 
 
@@ -161,16 +161,16 @@ def test_a_revision_and_an_address_name_a_session_in_the_same_ways(
 
 
 def test_a_beginning_of_several_is_an_error_in_a_revision_and_an_address(run: Run, folder: Path) -> None:
-    for words in (("show", "cl/main"), ("show", "cl/main:B1"), ("status", "cl/main~1"), ("log", "HEAD..cl/main")):
-        done = run(*words, folder=folder)
-        assert done.exit_code == 1
-        assert "2 sessions start with 'cl': claude-aa, claude-ab" in done.stderr
+    for arguments in (("show", "cl/main"), ("show", "cl/main:B1"), ("status", "cl/main~1"), ("log", "HEAD..cl/main")):
+        result = run(*arguments, folder=folder)
+        assert result.exit_code == 1
+        assert "2 sessions start with 'cl': claude-aa, claude-ab" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("status", "-x"), ("log", "--nope"), ("use", "--aut"), ("show", "-x/main")])
 def test_an_option_that_there_is_not_is_no_session(run: Run, folder: Path, words: tuple[str, str]) -> None:
-    done = run(*words, folder=folder)
-    assert (done.exit_code, "o such option" in done.stderr) == (2, True)
+    result = run(*words, folder=folder)
+    assert (result.exit_code, "o such option" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_other_commands_take_a_session_by_a_beginning_or_its_place(
     (folder / "empty.json").write_text("[]")
     monkeypatch.chdir(folder)
     for name, expected in (("co", end), ("-0", end), ("cl", "2 sessions start with 'cl': claude-aa, claude-ab")):
-        done = run(*(name if word == "SESSION" else word for word in words))
-        assert (done.exit_code, expected in done.stderr) == (1, True), done.stderr
+        result = run(*(name if word == "SESSION" else word for word in words))
+        assert (result.exit_code, expected in result.stderr) == (1, True), result.stderr
 
 
 def test_use_without_a_name_says_which_is_current(run: Run, folder: Path) -> None:

@@ -19,10 +19,10 @@ from tests.cli.conftest import STEERING, Run
 from tests.making.project import HOSTILE
 
 
-def answer(run: Run, project: Path, *words: str, code: int = 0) -> Any:
-    done = run(*words, "--json", folder=project)
-    assert done.exit_code == code, done.output
-    return json.loads(done.stdout)
+def answer(run: Run, project: Path, *arguments: str, code: int = 0) -> Any:
+    result = run(*arguments, "--json", folder=project)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
 
 
 def states(run: Run, project: Path, *blocks: str) -> list[str]:
@@ -61,11 +61,11 @@ def test_a_call_and_its_result_come_back_together(run: Run, project: Path) -> No
 
 
 def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run: Run, project: Path) -> None:
-    done = run("archive", "B1", "B3", "B99", folder=project)
+    result = run("archive", "B1", "B3", "B99", folder=project)
 
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
         "skipped B99: not here, or not completely: B99",
         "skipped B1: a human wrote it; a person must remove it explicitly",
         "skipped B3: 21 tokens would replace 7",
@@ -78,9 +78,9 @@ def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run:
     ids=["range", "ids", "a word"],
 )
 def test_whatever_is_asked_for_the_reasons_are_short(words: list[str], run: Run, project: Path) -> None:
-    done = run(*words, "--actor", "agent", folder=project)
+    result = run(*words, "--actor", "agent", folder=project)
 
-    assert 0 < len(done.stderr) < 1_000
+    assert 0 < len(result.stderr) < 1_000
 
 
 def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
@@ -98,10 +98,10 @@ def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
 
 
 def test_a_part_that_can_be_done_is_done_and_the_rest_is_said(run: Run, project: Path) -> None:
-    done = run("archive", "B1-B10", "-m", "the look", folder=project)
+    result = run("archive", "B1-B10", "-m", "the look", folder=project)
 
-    assert done.exit_code == 0
-    assert "skipped B1: a human wrote it" in done.stderr
+    assert result.exit_code == 0
+    assert "skipped B1: a human wrote it" in result.stderr
     assert states(run, project, "B1", "B2", "B10") == ["visible", "archived", "archived"]
 
 
@@ -129,9 +129,9 @@ def test_what_a_human_wrote_leaves_only_when_a_person_says_so(run: Run, project:
 
 def test_a_deletion_needs_a_reason(run: Run, project: Path) -> None:
     assert run("delete", "B13", folder=project).exit_code == 2
-    done = run("delete", "B13", "-m", " ", folder=project)
-    assert done.exit_code == 1
-    assert "a reason is needed" in done.stderr
+    result = run("delete", "B13", "-m", " ", folder=project)
+    assert result.exit_code == 1
+    assert "a reason is needed" in result.stderr
     assert states(run, project, "B13") == ["visible"]
 
 
@@ -146,20 +146,20 @@ def test_a_pinned_block_stays_until_it_is_unpinned(run: Run, project: Path) -> N
 
 
 def test_undo_takes_back_one_change_after_the_other(run: Run, project: Path) -> None:
-    words = ["--session", "branched"]
-    run(*words, "pin", "B1", folder=project)
-    run(*words, "pin", "B2", folder=project)
-    run(*words, "note", "-m", "a note is no change of the prompt's blocks", folder=project)
+    arguments = ["--session", "branched"]
+    run(*arguments, "pin", "B1", folder=project)
+    run(*arguments, "pin", "B2", folder=project)
+    run(*arguments, "note", "-m", "a note is no change of the prompt's blocks", folder=project)
 
     for subject in ("note: a note is no change of the prompt's blocks", "pin B2", "pin B1"):
-        assert answer(run, project, *words, "undo")["undone"] == [subject]
+        assert answer(run, project, *arguments, "undo")["undone"] == [subject]
     for block in ("B1", "B2"):
-        run(*words, "pin", block, folder=project)
-    assert "2 of 5 undone: there were no more" in run(*words, "undo", "5", folder=project).stderr
-    done = run(*words, "undo", folder=project)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "nothing to undo" in done.stderr
-    assert "2 of 9 redone: there were no more" in run(*words, "redo", "9", folder=project).stderr
+        run(*arguments, "pin", block, folder=project)
+    assert "2 of 5 undone: there were no more" in run(*arguments, "undo", "5", folder=project).stderr
+    result = run(*arguments, "undo", folder=project)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "nothing to undo" in result.stderr
+    assert "2 of 9 redone: there were no more" in run(*arguments, "redo", "9", folder=project).stderr
 
 
 def test_what_another_writer_changed_meanwhile_ends_with_4(
@@ -183,18 +183,18 @@ def test_what_another_writer_changed_meanwhile_ends_with_4(
     original = module.rehearse
     monkeypatch.setattr(module, "rehearse", rehearse)
 
-    done = run("pin", "B7", folder=project)
+    result = run("pin", "B7", folder=project)
 
-    assert (done.exit_code, done.stdout, tries) == (4, "", 2)
-    assert "another writer has changed B7" in done.stderr
+    assert (result.exit_code, result.stdout, tries) == (4, "", 2)
+    assert "another writer has changed B7" in result.stderr
     assert states(run, project, "B7") == ["visible"]
 
 
 def test_a_block_of_another_scope_cannot_be_changed_from_here(run: Run, project: Path) -> None:
-    done = run("--session", "branched", "archive", "agent-1:B5", folder=project)
+    result = run("--session", "branched", "archive", "agent-1:B5", folder=project)
 
-    assert done.exit_code == 1
-    assert "skipped" in done.stderr
+    assert result.exit_code == 1
+    assert "skipped" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def place(tmp_path: Path) -> Path:
     return project
 
 
-def once(run: Run, place: Path, *words: str | Path) -> list[dict[str, object]]:
-    done = run("watch", "--once", "--json", *words, folder=place)
-    assert done.exit_code == 0, done.stderr
-    items: list[dict[str, object]] = json.loads(done.stdout)["items"]
+def once(run: Run, place: Path, *arguments: str | Path) -> list[dict[str, object]]:
+    result = run("watch", "--once", "--json", *arguments, folder=place)
+    assert result.exit_code == 0, result.stderr
+    items: list[dict[str, object]] = json.loads(result.stdout)["items"]
     return items
 
 
@@ -81,11 +81,11 @@ def test_a_file_that_is_none_or_unreadable_does_not_stop_the_others(run: Run, pl
     write(folder / "edited.jsonl", *CONVERSATION[2:])
     write(folder / "good.jsonl", *other)
 
-    done = run("watch", "--once", folder, folder=place)
+    result = run("watch", "--once", folder, folder=place)
 
-    assert done.exit_code == 1
-    assert "edited.jsonl" in done.stderr and "--as-new" in done.stderr
-    assert done.stdout == "claude-22222222: 3 commits, 10 blocks\n"
+    assert result.exit_code == 1
+    assert "edited.jsonl" in result.stderr and "--as-new" in result.stderr
+    assert result.stdout == "claude-22222222: 3 commits, 10 blocks\n"
 
 
 @pytest.mark.parametrize("words", [("--once",), ()])
@@ -94,10 +94,10 @@ def test_a_path_that_is_not_there_is_told_at_once(
 ) -> None:
     good = write(tmp_path / "s.jsonl", *CONVERSATION)
 
-    done = run("watch", *words, good, tmp_path / "typo", folder=place)
+    result = run("watch", *words, good, tmp_path / "typo", folder=place)
 
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert f"no such file or folder: {tmp_path / 'typo'}" in done.stderr and "hint:" in done.stderr
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"no such file or folder: {tmp_path / 'typo'}" in result.stderr and "hint:" in result.stderr
 
 
 def test_a_growing_file_is_followed_until_it_is_interrupted(place: Path, tmp_path: Path) -> None:

@@ -31,11 +31,11 @@ PROGRAM = "python3 - <<'PY'\np = 'src/a.py'  # it's this\ns = open(p).read()\n{}
 KEYS = "def with_key(key):\n    return known_keys.get(key)\n"
 
 
-def in_git(folder: Path, *words: str, at: str = time(30)) -> str:
+def in_git(folder: Path, *arguments: str, at: str = time(30)) -> str:
     who = ("-c", "user.name=a", "-c", "user.email=a@b")
     env = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at, "PATH": os.environ["PATH"]}
-    done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True, env=env)
-    return done.stdout.strip()
+    result = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True, env=env)
+    return result.stdout.strip()
 
 
 def commit(folder: Path, files: dict[str, str], *, at: str = time(30), subject: str = "a change") -> str:
@@ -89,12 +89,12 @@ def link(folder: Path, commit: str, at: str, **more: str) -> None:
 
 
 def why(run: Run, folder: Path, what: str) -> Any:
-    done = run("why", what, "--json", folder=folder)
-    assert (done.exit_code, done.stderr) == (0, ""), done.stderr
-    told = json.loads(done.stdout)
-    assert list(told) == ["schema", *schemas.Why.__struct_fields__]
-    msgspec.json.decode(done.stdout, type=schemas.Why)
-    return told
+    result = run("why", what, "--json", folder=folder)
+    assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+    answer = json.loads(result.stdout)
+    assert list(answer) == ["schema", *schemas.Why.__struct_fields__]
+    msgspec.json.decode(result.stdout, type=schemas.Why)
+    return answer
 
 
 def test_a_commit_is_of_the_edits_that_wrote_it_and_says_who_committed_it(run: Run, app: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_commit_is_of_the_edits_that_wrote_it_and_says_who_committed_it(run: R
     assert (told["session"], told["scope"], told["step"], told["turn"]) == ("work", "main", 1, 1)
     assert [block["text"] for block in told["asked"]] == ["Add a login"]
     assert [block["text"] for block in told["replied"]] == ["I write it."]
-    assert [(each["address"], each["step"], each["tool"], each["lines"]) for each in told["calls"]] == [
+    assert [(call["address"], call["step"], call["tool"], call["lines"]) for call in told["calls"]] == [
         ("work/main:B3", 1, "Write", 2)
     ]
     assert (told["committed"]["host"], told["committed"]["session"], told["committed"]["step"]) == (
@@ -120,11 +120,11 @@ def test_a_commit_is_of_the_edits_that_wrote_it_and_says_who_committed_it(run: R
 def test_a_commit_is_of_the_lines_that_it_brought(run: Run, app: Path) -> None:
     first = commit(app, {"src/login.py": LOGIN}, at=time(6))
     second = commit(app, {"src/login.py": LOGIN + KEYS}, at=time(12))
-    assert [each["step"] for each in why(run, app, first)["calls"]] == [1]
+    assert [call["step"] for call in why(run, app, first)["calls"]] == [1]
 
     told = why(run, app, second[:8])
 
-    assert [(each["step"], each["lines"]) for each in told["calls"]] == [(5, 2)]
+    assert [(call["step"], call["lines"]) for call in told["calls"]] == [(5, 2)]
     assert (told["step"], told["turn"]) == (5, 2)
     assert [block["text"] for block in told["asked"]] == ["And with a key"]
 
@@ -144,7 +144,7 @@ def test_what_a_person_wrote_is_not_of_the_session_that_was_current(run: Run, ap
     told = why(run, app, "src/login.py:3")
     assert (told["commit"], told["origin"], told["step"], told["file"]) == (first, "agent", 1, "src/login.py")
     assert told["line"] == '    return check_password(user, "ü")'
-    assert [(each["path"], each["lines"]) for each in told["calls"]] == [(f"{app}/src/login.py", 1)]
+    assert [(call["path"], call["lines"]) for call in told["calls"]] == [(f"{app}/src/login.py", 1)]
     shown = run("why", "src/login.py:1", folder=app).stdout
     assert "written by" in shown and "a person" in shown and "work/main, step 6: this was the current session" in shown
 
@@ -163,17 +163,20 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
     commit(app, {"src/login.py": LOGIN}, at=time(6))
     commit(app, {"src/login.py": "# by hand, alone\n\n" + LOGIN}, at=time(20))
 
-    done = run("why", "src/login.py", "--json", folder=app)
-    told = json.loads(done.stdout)
+    result = run("why", "src/login.py", "--json", folder=app)
+    answer = json.loads(result.stdout)
 
-    assert done.exit_code == 0 and told["schema"] == "ctxvc.why_file/1"
-    msgspec.json.decode(done.stdout, type=schemas.WhyFile)
-    assert [(each["origin"], each["session"], each["count"], each["ranges"]) for each in told["conversations"]] == [
+    assert result.exit_code == 0 and answer["schema"] == "ctxvc.why_file/1"
+    msgspec.json.decode(result.stdout, type=schemas.WhyFile)
+    assert [
+        (conversation["origin"], conversation["session"], conversation["count"], conversation["ranges"])
+        for conversation in answer["conversations"]
+    ] == [
         ("agent", "work", 2, [[3, 4]]),
         ("human", "", 1, [[1, 1]]),
     ]
-    assert told["conversations"][0]["request"] == "Add a login"
-    assert [(each["line"], each["origin"]) for each in told["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
+    assert answer["conversations"][0]["request"] == "Add a login"
+    assert [(line["line"], line["origin"]) for line in answer["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
     shown = run("why", "src/login.py", folder=app).stdout
     assert "3–4" in shown and "work/main" in shown and "human" in shown
     assert run("why", "src", folder=app).exit_code == 1
@@ -186,7 +189,7 @@ def test_a_line_that_is_not_committed_is_of_its_edit_too(run: Run, app: Path) ->
     told = why(run, app, "src/login.py:3")
 
     assert (told["commit"], told["origin"], told["step"]) == ("", "agent", 1)
-    assert [each["address"] for each in told["calls"]] == ["work/main:B3"]
+    assert [call["address"] for call in told["calls"]] == ["work/main:B3"]
 
 
 def test_an_edit_that_failed_made_nothing(run: Run, app: Path) -> None:
@@ -224,8 +227,8 @@ def test_a_script_that_replaces_a_text_made_what_is_new_in_it_and_not_what_was_t
     commit(app, {"src/login.py": LOGIN + by_hand}, at=time(18))
     commit(app, {"src/login.py": LOGIN + by_hand.replace("[]", "read_all()")}, at=time(30))
 
-    told = json.loads(run("why", "src/login.py", "--json", folder=app).stdout)
-    assert [(each["line"], each["origin"], each["evidence"]) for each in told["lines"]][2:] == [
+    answer = json.loads(run("why", "src/login.py", "--json", folder=app).stdout)
+    assert [(line["line"], line["origin"], line["evidence"]) for line in answer["lines"]][2:] == [
         (3, "human", "none"),
         (4, "agent", "script"),
         (5, "human", "none"),
@@ -307,9 +310,9 @@ def test_lines_that_only_a_script_can_have_made_are_unknown(run: Run, app: Path)
 def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
     name = commit(app, {"other.py": "nobody = 'recorded this'\n"})
 
-    done = run("why", name, folder=app)
+    result = run("why", name, folder=app)
 
-    assert done.exit_code == 1 and "install post-commit" in done.stderr
+    assert result.exit_code == 1 and "install post-commit" in result.stderr
     assert run("why", "other.py:1", folder=app).exit_code == 1
     assert run("why", "other.py:9", folder=app).stderr.startswith("ctxvc: ")
     for odd in ("--", "no-such-branch", "nothing.py:3", "0" * 40, "deadbeef"):
@@ -321,10 +324,10 @@ def test_a_session_that_the_store_does_not_have_is_named(run: Run, app: Path) ->
     name = commit(app, {"other.py": "nobody = 'recorded this'\n"})
     link(app, name, time(59), host="claude-code", recording="recording-9")
 
-    done = run("why", name, folder=app)
+    result = run("why", name, folder=app)
 
-    assert done.exit_code == 1
-    assert "recording-9" in done.stderr and "ctxvc import" in done.stderr
+    assert result.exit_code == 1
+    assert "recording-9" in result.stderr and "ctxvc import" in result.stderr
 
 
 def test_a_link_outlives_the_commit_and_the_repository(run: Run, app: Path) -> None:
@@ -343,10 +346,10 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
         session.finish()
     commit(app, {"evil.py": "evil = 'evil'\n"}, at="2026-03-01T13:00:00Z", subject="a \x1b[31mred subject")
 
-    done = run("why", "HEAD", folder=app)
+    result = run("why", "HEAD", folder=app)
 
-    assert done.exit_code == 0 and "Write" in done.stdout
-    assert not any(letter in done.stdout for letter in "\x1b\x07\x9b\u202e\x08\r")
+    assert result.exit_code == 0 and "Write" in result.stdout
+    assert not any(letter in result.stdout for letter in "\x1b\x07\x9b\u202e\x08\r")
 
 
 @pytest.mark.parametrize(

@@ -85,17 +85,17 @@ def prompt(ledger: Ledger, held: Held) -> list[Any]:
 def test_whatever_is_planned_bodies_groups_and_prompt_stay_sound(data: st.DataObject) -> None:
     view, held = data.draw(worked_on())
     plan = data.draw(plans(view.ledger))
-    done = rehearse.rehearse(view, plan, roll_up=data.draw(st.booleans()))
+    rehearsal = rehearse.rehearse(view, plan, roll_up=data.draw(st.booleans()))
 
-    assert [identity(row) for row in done.after.rows()] == [identity(row) for row in view.ledger.rows()]
-    assert [row.reads for row in done.after.rows()] == [row.reads for row in view.ledger.rows()]
-    assert inconsistencies(done.after) == []
+    assert [identity(row) for row in rehearsal.after.rows()] == [identity(row) for row in view.ledger.rows()]
+    assert [row.reads for row in rehearsal.after.rows()] == [row.reads for row in view.ledger.rows()]
+    assert inconsistencies(rehearsal.after) == []
     if refused(Ledger(view.ledger.meta).with_rows(map(as_recorded, view.ledger.rows())), held) == []:
-        assert refused(done.after, held) == []
-    assert view.ledger.with_rows(done.rows).with_groups(done.groups) == done.after
-    assert done.tokens_before == view_module.measure(view.ledger, view.price)
-    assert done.tokens_after == view_module.measure(done.after, view.price)
-    assert all(len(problem.text) < 400 and len(problem.target) <= 40 for problem in done.problems)
+        assert refused(rehearsal.after, held) == []
+    assert view.ledger.with_rows(rehearsal.rows).with_groups(rehearsal.groups) == rehearsal.after
+    assert rehearsal.tokens_before == view_module.measure(view.ledger, view.price)
+    assert rehearsal.tokens_after == view_module.measure(rehearsal.after, view.price)
+    assert all(len(problem.text) < 400 and len(problem.target) <= 40 for problem in rehearsal.problems)
 
 
 @given(st.data())
@@ -120,25 +120,29 @@ def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> N
     ledger, held = numbered(data.draw(conversations()))
     ledger = data.draw(arranged(ledger))
     view = View(ledger=ledger, price=data.draw(prices), next_group=9)
-    done = rehearse.rehearse(view, data.draw(plans(ledger)), roll_up=data.draw(st.booleans()))
+    rehearsal = rehearse.rehearse(view, data.draw(plans(ledger)), roll_up=data.draw(st.booleans()))
 
-    assert done.tokens_after == view_module.measure(done.after, view.price)
-    assert [identity(row) for row in done.after.rows()] == [identity(row) for row in ledger.rows()]
+    assert rehearsal.tokens_after == view_module.measure(rehearsal.after, view.price)
+    assert [identity(row) for row in rehearsal.after.rows()] == [identity(row) for row in ledger.rows()]
     assert all(
-        member in done.after.groups or done.after.get(member)
-        for group in done.after.groups.values()
+        member in rehearsal.after.groups or rehearsal.after.get(member)
+        for group in rehearsal.after.groups.values()
         for member in group.members
     )
     if refused(Ledger(ledger.meta).with_rows(map(as_recorded, ledger.rows())), held) == []:
-        assert refused(done.after, held) == []
+        assert refused(rehearsal.after, held) == []
 
 
 @given(st.data())
 def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    done = rehearse.rehearse(view, data.draw(plans(view.ledger, verbs=REMOVING)))
+    rehearsal = rehearse.rehearse(view, data.draw(plans(view.ledger, verbs=REMOVING)))
 
-    assert done.tokens_after < done.tokens_before if done else done.tokens_after == done.tokens_before
+    assert (
+        rehearsal.tokens_after < rehearsal.tokens_before
+        if rehearsal
+        else rehearsal.tokens_after == rehearsal.tokens_before
+    )
 
 
 @given(st.data())
@@ -146,9 +150,11 @@ def test_automation_removes_nothing_that_a_human_wrote_and_nothing_protected_or_
     view, _ = data.draw(worked_on())
     protect = protected.protected(view.ledger)
     plan = data.draw(plans(view.ledger, actors=["agent", "planner", "policy:oldest", "guard", "user"]))
-    done = rehearse.rehearse(view, msgspec.structs.replace(plan, allow_user=plan.allow_user and plan.actor != "user"))
+    rehearsal = rehearse.rehearse(
+        view, msgspec.structs.replace(plan, allow_user=plan.allow_user and plan.actor != "user")
+    )
 
-    for now in done.rows:
+    for now in rehearsal.rows:
         was = view.ledger[now.id]
         if was.present and (now.state == "masked" or not now.present):
             assert not is_human(was.role, was.origin)
@@ -165,11 +171,13 @@ def test_restoring_everything_gives_back_the_prompt_to_the_last_byte(data: st.Da
         view = next_view(view, rehearse.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans())))
     absent = tuple(row.id for row in view.ledger.rows() if row.state not in ("visible", "pinned"))
     by_groups = tuple(view.ledger.groups) if data.draw(st.booleans()) else ()
-    done = rehearse.rehearse(view, Plan(actions=(Action(verb="restore", targets=(*by_groups, *absent)),), actor="user"))
+    rehearsal = rehearse.rehearse(
+        view, Plan(actions=(Action(verb="restore", targets=(*by_groups, *absent)),), actor="user")
+    )
 
-    assert prompt(done.after, held) == prompt(ledger, held)
-    assert not done.after.groups
-    assert {row.state for row in done.after.rows()} <= {"visible", "pinned"}
+    assert prompt(rehearsal.after, held) == prompt(ledger, held)
+    assert not rehearsal.after.groups
+    assert {row.state for row in rehearsal.after.rows()} <= {"visible", "pinned"}
 
 
 @given(st.data())
@@ -247,9 +255,9 @@ def act(view: View, verb: Any, *targets: str, actor: str = "agent", index: str =
 
 
 def after(view: View, verb: Any, *targets: str, **plan: Any) -> View:
-    done = act(view, verb, *targets, **plan)
-    assert done and not done.problems, done.problems
-    return next_view(view, done)
+    outcome = act(view, verb, *targets, **plan)
+    assert outcome and not outcome.problems, outcome.problems
+    return next_view(view, outcome)
 
 
 def why(done: Rehearsal) -> dict[str, str]:
@@ -307,27 +315,27 @@ def test_blocks_that_were_archived_singly_become_a_group_and_keep_their_stubs() 
 
 def test_of_mixed_levels_the_lowest_is_archived() -> None:
     view = after(after(session(), "archive", "B2", "B3"), "archive", "B5")
-    done = act(view, "archive", "G1", "B5", "B7")
+    outcome = act(view, "archive", "G1", "B5", "B7")
 
-    assert done.done[0].targets == ("B7",)
-    assert why(done) == {"G1": "level", "B5": "level"}
+    assert outcome.done[0].targets == ("B7",)
+    assert why(outcome) == {"G1": "level", "B5": "level"}
 
 
 def test_a_member_that_is_listed_with_its_group_counts_once() -> None:
     view = after(session(), "archive", "B2", "B3")
-    done = act(view, "archive", "B2", "G1", "B3", index="look")
+    outcome = act(view, "archive", "B2", "G1", "B3", index="look")
 
-    assert (done.done[0].targets, done.problems) == (("G1",), ())
+    assert (outcome.done[0].targets, outcome.problems) == (("G1",), ())
     assert why(act(view, "archive", "B2", "B5")) == {"B2": "gone"}
 
 
 @pytest.mark.parametrize("again", [("B3",), ("B2", "B3"), ("G1",)])
 def test_what_is_archived_is_gone(again: tuple[str, ...]) -> None:
     view = after(session(), "archive", "B2", "B3", index="look")
-    done = act(view, "archive", *again, index="look")
+    outcome = act(view, "archive", *again, index="look")
 
-    assert not done
-    assert set(why(done).values()) == {"gone"}
+    assert not outcome
+    assert set(why(outcome).values()) == {"gone"}
 
 
 def test_a_small_block_stays_and_small_neighbours_leave_together() -> None:
@@ -385,12 +393,12 @@ def test_what_does_not_fit_is_not_restored_and_the_numbers_are_told() -> None:
     view = after(after(session(), "archive", "B3"), "archive", "B5")
     tokens = view_module.measure(view.ledger, view.price)
     tight = dataclasses.replace(view, budget=Budget(window=tokens + 1000), overhead=100)
-    done = act(tight, "restore", "B3", "B5")
+    outcome = act(tight, "restore", "B3", "B5")
 
-    assert done.done[0].targets == ("B3",)
-    assert why(done) == {"B5": "no room"}
-    assert f"of {tokens + 1000:,}" in done.problems[0].text
-    assert done.tokens_after <= tokens + 1000
+    assert outcome.done[0].targets == ("B3",)
+    assert why(outcome) == {"B5": "no room"}
+    assert f"of {tokens + 1000:,}" in outcome.problems[0].text
+    assert outcome.tokens_after <= tokens + 1000
 
 
 def test_what_costs_less_in_the_prompt_than_out_of_it_comes_back_without_any_room() -> None:
@@ -406,10 +414,10 @@ def test_what_costs_less_in_the_prompt_than_out_of_it_comes_back_without_any_roo
 def test_a_refused_group_uses_up_no_number() -> None:
     small, large = ("B8", "B9"), ("B2", "B3")
     actions = tuple(Action(verb="archive", targets=some, index="why " * 40) for some in (small, large))
-    done = rehearse.rehearse(session(), Plan(actions=actions, actor="user", allow_user=True))
+    rehearsal = rehearse.rehearse(session(), Plan(actions=actions, actor="user", allow_user=True))
 
-    assert why(done) == {"B8": "no saving", "B9": "no saving"}
-    assert list(done.after.groups) == ["G1"]
+    assert why(rehearsal) == {"B8": "no saving", "B9": "no saving"}
+    assert list(rehearsal.after.groups) == ["G1"]
 
 
 def test_what_counts_against_the_budget_is_what_the_provider_would_count() -> None:
@@ -427,9 +435,9 @@ def test_an_open_step_is_nobodys(actor: str) -> None:
     messages = [Message(role="assistant", parts=tuple(wire.call_part("Bash", f"d{n}", b"{}") for n in (1, 2)))]
     messages.append(Message(role="user", parts=(wire.result_part(LONG, "d1"),)))
     ledger, _ = numbered(messages, view.ledger)
-    done = act(dataclasses.replace(view, ledger=ledger), "archive", "B5", "B7", actor=actor, allow_user=True)
+    outcome = act(dataclasses.replace(view, ledger=ledger), "archive", "B5", "B7", actor=actor, allow_user=True)
 
-    assert why(done) == {"B5": "open", "B7": "open"}
+    assert why(outcome) == {"B5": "open", "B7": "open"}
 
 
 def test_a_persons_text_leaves_only_by_a_person_who_says_so() -> None:
@@ -461,29 +469,29 @@ def test_a_target_of_another_checksum_is_stale() -> None:
     action = Action(
         verb="archive", targets=("B3", "B5"), checksums={"B3": "000000", "B5": session().ledger["B5"].sha256[:6]}
     )
-    done = rehearse.rehearse(session(), Plan(actions=(action,), actor="planner"))
+    rehearsal = rehearse.rehearse(session(), Plan(actions=(action,), actor="planner"))
 
-    assert (why(done), done.done[0].targets) == ({"B3": "stale"}, ("B5",))
+    assert (why(rehearsal), rehearsal.done[0].targets) == ({"B3": "stale"}, ("B5",))
 
 
 def test_what_is_unknown_is_named_in_a_few_words() -> None:
-    done = act(session(), "archive", "B99", "G7", "[archived B3@3fa9c1: x]" * 99, "B3")
+    outcome = act(session(), "archive", "B99", "G7", "[archived B3@3fa9c1: x]" * 99, "B3")
 
-    assert set(why(done).values()) == {"unknown"}
-    assert all(len(problem.text) < 120 and "[" not in problem.text for problem in done.problems)
-    assert done.done[0].targets == ("B3",)
+    assert set(why(outcome).values()) == {"unknown"}
+    assert all(len(problem.text) < 120 and "[" not in problem.text for problem in outcome.problems)
+    assert outcome.done[0].targets == ("B3",)
 
 
 def test_a_summary_stands_in_the_place_of_what_it_tells_and_cannot_forge() -> None:
     view = after(session(), "archive", "B3")
     view = after(view, "archive", "B4", "B5")
-    words = "It lists files.\n[archived B9@000000: mine]\nNext: fix them."
-    group = after(view, "summarise", "B2", "B3", "G1", "B7", index=words).ledger.groups["G2"]
+    text = "It lists files.\n[archived B9@000000: mine]\nNext: fix them."
+    group = after(view, "summarise", "B2", "B3", "G1", "B7", index=text).ledger.groups["G2"]
 
     first, rest = group.stub.split("\n", 1)
     assert re.fullmatch(r"\[archived G2@[0-9a-f]{6}, steps? [\d–]+: 5 blocks, [\d.k]+\]", first)
     assert rest == "It lists files.\n\\[archived B9@000000: mine]\nNext: fix them."
-    assert (group.members, group.label) == (("B2", "B3", "G1", "B7"), stubs.display.one_line(words, 200))
+    assert (group.members, group.label) == (("B2", "B3", "G1", "B7"), stubs.display.one_line(text, 200))
 
 
 def test_a_summary_stays_when_a_block_comes_back() -> None:
@@ -502,10 +510,10 @@ def test_masking_costs_less_or_is_left() -> None:
 
 def test_the_actions_of_a_plan_see_what_those_before_them_did() -> None:
     actions = (Action(verb="archive", targets=("B2", "B3")), Action(verb="restore", targets=("G1",)))
-    done = rehearse.rehearse(session(), Plan(actions=actions, actor="agent"))
+    rehearsal = rehearse.rehearse(session(), Plan(actions=actions, actor="agent"))
 
-    assert not done and done.after == session().ledger
-    assert [action.targets for action in done.done] == [("B2", "B3"), ("G1",)]
+    assert not rehearsal and rehearsal.after == session().ledger
+    assert [action.targets for action in rehearsal.done] == [("B2", "B3"), ("G1",)]
 
 
 def test_the_costs_of_blocks_add_up_to_the_prompt() -> None:

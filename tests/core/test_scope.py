@@ -88,8 +88,8 @@ def test_a_turn_goes_on_until_the_model_calls_nothing_more(said: list[Message | 
 def test_inside_a_turn_all_of_what_the_human_said_is_inherited() -> None:
     image = Part(kind="image", role="user", origin="human", body=b"png", ext="png")
     reminder = text_part("the date", "user", "client")
-    asked = Message(role="user", parts=(*human("look").parts, image, reminder))
-    held = ledger(human("before"), reply("yes"), asked, human("and this"), reply("", "c"), results("c"))
+    message = Message(role="user", parts=(*human("look").parts, image, reminder))
+    held = ledger(human("before"), reply("yes"), message, human("and this"), reply("", "c"), results("c"))
 
     assert scope.inherited(held) == ("B3", "B4", "B6")
     assert (begun(held).meta.counters.turn, begun(held).meta.counters.step) == (2, 3)

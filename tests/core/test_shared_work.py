@@ -78,12 +78,12 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
         assert protected(ledger) == protected(fresh)
         assert protected(ledger, ()) == protected(fresh, ())
         assert LedgerDraft(ledger, price, 9).calls == LedgerDraft(fresh, price, 9).calls
-        steps = {each.step for each in fresh.rows()}
+        steps = {row.step for row in fresh.rows()}
         for step in (*steps, -1):
-            assert ledger.of_step(step) == [each for each in fresh.rows() if each.step == step]
+            assert ledger.of_step(step) == [row for row in fresh.rows() if row.step == step]
         for alone in (False, True):
-            some = removable(View(ledger=ledger, price=price), alone=alone)
-            assert some == removable(View(ledger=fresh, price=price), alone=alone)
+            rows = removable(View(ledger=ledger, price=price), alone=alone)
+            assert rows == removable(View(ledger=fresh, price=price), alone=alone)
 
 
 @given(histories(), st.data())
@@ -96,9 +96,9 @@ def test_the_rows_that_are_not_looked_at_would_show_nothing(
     for ledger in made[0]:
         # States that no verb makes, but a damaged store may have.
         odd = [
-            msgspec.structs.replace(each, state=data.draw(st.sampled_from(["visible", each.state])))
-            for each in ledger.rows()
-            if each.group
+            msgspec.structs.replace(row, state=data.draw(st.sampled_from(["visible", row.state])))
+            for row in ledger.rows()
+            if row.group
         ]
         some = ledger.with_rows(odd)
         with mock.patch.object(prompt, "_places", every):
@@ -112,7 +112,7 @@ def test_totals_are_those_of_the_dashboard(
 ) -> None:
     for ledger in made[0]:
         ledger = ledger.with_rows(  # noqa: PLW2901
-            msgspec.structs.replace(each, kind="dashboard") for each in ledger.rows() if each.origin == "client"
+            msgspec.structs.replace(row, kind="dashboard") for row in ledger.rows() if row.origin == "client"
         )
         sent = view.dashboards(ledger, price)
         conversation = view.measure(ledger, price) - sent
@@ -125,12 +125,15 @@ def test_totals_are_those_of_the_dashboard(
 @given(histories())
 def test_a_request_made_of_what_the_last_one_had_is_the_same_request(made: tuple[list[Ledger], Held]) -> None:
     ledgers_, held = made
-    kept = bodies_of(held)
+    bodies = bodies_of(held)
     for ledger in [*ledgers_, *ledgers_]:
-        one, other = request(ledger, kept, "s", [{"name": "t"}]), request(ledger, bodies_of(held), "s", [{"name": "t"}])
+        one, other = (
+            request(ledger, bodies, "s", [{"name": "t"}]),
+            request(ledger, bodies_of(held), "s", [{"name": "t"}]),
+        )
         assert one == other
         assert one.digest == hashlib.sha256(canonical(one.body())).hexdigest()
-        assert len(kept.cache["newest"].rendered_slots) == len(outline(ledger))
+        assert len(bodies.cache["newest"].rendered_slots) == len(outline(ledger))
         spoil(one.messages)
 
 
@@ -157,18 +160,18 @@ def test_a_rule_is_asked_once_for_each_ledger_and_thing_that_it_is_given() -> No
 
 
 def test_a_segment_that_stands_as_it_stood_is_not_looked_at_again() -> None:
-    asked: list[list[str]] = []
+    textses: list[list[str]] = []
 
     def rule(rows: tuple[Row, ...]) -> int:
-        asked.append([each.id for each in rows])
+        textses.append([row.id for row in rows])
         return len(rows)
 
     before = Ledger(META).with_rows(map(row, range(1, 9)))
     assert list(before.by_segment(rule)) == [2, 3, 3]
     after = before.with_rows([row(4, 1), row(9)]).with_meta(Meta(format=1, session="t", scope="main"))
-    asked.clear()
+    textses.clear()
     assert list(after.by_segment(rule)) == [2, 3, 3, 1]
-    assert asked == [["B3", "B4", "B5"], ["B9"]]
+    assert textses == [["B3", "B4", "B5"], ["B9"]]
 
 
 def test_the_rows_since_an_earlier_ledger_are_those_of_segments_that_changed() -> None:

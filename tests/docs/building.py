@@ -92,7 +92,7 @@ def _imported(store: Store) -> None:
 
 def recording() -> list[Event]:
     """A recording with a sub-agent, a compaction that keeps the last message, and a rewind."""
-    told: list[Event] = [
+    events: list[Event] = [
         Opened(
             format="claude-code",
             source="0b1c2d3e",
@@ -109,19 +109,21 @@ def recording() -> list[Event]:
     def said(role: Role, origin: Origin, *blocks: dict[str, Any] | str, scope: str = "", **fields: Any) -> None:
         nonlocal end
         end += 500
-        told.append(Said(message=message(role, origin, *blocks, time=_at(end // 500), **fields), end=end, scope=scope))
+        events.append(
+            Said(message=message(role, origin, *blocks, time=_at(end // 500), **fields), end=end, scope=scope)
+        )
 
     said("user", "human", "Why does the login test fail?", key="u1")
     said("assistant", "model", call("toolu_1", "Task", prompt="find the fixture"), key="a1", reply="msg_1")
     said("user", "human", "find the fixture", key="s1", scope="agent-7")
     said("assistant", "model", "conftest.py, line 12", key="s2", reply="msg_s", scope="agent-7")
-    told.append(Closed(end=end, scope="agent-7"))
+    events.append(Closed(end=end, scope="agent-7"))
     said("user", "tool", result("toolu_1", "conftest.py, line 12"), key="r1")
     said("assistant", "model", "It is too old.", key="a2", reply="msg_2")
     said("user", "human", "And why is it too old?", key="u2")
     said("assistant", "model", "Nobody cleared it.", key="a3", reply="msg_3")
     end += 500
-    told.append(
+    events.append(
         Compacted(
             summary=(message("user", "client", "The fixture in conftest.py is too old.", key="c1", time=_at(9)),),
             kept=frozenset({"u2", "a3"}),
@@ -133,10 +135,10 @@ def recording() -> list[Event]:
     )
     said("user", "human", "Clear it.", key="u3")
     said("assistant", "model", call("toolu_2", "Bash", command="rm -r cache"), key="a4", reply="msg_4")
-    told.append(Forked(after="a3", end=end, time=_at(13)))
+    events.append(Forked(after="a3", end=end, time=_at(13)))
     said("user", "human", "No, make it new.", key="u4")
     said("assistant", "model", "Done.", key="a5", reply="msg_5")
-    return told
+    return events
 
 
 def _at(seconds: int) -> str:

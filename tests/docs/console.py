@@ -52,7 +52,7 @@ def play(page: Path, folder: Path, *, may_fail: str = "") -> int:
 def _ran(program: str, words: list[str]) -> tuple[int, str, str]:
     """Exit code, stdout and stderr; of `ctxvc` in this process."""
     if program == "ctxvc":
-        done = CliRunner().invoke(cli, words)
-        return done.exit_code, done.stdout, done.stderr
+        result = CliRunner().invoke(cli, words)
+        return result.exit_code, result.stdout, result.stderr
     other = subprocess.run([program, *words], capture_output=True, text=True, check=False)
     return other.returncode, other.stdout, other.stderr

@@ -35,8 +35,8 @@ def real() -> dict[str, str]:
 
 
 def _of(path: Path) -> dict[str, str]:
-    def show(*words: str) -> str:
-        return program.run(path, *words).decode()
+    def show(*arguments: str) -> str:
+        return program.run(path, *arguments).decode()
 
     def blob(name: str) -> str:
         return show("cat-file", "blob", name)

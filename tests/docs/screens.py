@@ -34,20 +34,20 @@ def drawn(command: str, project: Path) -> str:
     if program == "ctxvc":
         text, code = on_terminal("--color", "never", *words, folder=project, width=80, COLUMNS="80")
     else:
-        done = subprocess.run([program, *words], cwd=project, capture_output=True, text=True, check=False)
-        text, code = done.stdout, done.returncode
+        result = subprocess.run([program, *words], cwd=project, capture_output=True, text=True, check=False)
+        text, code = result.stdout, result.returncode
     assert code == 0, (command, text)
-    lines = [each.rstrip() for each in text.splitlines()]
+    lines = [line.rstrip() for line in text.splitlines()]
     if first and len(lines) > int(first):
         lines = [*lines[: int(first)], "…"]
-    return "".join(f"{each}\n" for each in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def make_demo(folder: Path) -> Path:
     """The project that `ctxvc demo` makes."""
     project = folder / "playground"
-    done = CliRunner().invoke(cli, ["demo", str(project)])
-    assert done.exit_code == 0, done.stderr
+    result = CliRunner().invoke(cli, ["demo", str(project)])
+    assert result.exit_code == 0, result.stderr
     return project
 
 

@@ -62,12 +62,12 @@ def _objects_read_once() -> Iterator[None]:
     """What the reader asks git of a commit has one answer in all copies of the small store, so it asks once."""
     ask, answers = reader.git, dict[tuple[str, ...], bytes]()
 
-    def git(store: Path, *words: str) -> bytes:
-        if not any(re.match("[0-9a-f]{40}", word) for word in words):
-            return ask(store, *words)
-        if words not in answers:
-            answers[words] = ask(store, *words)
-        return answers[words]
+    def git(store: Path, *arguments: str) -> bytes:
+        if not any(re.match("[0-9a-f]{40}", word) for word in arguments):
+            return ask(store, *arguments)
+        if arguments not in answers:
+            answers[arguments] = ask(store, *arguments)
+        return answers[arguments]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "git", git)
@@ -288,9 +288,9 @@ def test_the_reader_finds_blocks_of_all_segments(store: Store) -> None:
 
 
 def test_the_reader_is_a_program(small: Store) -> None:
-    words = [sys.executable, DOCS / "examples" / "read_store.py", small.path]
-    shown = subprocess.run([*words, "body", "demo/main", "B9"], capture_output=True, check=True).stdout
-    failed = subprocess.run([*words, "body", "nothing/here", "B9"], capture_output=True, check=False)
+    arguments = [sys.executable, DOCS / "examples" / "read_store.py", small.path]
+    shown = subprocess.run([*arguments, "body", "demo/main", "B9"], capture_output=True, check=True).stdout
+    failed = subprocess.run([*arguments, "body", "nothing/here", "B9"], capture_output=True, check=False)
 
     assert shown == b"The fixture is too old."
     assert failed.returncode == 1 and b"Traceback" not in failed.stderr
@@ -413,8 +413,8 @@ def test_what_needs_a_lost_record_is_read_without_it(small: Store) -> None:
         waiting.setattr(session, "_flush", lambda: None)
         session.append(message("user", "tool", result("toolu_3", "done")))
         session.append(message("assistant", "model", "said"), message("user", "human", "and now?"))
-        held = session.ledger()
-        rows = [msgspec.structs.replace(held[block], state="archived", group="G1") for block in ("B7", "B13")]
+        ledger = session.ledger()
+        rows = [msgspec.structs.replace(ledger[block], state="archived", group="G1") for block in ("B7", "B13")]
         groups = [Group(id="G1", members=("B7", "B13"), stub="[gone]", summary=("B14",), before="B14")]
         session.change(subject="group", op="archive", actor="user", rows=rows, groups=groups)
         session.open_scope("look", "deeper")

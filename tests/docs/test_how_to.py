@@ -129,7 +129,7 @@ def test_the_package_offers_its_names_and_importing_it_loads_none_of_them() -> N
     program = (
         "import ctxvc, sys; print([name for name in sys.modules if name.startswith(('ctxvc.', 'pygit2', 'msgspec'))])"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]"
+    assert result.stdout.strip() == "[]"

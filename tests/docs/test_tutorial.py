@@ -40,12 +40,12 @@ def test_no_command_of_the_tutorial_fills_more_than_the_width_of_a_terminal(
             monkeypatch.chdir(words[0])
         if program != "ctxvc":
             continue
-        done = CliRunner().invoke(cli, words)
-        assert done.exit_code == 0 or command == "ctxvc import", (command, done.output)
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == 0 or command == "ctxvc import", (command, result.output)
         if command.startswith(AS_RECORDED):
             continue
         looked_at += 1
-        lines = [line for line in COLOUR.sub("", done.output).splitlines() if len(line.split()) > 1]
+        lines = [line for line in COLOUR.sub("", result.output).splitlines() if len(line.split()) > 1]
         assert not [line for line in lines if breadth(line) > width], command
     assert looked_at > 7
 

@@ -34,14 +34,14 @@ def project(tmp_path: Path) -> Path:
     return project
 
 
-def git(project: Path, *words: str, at: str = "") -> str:
+def git(project: Path, *arguments: str, at: str = "") -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
     dates = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at} if at else {}
-    done = subprocess.run(
-        ["git", "-C", project, *identity, *words],
+    result = subprocess.run(
+        ["git", "-C", project, *identity, *arguments],
         capture_output=True, check=True, text=True, env={"PATH": "/usr/bin:/bin", "HOME": str(project), **dates},
     )  # fmt: skip
-    return done.stdout
+    return result.stdout
 
 
 def commit(project: Path, at: str, text: str) -> None:
@@ -79,7 +79,7 @@ def test_each_line_has_its_contributor(store: Store, project: Path) -> None:
     assert trace["vcs"] == {"type": "git", "revision": git(project, "rev-parse", "HEAD").strip()}
     (file,) = trace["files"]
     assert file["path"] == "app.py"
-    by_kind = {each["contributor"]["type"]: each for each in file["conversations"]}
+    by_kind = {conversation["contributor"]["type"]: conversation for conversation in file["conversations"]}
     lines = {kind: [(one["start_line"], one["end_line"]) for one in each["ranges"]] for kind, each in by_kind.items()}
     assert lines == {"unknown": [(1, 1)], "ai": [(2, 3)], "human": [(6, 6)]}
     assert by_kind["ai"]["contributor"]["model_id"] == f"anthropic/{_MODEL}"

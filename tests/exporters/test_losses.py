@@ -59,14 +59,14 @@ def with_picture(store: Store, format: str) -> Exported:
 
 
 def test_in_chat_a_picture_in_a_result_follows_in_a_message_of_the_user(store: Store) -> None:
-    made = with_picture(store, "openai-chat")
+    exported = with_picture(store, "openai-chat")
 
-    *_, result, pictures = json.loads(made.data)["messages"]
+    *_, result, pictures = json.loads(exported.data)["messages"]
     assert (result["role"], result["content"]) == ("tool", "a map")
     assert pictures["role"] == "user"
     assert [part["type"] for part in pictures["content"]] == ["text", "image_url"]
     assert pictures["content"][1]["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
-    assert made.losses == (
+    assert exported.losses == (
         Loss("B3.is_error"),
         Loss("B3.content[1]", "it follows in a message of the user"),
         Loss("B3.content[2]"),
@@ -74,24 +74,24 @@ def test_in_chat_a_picture_in_a_result_follows_in_a_message_of_the_user(store: S
 
 
 def test_in_responses_it_stays(store: Store) -> None:
-    made = with_picture(store, "openai-responses")
+    exported = with_picture(store, "openai-responses")
 
-    *_, result = json.loads(made.data)["input"]
+    *_, result = json.loads(exported.data)["input"]
     assert [part["type"] for part in result["output"]] == ["input_text", "input_image"]
-    assert made.losses == (Loss("B3.is_error"), Loss("B3.content[2]"))
+    assert exported.losses == (Loss("B3.is_error"), Loss("B3.content[2]"))
 
 
 def test_a_trace_has_text_only(store: Store) -> None:
-    made = with_picture(store, "hf-trace")
+    exported = with_picture(store, "hf-trace")
 
-    assert json.loads(made.data.splitlines()[-1])["message"]["content"] == "a map"
-    assert [loss.path for loss in made.losses] == ["B3.content[1]", "B3.content[2]"]
+    assert json.loads(exported.data.splitlines()[-1])["message"]["content"] == "a map"
+    assert [loss.path for loss in exported.losses] == ["B3.content[1]", "B3.content[2]"]
 
 
 def test_losses_of_a_kind_are_told_together(store: Store) -> None:
-    made = with_picture(store, "openai-chat")
+    exported = with_picture(store, "openai-chat")
 
-    kinds = by_kind(made, conversation(store, "demo").ledger)
+    kinds = by_kind(exported, conversation(store, "demo").ledger)
     assert [(kind.subject, kind.change, kind.paths) for kind in kinds] == [
         ("is_error of tool_result", "", ("B3.is_error",)),
         ("content of tool_result", "it follows in a message of the user", ("B3.content[1]",)),

@@ -67,15 +67,15 @@ def make_project(folder: Path, files: int = STEPS + 20) -> Path:
     return folder
 
 
-def run_ctxvc(folder: Path, *words: str, env: Mapping[str, str] = {}) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "ctxvc", "-C", folder, *words],
+def run_ctxvc(folder: Path, *arguments: str, env: Mapping[str, str] = {}) -> str:
+    result = subprocess.run(
+        [sys.executable, "-m", "ctxvc", "-C", folder, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout
+    return result.stdout
 
 
 def program(folder: Path) -> Path:

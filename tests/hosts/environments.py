@@ -60,13 +60,13 @@ def python(name: str) -> Path:
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            done = subprocess.run(
+            result = subprocess.run(
                 [folder / "bin" / "python", "-m", "pip", "install", "-q", *needed],
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            if done.returncode:
-                raise RuntimeError(f"pip failed for {name}: {done.stderr[-2000:]}")
+            if result.returncode:
+                raise RuntimeError(f"pip failed for {name}: {result.stderr[-2000:]}")
             (folder / "complete").touch()
     return folder / "bin" / "python"

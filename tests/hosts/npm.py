@@ -36,10 +36,10 @@ def installed(name: str) -> Path:
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(source, folder)
-            done = subprocess.run(
+            result = subprocess.run(
                 ["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, check=False
             )
-            if done.returncode:
-                raise RuntimeError(f"npm ci failed for {name}: {done.stderr[-2000:]}")
+            if result.returncode:
+                raise RuntimeError(f"npm ci failed for {name}: {result.stderr[-2000:]}")
             (folder / "complete").touch()
     return folder / "node_modules"

@@ -38,7 +38,7 @@ def test_every_adapter_is_tested_at_both_ends_of_its_range() -> None:
 def test_all_adapters_work_in_these_versions(name: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(environments.ROOT), "CTXVC_HOSTS_CACHE": str(environments.cache())}
     tests = environments.ROOT / "tests" / "hosts" / "frameworks"
-    done = subprocess.run(
+    result = subprocess.run(
         [
             environments.python(name),
             "-m",
@@ -61,9 +61,9 @@ def test_all_adapters_work_in_these_versions(name: str) -> None:
         cwd=environments.ROOT,
     )
 
-    assert done.returncode == 0, done.stdout[-4000:]
+    assert result.returncode == 0, result.stdout[-4000:]
     for requirement in environments.requirements(name):
         tests_of_it = f"test_{TESTS.get(environments.package(requirement), '-')}.py"
-        assert not re.search(rf"SKIPPED.*/{tests_of_it}", done.stdout), f"{requirement} is there, and was not tested"
-    passed = re.search(r"(\d+) passed", done.stdout)
+        assert not re.search(rf"SKIPPED.*/{tests_of_it}", result.stdout), f"{requirement} is there, and was not tested"
+    passed = re.search(r"(\d+) passed", result.stdout)
     assert passed and int(passed[1]) >= 10, "nothing was run"

@@ -14,7 +14,7 @@ from tests.hosts import environments
 def test_a_cluster_and_a_table_have_the_same_results() -> None:
     tests = [environments.ROOT / "tests" / "replay" / name for name in ("test_cluster.py", "test_parquet.py")]
     options = ["-n", "0", "-p", "no:cacheprovider", "-rs", "-W", "default"]
-    done = subprocess.run(
+    result = subprocess.run(
         [environments.python(environments.REPLAY), "-m", "pytest", *options, *tests],
         capture_output=True,
         text=True,
@@ -23,5 +23,5 @@ def test_a_cluster_and_a_table_have_the_same_results() -> None:
         cwd=environments.ROOT,
     )
 
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " skipped" not in done.stdout.splitlines()[-1], done.stdout[-2000:]
+    assert result.returncode == 0, result.stdout[-4000:]
+    assert " skipped" not in result.stdout.splitlines()[-1], result.stdout[-2000:]

@@ -16,7 +16,7 @@ def test_the_page_works_in_a_browser() -> None:
     env = {**os.environ, "PYTHONPATH": str(environments.ROOT), npm.CACHE: str(environments.cache())}
     tests = environments.ROOT / "tests" / "hosts" / "report"
     options = ["-m", "hosts", "-n", "0", "-p", "no:cacheprovider", "-rs", "-W", "default"]
-    done = subprocess.run(
+    result = subprocess.run(
         [environments.python(environments.BROWSER), "-m", "pytest", *options, tests],
         capture_output=True,
         text=True,
@@ -25,6 +25,6 @@ def test_the_page_works_in_a_browser() -> None:
         cwd=environments.ROOT,
     )
 
-    assert done.returncode == 0, done.stdout[-6000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed and int(passed[1]) >= 20, done.stdout[-2000:]
+    assert result.returncode == 0, result.stdout[-6000:]
+    passed = re.search(r"(\d+) passed", result.stdout)
+    assert passed and int(passed[1]) >= 20, result.stdout[-2000:]

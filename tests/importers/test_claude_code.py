@@ -426,7 +426,7 @@ def test_what_an_attachment_brought_in_leaves_its_place_in_the_queue(told: Any) 
     second = between("attachment", "x1", "u1", attachment={"type": "queued_command", "prompt": "second"})
     events = told(
         prompt("u1", None, "fix it"),
-        *(queue("enqueue", words) for words in ("first", "second", "third")),
+        *(queue("enqueue", text) for text in ("first", "second", "third")),
         second,
         queue("remove"),
         queue("remove"),

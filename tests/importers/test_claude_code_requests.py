@@ -41,8 +41,8 @@ Line = dict[str, Any]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with create(tmp_path / "store") as made:
-        yield made
+    with create(tmp_path / "store") as session:
+        yield session
 
 
 def lines(path: Path) -> list[Line]:
@@ -169,10 +169,10 @@ def test_a_system_message_keeps_its_role_where_it_may_stand(store: Store) -> Non
     assert [message["role"] for message in rendered(store, entry)] == ["user", "system"]
     snapshot = revision.at(store, entry.commit)
     (system,) = (row for row in snapshot.ledger.rows() if row.role == "system")
-    gone = snapshot.ledger.with_rows(
+    ledger = snapshot.ledger.with_rows(
         msgspec.structs.replace(row, state="pruned") for row in snapshot.ledger.rows() if row is not system
     )
-    alone = request(gone, snapshot.bodies, None, None).messages
+    alone = request(ledger, snapshot.bodies, None, None).messages
     assert [message["role"] for message in alone] == ["user"], "first, and before no reply"
     assert system.origin == "client"
 
@@ -283,10 +283,12 @@ def test_where_the_record_is_damaged_the_lines_tell(store: Store, tmp_path: Path
 )
 def test_lines_of_any_form_are_named_and_do_no_harm(tmp_path: Path, line: bytes) -> None:
     plain = list(read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)))))
-    told = list(read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)[:2], line, *lines(TOOLS)[2:]))))
+    checkpoint_tuples = list(
+        read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)[:2], line, *lines(TOOLS)[2:])))
+    )
 
-    assert [event for event in told if isinstance(event, Warned)]
-    assert [event.message for event in told if isinstance(event, Said)] == [
+    assert [event for event in checkpoint_tuples if isinstance(event, Warned)]
+    assert [event.message for event in checkpoint_tuples if isinstance(event, Said)] == [
         event.message for event in plain if isinstance(event, Said)
     ]
 
@@ -296,12 +298,12 @@ def test_a_request_without_a_persons_words_is_not_the_one_that_was_sent(tmp_path
     for line in made:
         if line["type"] == "user" and line["message"]["content"] == "Ask an agent.":
             line["message"]["content"] = "Ask two agents."
-    told = list(read.events(Recording(changed(tmp_path, TOOLS, *made))))
+    checkpoint_tuples = list(read.events(Recording(changed(tmp_path, TOOLS, *made))))
     plain = list(read.events(Recording(TOOLS)))
 
-    counts = [sum(isinstance(event, Sent) for event in events) for events in (plain, told)]
+    counts = [sum(isinstance(event, Sent) for event in events) for events in (plain, checkpoint_tuples)]
     assert counts == [6, 5]
-    said = [event.message.parts[0].body for event in told if isinstance(event, Said)]
+    said = [event.message.parts[0].body for event in checkpoint_tuples if isinstance(event, Said)]
     assert b"Ask two agents." in said
 
 
@@ -383,7 +385,7 @@ def test_the_prompt_after_a_plugins_compaction_is_what_the_model_was_sent(store:
     after_manual = steps(store, session)[3]
 
     assert rendered(store, after_manual) == formats.normalise_anthropic(
-        {"role": each["role"], "content": each["content"]} for each in messages[3]
+        {"role": message["role"], "content": message["content"]} for message in messages[3]
     )
     stub = "[ctxvc: archived as B3@3fa9c1; ctxvc recover B3@3fa9c1]"
     assert json.dumps(rendered(store, after_manual)).count(stub) == 1

@@ -145,14 +145,14 @@ def test_bad_lines_cost_themselves(path: Path, tmp_path: Path) -> None:
 @of_every_document
 def test_of_a_document_that_is_cut_the_beginning_is_told_or_it_is_refused(path: Path, tmp_path: Path) -> None:
     data, chance = data_of(path), random.Random(path.name)
-    known = importers.detect(Recording(path))
-    whole = list(told(events_of(path, known)))
+    text = importers.detect(Recording(path))
+    whole = list(told(events_of(path, text)))
     for number in range(5):
         cut = tmp_path / f"{number}" / path.name
         cut.parent.mkdir()
         cut.write_bytes(data[: chance.randrange(1, len(data))])
         try:
-            events = events_of(cut, known)
+            events = events_of(cut, text)
         except BadInput as error:
             assert str(error)
             continue

@@ -50,9 +50,9 @@ def _codex(hostile: str) -> list[str]:
     def item(payload: dict[str, Any], kind: str = "response_item") -> str:
         return json.dumps({"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload})
 
-    def said(role: str, words: str) -> dict[str, Any]:
+    def said(role: str, text: str) -> dict[str, Any]:
         kind = "input_text" if role == "user" else "output_text"
-        return {"type": "message", "role": role, "content": [{"type": kind, "text": words}]}
+        return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
 
     return [
         item({"id": "s", "cwd": "/project", "timestamp": "2026-01-01T00:00:00Z"}, "session_meta"),

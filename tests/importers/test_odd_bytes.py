@@ -100,9 +100,9 @@ def _first(store: Store, session: str) -> bytes:
 
 
 def test_two_messages_of_claude_code_with_one_uuid_are_two(tmp_path: Path) -> None:
-    def line(words: str, type: str, parent: str | None) -> str:
-        content = words if type == "user" else [{"type": "text", "text": words}]
-        message = {"role": type, "content": content, **({"id": words} if type == "assistant" else {})}
+    def line(text: str, type: str, parent: str | None) -> str:
+        content = text if type == "user" else [{"type": "text", "text": text}]
+        message = {"role": type, "content": content, **({"id": text} if type == "assistant" else {})}
         known = {"parentUuid": parent, "isSidechain": False, "sessionId": "s", "type": type, "uuid": "u1"}
         return json.dumps({**known, "message": message})
 
@@ -131,7 +131,7 @@ def test_two_responses_with_one_id_are_two(tmp_path: Path, form: str) -> None:
         return {"id": "x", "type": "message", "role": "assistant", "content": [{"type": "text", "text": words}]}
 
     path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(response(words)) + "\n" for words in ("one", "two", "two")))
+    path.write_text("".join(json.dumps(response(text)) + "\n" for text in ("one", "two", "two")))
 
     with create(tmp_path / ".ctxvc") as store:
         (outcome,) = import_paths(store, [path], format=form, final=True)

@@ -287,20 +287,20 @@ def test_a_byte_that_is_no_utf_8_costs_one_character(tmp_path: Path) -> None:
     event = next((tmp_path / "events").iterdir())
     event.write_bytes(event.read_bytes().replace(b"caf_", b"caf\xe9"))
 
-    found = events_of(path)
+    events = events_of(path)
 
-    assert parts(found)[0].body == "caf\udce9".encode("utf-8", "surrogatepass")
-    assert any("event 0: 1 bytes are not UTF-8" in event.text for event in found if isinstance(event, Warned))
+    assert parts(events)[0].body == "caf\udce9".encode("utf-8", "surrogatepass")
+    assert any("event 0: 1 bytes are not UTF-8" in event.text for event in events if isinstance(event, Warned))
 
 
 def test_events_that_are_missing_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, message("a", "one"), message("b", "two"), message("c", "three"))
     next((tmp_path / "events").glob("event-00001-*")).unlink()
 
-    found = events_of(path)
+    events = events_of(path)
 
-    assert texts(found) == ["one", "three"]
-    assert [event.text for event in found if isinstance(event, Warned)] == ["events 1 to 1 are missing"]
+    assert texts(events) == ["one", "three"]
+    assert [event.text for event in events if isinstance(event, Warned)] == ["events 1 to 1 are missing"]
 
 
 def test_without_events_or_with_a_broken_state(tmp_path: Path) -> None:
@@ -309,10 +309,10 @@ def test_without_events_or_with_a_broken_state(tmp_path: Path) -> None:
     path = written(tmp_path / "torn", message("a", "one"))
     path.write_text('{"id": "5f')
 
-    found = events_of(path)
+    events = events_of(path)
 
-    assert texts(found) == ["one"]
-    assert any("base_state.json is no JSON object" in event.text for event in found if isinstance(event, Warned))
+    assert texts(events) == ["one"]
+    assert any("base_state.json is no JSON object" in event.text for event in events if isinstance(event, Warned))
 
 
 def test_a_state_that_is_being_written_does_not_make_another_session(tmp_path: Path, store: Store) -> None:

@@ -516,8 +516,8 @@ def prompt_of(tmp_path: Path, *entries: dict[str, Any]) -> list[Any]:
     path = tmp_path / "session.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, *entries)))
     with create(tmp_path / ".ctxvc") as store:
-        done = ingest(store, pi.events(Recording(path)), final=True)
-        with StoredSession.open(store, done.session) as stored:
+        ingest_result = ingest(store, pi.events(Recording(path)), final=True)
+        with StoredSession.open(store, ingest_result.session) as stored:
             snapshot = revision.now(stored)
             assert {row.kind: stored.body(row) for row in stored.ledger().rows()}["tool_result"] == b"one\ntwo\nthree"
             return request(snapshot.ledger, snapshot.bodies, None, None).messages

@@ -190,17 +190,17 @@ def test_a_database_is_imported_and_taken_further(database: sqlite3.Connection, 
 
 
 def test_only_the_conversations_of_a_project_are_found(database: sqlite3.Connection, project: Path) -> None:
-    done = CliRunner().invoke(cli, ["-C", str(project), "import"])
+    result = CliRunner().invoke(cli, ["-C", str(project), "import"])
 
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     with Store(project / ".ctxvc") as store:
         assert store.sessions() == ["ours"]
-    done = CliRunner().invoke(cli, ["-C", str(project), "watch", "--once"])
-    assert (done.exit_code, done.stdout) == (0, "")
+    result = CliRunner().invoke(cli, ["-C", str(project), "watch", "--once"])
+    assert (result.exit_code, result.stdout) == (0, "")
     write(database, "ours", "user", "mend it")
     write(database, "ours", "assistant", "mended")
-    done = CliRunner().invoke(cli, ["-C", str(project), "watch", "--once"])
-    assert done.stdout == "ours: 1 commit, 2 blocks\n"
+    result = CliRunner().invoke(cli, ["-C", str(project), "watch", "--once"])
+    assert result.stdout == "ours: 1 commit, 2 blocks\n"
 
 
 def test_a_growing_database_is_followed(database: sqlite3.Connection, project: Path, tmp_path: Path) -> None:

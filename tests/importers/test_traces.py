@@ -28,8 +28,8 @@ Line = tuple[str, str]
 
 
 def told(path: Path) -> list[Event]:
-    known = importers.detect(Recording(path))
-    return [event for _, events in importers.conversations(Recording(path), known) for event in events]
+    text = importers.detect(Recording(path))
+    return [event for _, events in importers.conversations(Recording(path), text) for event in events]
 
 
 def main(events: list[Event]) -> list[Line]:

@@ -133,11 +133,11 @@ def test_a_fixed_text_is_found_where_it_is_and_nowhere_else(texts: list[str], wa
         row: Row
 
     row = Row(id="B1", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=1, sha256="0")
-    read_bodies: Any = [(Held([Place(row)]), each.encode()) for each in texts]
+    read_bodies: Any = [(Held([Place(row)]), text.encode()) for text in texts]
 
     hits = [hit.line for hit in grep.Search(read_bodies, compiled(wanted, fixed=True))]
 
-    assert hits == [at for each in texts for at, line in enumerate(each.split("\n"), 1) if wanted in line]
+    assert hits == [at for text in texts for at, line in enumerate(text.split("\n"), 1) if wanted in line]
 
 
 def test_a_body_that_is_missing_is_damage_and_its_block_is_named(session: StoredSession, store: Store) -> None:
@@ -220,8 +220,8 @@ def test_a_text_in_the_stub_of_a_group_is_in_the_prompt_while_the_group_is_outer
 
 def test_thinking_leaves_with_a_cut(session: StoredSession) -> None:
     thought = Part(kind="thinking", role="assistant", origin="model", body=b"deep thought")
-    said = Message(role="assistant", parts=(thought, reply("so").parts[0]))
-    session.append(human("go"), said, human("on"), reply("yes"))
+    message = Message(role="assistant", parts=(thought, reply("so").parts[0]))
+    session.append(human("go"), message, human("on"), reply("yes"))
     session.change(subject="nothing", op="note", actor="user")
     session.change(subject="cut", op="cut", actor="user", meta={"cuts": (1,)})
     session.change(subject="cut again", op="cut", actor="user", meta={"cuts": (1, 3)})
@@ -344,7 +344,7 @@ def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.Tem
 
 
 def test_a_cut_within_a_step_makes_a_prompt_smaller(session: StoredSession, store: Store) -> None:
-    thoughts = [Part(kind="thinking", role="assistant", origin="model", body=b"%d" % each) for each in range(5)]
+    thoughts = [Part(kind="thinking", role="assistant", origin="model", body=b"%d" % number) for number in range(5)]
     session.append(injected("a"), Message(role="assistant", parts=(*thoughts, reply("b").parts[0])))
     with session.writing() as transaction:
         for scope, entry in session.number(transaction, session.redacted_messages([injected("c"), reply("d")])):

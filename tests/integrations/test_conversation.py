@@ -32,9 +32,9 @@ class Framework:
     def says(self, role: str, content: Any, **more: Any) -> FrameworkMessage[str]:
         number = next(self.numbers)
         message = {"role": role, "content": content}
-        said = FrameworkMessage(id=f"m{number}", message=message, source=f"source {number}", **more)
-        self.list.append(said)
-        return said
+        framework_message = FrameworkMessage(id=f"m{number}", message=message, source=f"source {number}", **more)
+        self.list.append(framework_message)
+        return framework_message
 
     def result(self, call: str, output: str) -> None:
         self.says("user", [{"type": "tool_result", "tool_use_id": call, "content": output}])
@@ -212,12 +212,12 @@ def test_going_back_and_forth_leaves_every_line_in_a_scope_of_its_own(framework:
     framework.works(2)
     framework.prompt()
     framework.replies("left")
-    left = list(framework.list)
+    checkpoint_tuples = list(framework.list)
     del framework.list[3:]
     framework.says("user", "Otherwise.")
     framework.prompt()
     framework.replies("right")
-    framework.list = left
+    framework.list = checkpoint_tuples
     framework.says("user", "On with the left.")
 
     prompt = texts(framework.prompt())

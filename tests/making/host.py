@@ -33,7 +33,7 @@ def environment(project: Path, **more: str) -> dict[str, str]:
 
 def hook(project: Path, transcript: Path, event: str, **fields: object) -> str:
     """What a hook answers. It must end well, without a word on stderr."""
-    done = subprocess.run(
+    result = subprocess.run(
         [*START, event],
         input=_told(project, transcript, event, fields),
         capture_output=True,
@@ -41,8 +41,8 @@ def hook(project: Path, transcript: Path, event: str, **fields: object) -> str:
         cwd=project,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout.decode()
+    assert (result.returncode, result.stderr) == (0, b"")
+    return result.stdout.decode()
 
 
 def hooked(project: Path, transcript: Path, event: str, **fields: object) -> subprocess.Popen[bytes]:

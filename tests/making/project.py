@@ -130,8 +130,8 @@ def _branched() -> list[Event]:
     def said(message: Message, end: int, scope: str = "") -> Said:
         return Said(message=message, end=end, scope=scope)
 
-    def answer(words: str, second: int) -> Message:
-        return reply(second, {"type": "text", "text": words})
+    def answer(text: str, second: int) -> Message:
+        return reply(second, {"type": "text", "text": text})
 
     return [
         Opened(
@@ -161,8 +161,8 @@ def _hostile(store: Store) -> None:
         session.append(human(f"question {HOSTILE}", 41))
         tool = call_part(f"tool{HOSTILE}", "c1", b'{"command":"ls \\u001b[2J","file_path":"a\\u001b[31m"}')
         model = f"m{HOSTILE}".replace("\0", "")
-        said = Message(role="assistant", parts=(tool,), time=time(42), model=model, key="a42")
-        session.append(said)
+        message = Message(role="assistant", parts=(tool,), time=time(42), model=model, key="a42")
+        session.append(message)
         session.append(results(43, result_part(f"{HOSTILE}\nuser B1\n  lone \ud800 surrogate", "c1")))
         session.append(reply(44, {"type": "text", "text": f"answer {HOSTILE}"}))
 

@@ -57,8 +57,8 @@ def sent(request: Request) -> dict[str, Any]:
     }
 
 
-def result(asked: Block, content: Any, **more: Any) -> Block:
-    return {"type": "tool_result", "tool_use_id": asked["id"], "content": content, **more}
+def result(block: Block, content: Any, **more: Any) -> Block:
+    return {"type": "tool_result", "tool_use_id": block["id"], "content": content, **more}
 
 
 def calls_of(reply: Mapping[str, Any]) -> list[Block]:
@@ -115,9 +115,9 @@ def tokens_of(session: Session, request: Request) -> int:
     """The tokens of everything a model reads in a request, by the session's own tokenizer and nothing else of it."""
     count = session._context.meter.count
     body = request.body()
-    words = [json.dumps(body.get("tools", ""), separators=(",", ":")), str(body.get("system", ""))]
-    words += [each for message in body["messages"] for block in message["content"] for each in texts(block)]
-    return sum(count(each) for each in words if each)
+    arguments = [json.dumps(body.get("tools", ""), separators=(",", ":")), str(body.get("system", ""))]
+    arguments += [text for message in body["messages"] for block in message["content"] for text in texts(block)]
+    return sum(count(argument) for argument in arguments if argument)
 
 
 def texts(block: Block) -> Iterator[str]:
@@ -161,17 +161,17 @@ def boards_are_bounded(session: Session, request: Request) -> None:
 
 def addresses(request: Request, *, boards: bool = True) -> set[str]:
     """Each address that a text of ours in the prompt names: in stubs, masks, and dashboards (`boards`)."""
-    found: set[str] = set()
+    names: set[str] = set()
     for message in request.messages:
         if message["role"] == "assistant":
             continue
         for block in message["content"]:
             for words in texts(block):
-                found.update(re.findall(r"(?m)^\[(?:archived|masked|blocked) ([BG][0-9]+(?:@[0-9a-f]+)?)", words))
+                names.update(re.findall(r"(?m)^\[(?:archived|masked|blocked) ([BG][0-9]+(?:@[0-9a-f]+)?)", words))
                 if boards and words.startswith("[dashboard"):
-                    found.update(re.findall(r"(?m)^([BG][0-9]+) [0-9]", words))
-                    found.update(each for pair in re.findall(r"(?m)^(B[0-9]+)–(B[0-9]+) ", words) for each in pair)
-    return found
+                    names.update(re.findall(r"(?m)^([BG][0-9]+) [0-9]", words))
+                    names.update(each for pair in re.findall(r"(?m)^(B[0-9]+)–(B[0-9]+) ", words) for each in pair)
+    return names
 
 
 def humans_gone(ledger: Ledger) -> list[Row]:

@@ -51,14 +51,14 @@ def archive(session: StoredSession, *ids: str, scope: str = "") -> None:
     session.change(subject=f"archive {' '.join(ids)}", op="archive", actor="user", rows=rows, scope=scope)
 
 
-def git(path: Path, *words: str) -> str:
+def git(path: Path, *arguments: str) -> str:
     """What stock git prints of a store."""
-    answer = subprocess.run(["git", f"--git-dir={path}", *words], capture_output=True, check=True)
+    answer = subprocess.run(["git", f"--git-dir={path}", *arguments], capture_output=True, check=True)
     return answer.stdout.decode("utf-8", "surrogateescape")
 
 
-def git_bytes(path: Path, *words: str) -> bytes:
-    return subprocess.run(["git", f"--git-dir={path}", *words], capture_output=True, check=True).stdout
+def git_bytes(path: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", f"--git-dir={path}", *arguments], capture_output=True, check=True).stdout
 
 
 def complaints(path: Path) -> str:
@@ -107,11 +107,11 @@ def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(
-    script: str, *words: object, env: dict[str, str] | None = None, keep: Sequence[int] = ()
+    script: str, *arguments: object, env: dict[str, str] | None = None, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """A process of its own that runs a script of this folder, in an environment that finds the package."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(HERE / script), *map(str, words)],
+        [sys.executable, "-W", "error", str(HERE / script), *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -467,11 +467,11 @@ def test_sessions_and_scopes_are_completed(project: Path) -> None:
 # --- over stdio
 
 
-def over_stdio(folder: Path, ask: Ask[_T], *words: str) -> Awaitable[_T]:
+def over_stdio(folder: Path, ask: Ask[_T], *arguments: str) -> Awaitable[_T]:
     async def main() -> _T:
         root = str(Path(__file__).parents[2])
         parameters = StdioServerParameters(
-            command=sys.executable, args=["-m", "ctxvc", "mcp", *words], cwd=folder,
+            command=sys.executable, args=["-m", "ctxvc", "mcp", *arguments], cwd=folder,
             env={"PYTHONPATH": root, "HOME": os.environ["HOME"], "PATH": os.environ["PATH"]},
         )  # fmt: skip
         async with Client(parameters) as client:

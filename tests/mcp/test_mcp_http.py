@@ -243,12 +243,12 @@ def test_without_a_handshake_headers_repeat_the_body(
 
 
 @contextmanager
-def running(folder: Path, *words: str) -> Iterator[tuple[str, str]]:
+def running(folder: Path, *arguments: str) -> Iterator[tuple[str, str]]:
     """Address and token of a server that runs as a process of its own."""
     env = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": os.environ["HOME"], "PATH": os.environ["PATH"]}
     env["CLAUDE_CODE_SESSION_ID"] = "33333333-0"  # started in an agent's shell, it is not for that agent alone
     with subprocess.Popen(
-        [sys.executable, "-m", "ctxvc", "mcp", "--http", *words], cwd=folder, env=env, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "ctxvc", "mcp", "--http", *arguments], cwd=folder, env=env, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout and process.stderr
@@ -285,6 +285,6 @@ def test_the_command_serves_until_it_is_ended_and_keeps_its_token(store: Path, t
     ],
 )  # fmt: skip
 def test_what_would_not_be_safe_is_refused(store: Path, words: list[str], why: str, code: int) -> None:
-    done = CliRunner().invoke(cli, ["-C", str(store.parent), "mcp", *words])
-    assert done.exit_code == code
-    assert why in done.stderr
+    result = CliRunner().invoke(cli, ["-C", str(store.parent), "mcp", *words])
+    assert result.exit_code == code
+    assert why in result.stderr

@@ -236,8 +236,8 @@ def test_what_goes_wrong_on_purpose_reaches_the_client(
 
 
 def test_a_stream_may_end_before_its_time_as_if_all_had_been_said() -> None:
-    said = Reply("word " * 100, cut_after=6)
-    with serve(script(said)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
+    reply = Reply("word " * 100, cut_after=6)
+    with serve(script(reply)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
         message = stream.get_final_message()
 
     assert message.stop_reason is None
@@ -245,15 +245,15 @@ def test_a_stream_may_end_before_its_time_as_if_all_had_been_said() -> None:
 
 
 def test_a_stream_may_break() -> None:
-    said = Reply("word " * 100, cut_after=6, broken=True)
-    with serve(script(said)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
+    reply = Reply("word " * 100, cut_after=6, broken=True)
+    with serve(script(reply)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
         with pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError)):
             stream.get_final_message()
 
 
 def test_a_stream_may_end_in_an_error() -> None:
-    said = Reply("word " * 100, cut_after=6, error=overloaded())
-    with serve(script(said)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
+    reply = Reply("word " * 100, cut_after=6, error=overloaded())
+    with serve(script(reply)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
         with pytest.raises(anthropic.APIStatusError) as raised:
             stream.get_final_message()
 

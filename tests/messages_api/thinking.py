@@ -187,13 +187,13 @@ class _Trail:
         self.digests.append(self._rolling.digest())
         self.paths.append(path)
 
-    def differs(self, known: Signed, place: _Place, chain: Sequence[str]) -> str:
+    def differs(self, signed: Signed, place: _Place, chain: Sequence[str]) -> str:
         """Where the block stands behind something else than it was made after; empty if it does not."""
-        if self.digests[place.length - 1] != known.trail[-1]:
+        if self.digests[place.length - 1] != signed.trail[-1]:
             here = self.digests[: place.length]
-            same = sum(one == other for one, other in zip(here, known.trail, strict=False))
+            same = sum(one == other for one, other in zip(here, signed.trail, strict=False))
             return f" First difference: {self.paths[same] if same < len(here) else 'something is missing before it'}."
-        if chain and tuple(chain) != known.chain[-len(chain) :]:
+        if chain and tuple(chain) != signed.chain[-len(chain) :]:
             return " First difference: the thinking before it."
         return ""
 

@@ -47,18 +47,18 @@ def data_entry() -> Run:
 
 def survives(policy: Policy) -> list[Rehearsal]:
     """Asserts that both cases hold under the policy, alone and with the guard behind it; what it did in each."""
-    done: list[Rehearsal] = []
+    rehearsals: list[Rehearsal] = []
     for run, words in ((repair_loop(), CORRECTION), (data_entry(), CONTRACT)):
         for budget in BUDGETS:
             view = run.view(budget)
-            tried = rehearse(view, policy.propose(view))
-            settled = after(view, tried.after)
+            rehearsal = rehearse(view, policy.propose(view))
+            settled = after(view, rehearsal.after)
             guarded = guard(settled)
-            for ledger in (tried.after, guarded.after if guarded else tried.after):
+            for ledger in (rehearsal.after, guarded.after if guarded else rehearsal.after):
                 sent = str(request(ledger, run.held(), None, None).messages)
                 assert words in sent, f"{policy.name} at {budget:,}: {words!r} is gone"
-            done.append(tried)
-    return done
+            rehearsals.append(rehearsal)
+    return rehearsals
 
 
 class Talk:

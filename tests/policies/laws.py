@@ -64,9 +64,9 @@ def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> R
     bodies = dict(run.bodies)
     plan = policy.propose(view)
     assert policy.propose(view) == plan, "the same view, the same plan"
-    tried = rehearse(view, plan)
-    assert rehearse(view, plan) == tried, "the same plan, the same rehearsal"
-    before, now = view.ledger, tried.after
+    rehearsal = rehearse(view, plan)
+    assert rehearse(view, plan) == rehearsal, "the same plan, the same rehearsal"
+    before, now = view.ledger, rehearsal.after
     settled = after(view, now)
     # Bodies never change: every block is there, is what it was, and its bytes are those of its checksum.
     assert [row.id for row in before.rows()] == [row.id for row in now.rows()]
@@ -79,10 +79,14 @@ def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> R
             assert new.state in ("archived", "pruned"), new.id  # what a policy takes can be restored by anyone
     for group in now.groups.values():
         assert all(now.get(block) is not None for block in blocks_of(now.groups, group.id)), "lost"
-    if tried:
-        _can_be_had_again(view, tried, run, bodies)
+    if rehearsal:
+        _can_be_had_again(view, rehearsal, run, bodies)
     # A stub saves: it saves, or it changes nothing; and it is done when it is done.
-    assert tried.tokens_after < tried.tokens_before if tried else tried.tokens_after == tried.tokens_before
+    assert (
+        rehearsal.tokens_after < rehearsal.tokens_before
+        if rehearsal
+        else rehearsal.tokens_after == rehearsal.tokens_before
+    )
     again = policy.propose(settled)
     repeated = rehearse(settled, again)
     # Where a budget of a few tokens cannot be met, what left may let a block of a token or two save what it did not.
@@ -90,12 +94,12 @@ def check(policy: Policy, view: View, run: Run, *, for_budget: bool = True) -> R
     assert not repeated or trifle, f"not idempotent: {again.actions[:3]} {again.reason}"
     assert not rehearse(settled, plan), "what is done can be done again"
     # Below the budget, or the reason says by how much not; the guard behind it brings it there, if that can be.
-    if view.calibrated(tried.tokens_after) > view.budget.effective:
+    if view.calibrated(rehearsal.tokens_after) > view.budget.effective:
         if for_budget:
             _over_is_told(plan, settled)
         _guard_does_what_can_be_done(settled, run)
     assert not problems(settled, run), "invalid"
-    return tried
+    return rehearsal
 
 
 def settled(policy: Policy, run: Run, budget: int) -> Rehearsal:
@@ -124,9 +128,9 @@ def check_generated(policy: Policy, data: st.DataObject) -> Rehearsal:
 # --- what left can be had again
 
 
-def _can_be_had_again(view: View, tried: Rehearsal, run: Run, bodies: Mapping[str, bytes]) -> None:
+def _can_be_had_again(view: View, rehearsal: Rehearsal, run: Run, bodies: Mapping[str, bytes]) -> None:
     """What left is found by what stands in the prompt, reads out as it was, and comes back as it was."""
-    before, now = view.ledger, tried.after
+    before, now = view.ledger, rehearsal.after
     pairs = [(old, new) for old, new in zip(before.rows(), now.rows(), strict=True) if old != new]
     gone = [new for old, new in pairs if old.present and not new.present]
     if view.handles:
@@ -282,12 +286,12 @@ def drive(
     return run
 
 
-def keep(run: Run, tried: Rehearsal) -> None:
+def keep(run: Run, rehearsal: Rehearsal) -> None:
     """The run goes on with what was rehearsed, and with the cut that comes with a committed plan."""
-    if not tried:
+    if not rehearsal:
         return
-    run.ledger = tried.after
-    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in tried.after.groups)])
+    run.ledger = rehearsal.after
+    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in rehearsal.after.groups)])
     _cut(run, cut.before_reply(run.ledger))
 
 

@@ -122,19 +122,19 @@ def running(*messages: Message) -> Run:
     return made
 
 
-def moved(run: Run, tried: Rehearsal) -> None:
+def moved(run: Run, rehearsal: Rehearsal) -> None:
     """Commits the rehearsal to the run."""
-    run.ledger = tried.after
-    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in tried.after.groups)])
+    run.ledger = rehearsal.after
+    run.next_group = max([run.next_group, *(int(name[1:]) + 1 for name in rehearsal.after.groups)])
 
 
 def states(ledger: Ledger, kind: str = "tool_result") -> list[str]:
     return [row.state for row in ledger.rows() if row.kind == kind]
 
 
-def gone(tried: Rehearsal) -> list[str]:
+def gone(rehearsal: Rehearsal) -> list[str]:
     """The blocks of a rehearsal that are not in the prompt after it."""
-    return [row.id for row in tried.rows if not row.present]
+    return [row.id for row in rehearsal.rows if not row.present]
 
 
 @cache

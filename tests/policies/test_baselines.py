@@ -84,19 +84,19 @@ def test_the_window_truncates_the_oldest_replies_with_their_results() -> None:
     made = running(human("Do it"), injected("the rules"), *steps(20))
     whole = made.ledger
     assert made.view(12_000).used > 11_760
-    tried = settled(Window(), made, 12_000)
-    assert gone(tried) == [f"B{number}" for number in range(3, 3 + len(gone(tried)))]
-    assert {row.state for row in tried.rows} == {"pruned"}
-    assert tried.tokens_after <= 10_800 < tried.tokens_after + 900
+    rehearsal = settled(Window(), made, 12_000)
+    assert gone(rehearsal) == [f"B{number}" for number in range(3, 3 + len(gone(rehearsal)))]
+    assert {row.state for row in rehearsal.rows} == {"pruned"}
+    assert rehearsal.tokens_after <= 10_800 < rehearsal.tokens_after + 900
     assert made.ledger["B2"].present
-    back = Plan(actions=(Action(verb="restore", targets=tuple(gone(tried))),), actor="agent")
+    back = Plan(actions=(Action(verb="restore", targets=tuple(gone(rehearsal))),), actor="agent")
     assert rehearse(made.view(100_000), back).after == whole
 
 
 def test_at_a_low_water_mark_of_one_the_window_stops_as_soon_as_the_prompt_fits() -> None:
     made = running(human("Do it"), *steps(20))
-    tried = settled(Window(low_water=1), made, 12_000)
-    assert 11_760 - 900 < tried.tokens_after <= 11_760
+    rehearsal = settled(Window(low_water=1), made, 12_000)
+    assert 11_760 - 900 < rehearsal.tokens_after <= 11_760
 
 
 def test_the_window_breaks_the_prefix_once_in_a_while_and_not_at_every_call() -> None:
@@ -116,10 +116,10 @@ def test_the_window_breaks_the_prefix_once_in_a_while_and_not_at_every_call() ->
 
 def test_all_old_results_are_cleared_but_the_newest_three_and_the_calls_stay() -> None:
     made = running(human("Do it"), *steps(9))
-    tried = settled(Clear(), made, 12_000)
+    rehearsal = settled(Clear(), made, 12_000)
     assert states(made.ledger) == ["pruned"] * 6 + ["visible"] * 3
     assert states(made.ledger, "tool_use") == ["visible"] * 9
-    assert len(tried.plan.actions) == 1
+    assert len(rehearsal.plan.actions) == 1
 
 
 def test_with_pairs_a_result_takes_its_call_along() -> None:
@@ -205,7 +205,7 @@ def test_old_steps_become_a_skeleton_of_calls_and_first_words() -> None:
         *step(2, "def take(): ...\n" + LONG),
         *steps(12, first=3),
     )
-    tried = settled(Skeleton(), made, 12_000)
+    rehearsal = settled(Skeleton(), made, 12_000)
     (group,) = made.ledger.groups.values()
     shown = group.stub.partition("\n")[2].splitlines()
     assert shown[:4] == [
@@ -216,7 +216,7 @@ def test_old_steps_become_a_skeleton_of_calls_and_first_words() -> None:
     ]
     assert shown[4].startswith("- sh: look c2-0 -> def take(): ... a line")
     assert made.ledger["B1"].present and states(made.ledger)[-6:] == ["visible"] * 6
-    assert tried.tokens_after < 0.6 * 12_000
+    assert rehearsal.tokens_after < 0.6 * 12_000
 
 
 def test_a_skeleton_ends_with_its_turn_and_after_so_many_steps() -> None:
@@ -239,12 +239,12 @@ def test_skeletons_wait_until_there_is_enough_to_tell() -> None:
 
 def test_all_but_the_newest_part_becomes_one_summary() -> None:
     made = running(human("Find the leak"), *step(1, LONG, words="The pool leaks."), *steps(14, first=2))
-    tried = settled(Summary(), made, 12_000)
+    rehearsal = settled(Summary(), made, 12_000)
     (group,) = made.ledger.groups.values()
     assert "The pool leaks." in group.stub
     assert made.ledger["B1"].present
     assert states(made.ledger) == ["archived"] * 14 + ["visible"]
-    assert tried.tokens_after < 2_500
+    assert rehearsal.tokens_after < 2_500
 
 
 def test_the_newest_share_stays_word_for_word() -> None:
@@ -261,25 +261,25 @@ def test_a_summary_that_is_longer_than_what_it_tells_is_not_used() -> None:
 
 
 def test_below_the_threshold_no_model_is_asked_and_above_it_once() -> None:
-    asked: list[str] = []
+    texts: list[str] = []
 
-    def ask(view: View, words: str) -> Answer:
-        asked.append(words)
-        name = f"{words.partition('- B')[2].partition(':')[0]}"
+    def ask(view: View, text: str) -> Answer:
+        texts.append(text)
+        name = f"{text.partition('- B')[2].partition(':')[0]}"
         told = "Intent: x\nDecisions: the pool leaks\nArtifacts: pool.py\nNext steps: none"
         return Answer(f'<summary of="B{name}">\n{told}\n</summary>', tokens=77)
 
     policy = Summary(ask=ask)
     few = running(human("Find the leak"), *steps(8))
-    assert not policy.propose(few.view(12_000)).actions and not asked
+    assert not policy.propose(few.view(12_000)).actions and not texts
 
     many = running(human("Find the leak"), *steps(14))
     plan = policy.propose(many.view(12_000))
-    assert (len(asked), plan.cost) == (1, 77)
+    assert (len(texts), plan.cost) == (1, 77)
     assert plan.actions[0].index.startswith("Intent: x\nDecisions: the pool leaks")
 
     moved(many, rehearse(many.view(12_000), plan))
-    assert not policy.propose(many.view(12_000)).actions and len(asked) == 1
+    assert not policy.propose(many.view(12_000)).actions and len(texts) == 1
 
 
 @pytest.mark.parametrize("words", ["", "no tags", '<summary of="B2-B9">too short</summary>'])

@@ -33,8 +33,8 @@ class Takes(Policy, frozen=True, kw_only=True):
         actions = tuple(Action(verb="archive", targets=(block,)) for block in stand)
         return Plan(actions=actions, actor=self.actor, reason=f"{len(stand)} stand")
 
-    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:  # noqa: ARG002  # part of the contract
-        return CommitDecision(self.now, f"asked of {' '.join(row.id for row in tried.rows)}")
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:  # noqa: ARG002  # part of the contract
+        return CommitDecision(self.now, f"asked of {' '.join(row.id for row in rehearsal.rows)}")
 
 
 class Waits(Takes, frozen=True, kw_only=True):
@@ -99,10 +99,10 @@ def test_a_planner_counts_new_tokens_from_its_last_round_in_a_composition_too() 
     held = working(turns=8)
     ask = Scripted(fold("conversation:user:7"))
     policy = Composed(parts=(low(ask=ask, trigger=0.5, least=4_000), parse("keep")))
-    tried = rehearse(held.view(30_000), policy.propose(held.view(30_000)))
-    held.ledger = tried.after
+    rehearsal = rehearse(held.view(30_000), policy.propose(held.view(30_000)))
+    held.ledger = rehearsal.after
 
-    assert {row.removed_by for row in tried.rows} == {"policy:planned+keep"}
+    assert {row.removed_by for row in rehearsal.rows} == {"policy:planned+keep"}
     assert "since the last round, less than 4,000" in policy.propose(held.view(30_000)).reason
 
 
@@ -177,7 +177,7 @@ def test_what_left_is_within_reach_whatever_is_composed(spec: str) -> None:
 
 def test_what_one_lacks_another_may_bring_and_the_text_fits_what_is_there() -> None:
     terms = parse("self_managed:archive=off+self_managed:dashboard=off").terms()
-    told = terms.protocol.split("\n\n")
-    assert len(told) == len(set(told))
-    assert context_text.paragraph("full") not in told
-    assert context_text.paragraph("want") in told and "archive" in terms.tools
+    lines = terms.protocol.split("\n\n")
+    assert len(lines) == len(set(lines))
+    assert context_text.paragraph("full") not in lines
+    assert context_text.paragraph("want") in lines and "archive" in terms.tools

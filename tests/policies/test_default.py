@@ -46,8 +46,8 @@ def test_below_the_trigger_nothing_leaves_and_above_it_a_batch_goes_down_to_the_
     used = made.view(100_000).used
     assert not POLICY.propose(made.view(int(used / 0.94))).actions
     budget = int(used / 0.96)
-    tried = settled(POLICY, made, budget)
-    assert 0.5 * budget < tried.tokens_after <= 0.61 * budget
+    rehearsal = settled(POLICY, made, budget)
+    assert 0.5 * budget < rehearsal.tokens_after <= 0.61 * budget
 
 
 def test_a_batch_goes_down_to_the_low_mark_also_where_the_provider_counts_much_that_is_not_ours() -> None:
@@ -164,8 +164,8 @@ def test_in_a_narrow_window_the_model_has_three_tools_and_a_short_text() -> None
     assert terms.tools == ("archive", "recover", "search")
     assert terms.visible_board == "status" and not terms.nudges
     assert count(json.dumps(definitions(terms))) + count(terms.protocol) < 500
-    told = terms.protocol.split("\n\n")
-    assert context_text.paragraph("data", "brief") in told and context_text.paragraph("blocked", "brief") in told
+    lines = terms.protocol.split("\n\n")
+    assert context_text.paragraph("data", "brief") in lines and context_text.paragraph("blocked", "brief") in lines
     schemas = {tool["name"]: tool["input_schema"] for tool in definitions(wide)}
     for tool in definitions(
         terms
@@ -180,8 +180,8 @@ def test_a_ceiling_counts_in_a_window_that_is_larger() -> None:
     made = running(human("Do it"), *steps(20))
     used = made.view(10**6).used
     assert not POLICY.propose(made.view(10**6)).actions
-    tried = settled(Default(ceiling=used), made, 10**6)
-    assert tried.tokens_after <= 0.61 * used
+    rehearsal = settled(Default(ceiling=used), made, 10**6)
+    assert rehearsal.tokens_after <= 0.61 * used
     assert Default(ceiling=used).high(Budget(10**6)) == int(used * 0.95)
 
 
@@ -213,10 +213,10 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     terms = POLICY.terms()
     assert set(terms.tools) == {*self_managed.TOOLS, *scoped.TOOLS, "dashboard"}
     assert len(terms.tools) == len(set(terms.tools))
-    told = terms.protocol.split("\n\n")
-    assert len(told) == len(set(told))
+    lines = terms.protocol.split("\n\n")
+    assert len(lines) == len(set(lines))
     usual = SelfManaged(board="changes").terms().protocol.split("\n\n")
-    assert {*usual, context_text.paragraph("leaving")} <= set(told)
+    assert {*usual, context_text.paragraph("leaving")} <= set(lines)
     assert (terms.board, terms.handles, terms.ladder, terms.batch) == ("changes", True, {"soft_limit": 200_000}, 0)
 
 

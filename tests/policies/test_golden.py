@@ -52,9 +52,12 @@ def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config
     compare(pytestconfig, name, plan, tried)
 
 
-def compare(config: pytest.Config, name: str, plan: Plan, tried: Rehearsal) -> None:
+def compare(config: pytest.Config, name: str, plan: Plan, rehearsal: Rehearsal) -> None:
     """The plan is that of `golden/NAME.json`; `--update-golden` writes it anew."""
-    value: dict[str, Any] = {"plan": msgspec.to_builtins(plan), "tokens": [tried.tokens_before, tried.tokens_after]}
+    value: dict[str, Any] = {
+        "plan": msgspec.to_builtins(plan),
+        "tokens": [rehearsal.tokens_before, rehearsal.tokens_after],
+    }
     file = GOLDEN / f"{name}.json"
     if config.getoption("--update-golden", default=False):
         file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -27,19 +27,19 @@ def test_oldest_turn_folds_whole_turns_chronologically_and_keeps_the_latest() ->
 
 
 def test_tool_prune_takes_the_largest_results_first_and_no_more_than_it_has_to() -> None:
-    held = growing()
+    run = growing()
 
     assert (
-        names(ToolPrune(target=0.1).propose(held.view(4_000)))
+        names(ToolPrune(target=0.1).propose(run.view(4_000)))
         == [("prune", (block,)) for block in ("B7", "B10", "B12", "B5", "B3")][:4]
     )
-    assert names(ToolPrune(target=0.59).propose(held.view(4_000))) == [("prune", ("B7",))]
+    assert names(ToolPrune(target=0.59).propose(run.view(4_000))) == [("prune", ("B7",))]
 
 
 def test_tool_mask_prune_masks_before_it_prunes() -> None:
-    held = growing()
-    some = names(ToolMaskPrune(target=0.5).propose(held.view(4_000)))
-    every = names(ToolMaskPrune(target=0.06).propose(held.view(4_000)))
+    run = growing()
+    some = names(ToolMaskPrune(target=0.5).propose(run.view(4_000)))
+    every = names(ToolMaskPrune(target=0.06).propose(run.view(4_000)))
 
     assert some == [("mask", ("B7",)), ("mask", ("B10",))]
     assert [verb for verb, _ in every] == ["mask"] * 4 + ["prune"] * (len(every) - 4)

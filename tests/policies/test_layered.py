@@ -43,12 +43,12 @@ def proposed(run: Run, budget: int | Budget = 100_000, policy: Layered | None = 
     return check(policy or Layered(), run.view(budget), run)
 
 
-def verbs(tried: Rehearsal) -> set[str]:
-    return {action.verb for action in tried.done}
+def verbs(rehearsal: Rehearsal) -> set[str]:
+    return {action.verb for action in rehearsal.done}
 
 
-def summaries_of(tried: Rehearsal) -> list[Group]:
-    return [group for group in tried.after.groups.values() if is_summary(group.stub)]
+def summaries_of(rehearsal: Rehearsal) -> list[Group]:
+    return [group for group in rehearsal.after.groups.values() if is_summary(group.stub)]
 
 
 # --- "Eviction of a large single result"
@@ -116,26 +116,26 @@ def test_with_offload_off_a_large_result_waits_for_clearing() -> None:
 
 
 def test_below_the_threshold_nothing_is_cleared_and_the_reason_has_the_numbers() -> None:
-    tried = proposed(running(human("go"), *steps(12)))
+    rehearsal = proposed(running(human("go"), *steps(12)))
 
-    assert not tried
-    assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing starts above 60,000", tried.plan.reason)
+    assert not rehearsal
+    assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing starts above 60,000", rehearsal.plan.reason)
 
 
 def test_old_results_leave_and_the_newest_six_stay() -> None:
     run = running(human("go"), *steps(20, output(4_000)))
 
-    tried = proposed(run, 100_000, Layered(low_water=0.0))
+    rehearsal = proposed(run, 100_000, Layered(low_water=0.0))
 
-    assert states(tried.after) == ["archived"] * 14 + ["visible"] * 6
+    assert states(rehearsal.after) == ["archived"] * 14 + ["visible"] * 6
 
 
 def test_in_a_window_below_100_000_tokens_three_stay() -> None:
     run = running(human("go"), *steps(20, output(4_000)))
 
-    tried = proposed(run, 99_999, Layered(low_water=0.0))
+    rehearsal = proposed(run, 99_999, Layered(low_water=0.0))
 
-    assert states(tried.after) == ["archived"] * 17 + ["visible"] * 3
+    assert states(rehearsal.after) == ["archived"] * 17 + ["visible"] * 3
 
 
 def test_keep_says_how_many_stay() -> None:
@@ -147,19 +147,19 @@ def test_keep_says_how_many_stay() -> None:
 def test_what_is_never_cleared_is_not_cleared() -> None:
     run = running(human("go"), *step(1, output(8_000), tool="record_attempt"), *steps(20, output(4_000), first=2))
 
-    tried = proposed(run, 100_000, Layered(low_water=0.0, exclude=("record_attempt",)))
+    rehearsal = proposed(run, 100_000, Layered(low_water=0.0, exclude=("record_attempt",)))
 
-    assert tried.after["B3"].state == "visible"
-    assert states(tried.after).count("archived") == 14
+    assert rehearsal.after["B3"].state == "visible"
+    assert states(rehearsal.after).count("archived") == 14
     assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "archived"
 
 
 def test_the_trace_keeps_all_and_the_cleared_comes_back() -> None:
     run = running(human("go"), *steps(20, output(4_000)))
-    tried = settled(Layered(), run, 100_000)
+    rehearsal = settled(Layered(), run, 100_000)
 
     back = rehearse(
-        run.view(400_000), Plan(actions=(Action(verb="restore", targets=tuple(gone(tried))),), actor="agent")
+        run.view(400_000), Plan(actions=(Action(verb="restore", targets=tuple(gone(rehearsal))),), actor="agent")
     )
 
     assert set(states(back.after)) == {"visible"}
@@ -185,13 +185,13 @@ def long_talk(turns: int = 10, words: int = 2_000) -> Run:
 def test_above_the_second_threshold_old_turns_become_summaries_and_the_newest_stay_verbatim() -> None:
     run = long_talk()
 
-    tried = proposed(run, 90_000)
+    rehearsal = proposed(run, 90_000)
 
-    assert verbs(tried) == {"summarise"}
-    newest = [row for row in tried.after.rows() if row.kind == "assistant" and row.present]
+    assert verbs(rehearsal) == {"summarise"}
+    newest = [row for row in rehearsal.after.rows() if row.kind == "assistant" and row.present]
     assert newest == [row for row in run.ledger.rows() if row.kind == "assistant"][-len(newest) :]
-    assert 36_000 - 12_000 < tried.tokens_after <= 36_000, "it stops at the low-water mark"
-    for group in summaries_of(tried):
+    assert 36_000 - 12_000 < rehearsal.tokens_after <= 36_000, "it stops at the low-water mark"
+    for group in summaries_of(rehearsal):
         told = group.stub.splitlines()
         assert re.fullmatch(rf"\[archived {group.id}@[0-9a-f]{{6}}, steps \d+–\d+: \d+ blocks, [0-9.]+k\]", told[0])
         assert told[1] == EXTRACTIVE
@@ -213,22 +213,22 @@ def test_a_second_compact_does_not_summarise_the_newest_turn() -> None:
 def test_human_words_stay_where_they_were_between_the_summaries() -> None:
     run = long_talk()
 
-    tried = proposed(run, 90_000, LOW)
+    rehearsal = proposed(run, 90_000, LOW)
 
-    assert all(row.present for row in tried.after.rows() if is_human(row.role, row.origin))
-    sent = "\n".join(str(message) for message in request(tried.after, run.held(), None, None).messages)
+    assert all(row.present for row in rehearsal.after.rows() if is_human(row.role, row.origin))
+    sent = "\n".join(str(message) for message in request(rehearsal.after, run.held(), None, None).messages)
     marks = [sent.index(f"'question {turn}'") for turn in range(10)]
-    stubs = [sent.index(f"[archived {group.id}@") for group in summaries_of(tried)]
+    stubs = [sent.index(f"[archived {group.id}@") for group in summaries_of(rehearsal)]
     assert len(stubs) == 7
     assert all(first < stub < second for first, stub, second in zip(marks, stubs, marks[1:], strict=False))
 
 
 def test_the_bytes_are_archived_by_the_action_that_writes_the_summary() -> None:
-    tried = proposed(long_talk(), 90_000)
+    rehearsal = proposed(long_talk(), 90_000)
 
-    for group in summaries_of(tried):
-        blocks = blocks_of(tried.after.groups, group.id)
-        assert {tried.after[block].state for block in blocks} == {"archived"}
+    for group in summaries_of(rehearsal):
+        blocks = blocks_of(rehearsal.after.groups, group.id)
+        assert {rehearsal.after[block].state for block in blocks} == {"archived"}
 
 
 def test_summaries_are_not_summarised_again() -> None:
@@ -238,11 +238,11 @@ def test_summaries_are_not_summarised_again() -> None:
         run.append(human(f"question {turn}"))
         run.append(*step(100 * turn, "ok", words=output(7_000, f"later {turn}")))
 
-    tried = settled(Layered(), run, 90_000)
+    rehearsal = settled(Layered(), run, 90_000)
 
-    assert verbs(tried) == {"summarise"}
-    assert len(summaries_of(tried)) > len(first)
-    assert {group.id: group for group in summaries_of(tried)}.items() >= first.items()
+    assert verbs(rehearsal) == {"summarise"}
+    assert len(summaries_of(rehearsal)) > len(first)
+    assert {group.id: group for group in summaries_of(rehearsal)}.items() >= first.items()
 
 
 def test_a_summary_is_left_where_what_follows_it_is_summarised() -> None:
@@ -250,9 +250,9 @@ def test_a_summary_is_left_where_what_follows_it_is_summarised() -> None:
     settled(Layered(), run, 90_000)
     run.append(*working(range(40, 80)))
 
-    tried = settled(Layered(), run, 90_000)
+    rehearsal = settled(Layered(), run, 90_000)
 
-    first, second = summaries_of(tried)
+    first, second = summaries_of(rehearsal)
     assert (first.group, second.group) == ("", "")
     assert first.id not in second.members
 
@@ -274,11 +274,11 @@ def test_what_a_host_summarised_is_not_summarised_again() -> None:
     run.ledger = run.ledger.with_rows(absent).with_groups([group])
     run.next_group = 2
 
-    tried = proposed(run, 70_000)
+    rehearsal = proposed(run, 70_000)
 
-    assert verbs(tried) == {"summarise"}
-    assert tried.after.groups["G1"] == group
-    assert tried.after[summary].present
+    assert verbs(rehearsal) == {"summarise"}
+    assert rehearsal.after.groups["G1"] == group
+    assert rehearsal.after[summary].present
 
 
 def test_notes_pins_instructions_and_named_tools_stay_out_of_summaries() -> None:
@@ -292,27 +292,27 @@ def test_notes_pins_instructions_and_named_tools_stay_out_of_summaries() -> None
     run.append(*working(range(10, 40)))
     run.ledger = run.ledger.with_rows([msgspec.structs.replace(run.ledger["B3"], state="pinned")])
 
-    tried = proposed(run, 60_000, Layered(exclude=("record_attempt",)))
+    rehearsal = proposed(run, 60_000, Layered(exclude=("record_attempt",)))
 
     kept = {"note": 1, "Read": 2, "record_attempt": 2}
-    present = [row for row in tried.after.rows() if row.present]
+    present = [row for row in rehearsal.after.rows() if row.present]
     assert sum(row.kind == "note" for row in present) == kept["note"]
     assert sum(row.role == "system" for row in present) == 1
     assert sum(row.tool == "Read" for row in present) == kept["Read"]
     assert sum(row.tool == "record_attempt" for row in present) == kept["record_attempt"]
-    assert (tried.after["B3"].state, tried.after["B4"].state) == ("pinned", "visible")
-    assert len(summaries_of(tried)) >= 1
+    assert (rehearsal.after["B3"].state, rehearsal.after["B4"].state) == ("pinned", "visible")
+    assert len(summaries_of(rehearsal)) >= 1
 
 
 def test_agents_groups_go_into_a_summary_whole() -> None:
     run = long_talk()
     plan = Plan(actions=(Action(verb="archive", targets=("B2", "B3", "B4"), index="a look"),), actor="agent")
-    tried = rehearse(run.view(90_000), plan)
-    run.ledger, run.next_group = tried.after, 2
+    rehearsal = rehearse(run.view(90_000), plan)
+    run.ledger, run.next_group = rehearsal.after, 2
 
-    tried = proposed(run, 85_000)
+    rehearsal = proposed(run, 85_000)
 
-    assert tried.after.groups["G1"].group in {group.id for group in summaries_of(tried)}
+    assert rehearsal.after.groups["G1"].group in {group.id for group in summaries_of(rehearsal)}
 
 
 # --- with a model
@@ -329,8 +329,8 @@ class Model:
     def __call__(self, view: View, words: str) -> Answer:
         self.asked.append((view, words))
         parts = list(dict.fromkeys(re.findall(r"^- (B\d+-B\d+): ", words, re.MULTILINE)))[: self.only]
-        made = "\n".join(f'<summary of="{part}">{self.words}</summary>' for part in parts)
-        return Answer(made, tokens=700)
+        text = "\n".join(f'<summary of="{part}">{self.words}</summary>' for part in parts)
+        return Answer(text, tokens=700)
 
 
 def test_the_model_is_asked_once_behind_the_live_prompt_and_what_it_took_is_in_the_plan() -> None:
@@ -349,20 +349,20 @@ def test_the_model_is_asked_once_behind_the_live_prompt_and_what_it_took_is_in_t
 def test_a_part_that_the_model_gave_no_summary_of_stays() -> None:
     run = long_talk()
 
-    tried = proposed(run, 90_000, Layered(ask=Model(only=3), low_water=0.4))
+    rehearsal = proposed(run, 90_000, Layered(ask=Model(only=3), low_water=0.4))
 
-    assert len(summaries_of(tried)) == 3
-    assert "3 of 7 parts summarised" in tried.plan.reason
+    assert len(summaries_of(rehearsal)) == 3
+    assert "3 of 7 parts summarised" in rehearsal.plan.reason
 
 
 def test_history_is_never_replaced_without_the_summariser() -> None:
     """systems.md, §3.6.5: no fixed words stand in for a summary that was not made."""
     run = long_talk()
 
-    for words in ("", "I cannot do that.", "Intent: x"):
-        tried = proposed(run, 90_000, Layered(ask=Model(words)))
-        assert not tried
-        assert "no summary in the requested form" in tried.plan.reason
+    for text in ("", "I cannot do that.", "Intent: x"):
+        rehearsal = proposed(run, 90_000, Layered(ask=Model(text)))
+        assert not rehearsal
+        assert "no summary in the requested form" in rehearsal.plan.reason
 
 
 def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
@@ -391,10 +391,10 @@ def test_the_current_turn_is_untouched_while_older_things_remain() -> None:
     before = proposed(run, used * 100 // 70)  # past clearing, not past summaries
     assert all(before.after[block].present for block in lookups)
 
-    tried = proposed(run, used * 100 // 88)
-    assert summaries_of(tried) and all(tried.after[block].present for block in lookups)
+    rehearsal = proposed(run, used * 100 // 88)
+    assert summaries_of(rehearsal) and all(rehearsal.after[block].present for block in lookups)
 
-    run.ledger = tried.after
+    run.ledger = rehearsal.after
     run.append(*steps(30, output(1_000), first=950))
     assert all(proposed(run, run.view(90_000).used * 100 // 70).after[block].present for block in lookups)
     last = proposed(run, run.view(90_000).used * 100 // 88)
@@ -404,9 +404,9 @@ def test_the_current_turn_is_untouched_while_older_things_remain() -> None:
 def test_over_the_guard_the_current_turn_is_not_spared() -> None:
     run = long_talk(turns=2, words=600)
     run.append(human("and now?"), *steps(20, output(2_000), first=900))
-    tried = proposed(run, run.view(90_000).used * 100 // 99)
-    assert tried.plan.pressure
-    assert any(not row.present for row in tried.after.rows() if row.turn == run.ledger.meta.counters.turn)
+    rehearsal = proposed(run, run.view(90_000).used * 100 // 99)
+    assert rehearsal.plan.pressure
+    assert any(not row.present for row in rehearsal.after.rows() if row.turn == run.ledger.meta.counters.turn)
 
 
 def test_what_a_focus_touches_is_neither_cleared_nor_summarised_and_the_model_is_told() -> None:
@@ -418,11 +418,11 @@ def test_what_a_focus_touches_is_neither_cleared_nor_summarised_and_the_model_is
     model = Model()
     touched = {row.id for row in run.ledger.rows() if "Login" in run.words(row)}
     policy = Layered(ask=model, focus=("login",))
-    tried = proposed(run, run.view(90_000).used * 100 // 90, policy)
+    rehearsal = proposed(run, run.view(90_000).used * 100 // 90, policy)
 
-    assert len(touched) == 5 and all(tried.after[block].present for block in touched)
-    assert tried.after["B4"].state == "archived"
-    assert model.asked, tried.plan.reason
+    assert len(touched) == 5 and all(rehearsal.after[block].present for block in touched)
+    assert rehearsal.after["B4"].state == "archived"
+    assert model.asked, rehearsal.plan.reason
     assert "Dwell on what has to do with: login." in model.asked[0][1]
     usual = proposed(run, run.view(90_000).used * 100 // 90, Layered(ask=Model()))
     assert not all(usual.after[block].present for block in touched)
@@ -435,11 +435,11 @@ def test_summaries_come_only_where_clearing_was_not_enough() -> None:
     """§3.6.1: a window of 100k, clearing at 60k, ten results of 10k: 30k are left, and nothing is summarised."""
     run = running(human("go"), *steps(10, output(9_990)))
 
-    tried = proposed(run, 100_000, Layered(keep=3))
+    rehearsal = proposed(run, 100_000, Layered(keep=3))
 
-    assert tried.tokens_before > 85_000
-    assert verbs(tried) == {"archive"}
-    assert tried.tokens_after < 42_000
+    assert rehearsal.tokens_before > 85_000
+    assert verbs(rehearsal) == {"archive"}
+    assert rehearsal.tokens_after < 42_000
 
 
 def test_clearing_comes_in_batches_and_does_not_slide_by_one() -> None:
@@ -448,11 +448,11 @@ def test_clearing_comes_in_batches_and_does_not_slide_by_one() -> None:
     batches: list[int] = []
     for number in range(80):
         run.append(*step(number, output(3_000)))
-        tried = settled(LOW, run, 100_000)
-        if tried:
+        rehearsal = settled(LOW, run, 100_000)
+        if rehearsal:
             batches.append(number)
-            assert len(tried.done) >= 6
-            assert tried.tokens_after <= 40_000
+            assert len(rehearsal.done) >= 6
+            assert rehearsal.tokens_after <= 40_000
     assert len(batches) >= 5
     assert all(second - first >= 6 for first, second in pairwise(batches))
 
@@ -462,10 +462,10 @@ def test_a_batch_that_would_free_little_waits_and_says_so() -> None:
         human(output(58_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
     )
 
-    tried = proposed(run, 100_000, LOW)
+    rehearsal = proposed(run, 100_000, LOW)
 
-    assert not tried
-    assert re.search(r"clearing would free only [\d,]+ and waits until it frees 10,000", tried.plan.reason)
+    assert not rehearsal
+    assert re.search(r"clearing would free only [\d,]+ and waits until it frees 10,000", rehearsal.plan.reason)
 
 
 def test_over_the_guard_whatever_helps_is_done() -> None:
@@ -473,19 +473,19 @@ def test_over_the_guard_whatever_helps_is_done() -> None:
         human(output(95_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
     )
 
-    tried = proposed(run, 100_000)
+    rehearsal = proposed(run, 100_000)
 
-    assert tried.plan.pressure
-    assert gone(tried) == ["B3"]
+    assert rehearsal.plan.pressure
+    assert gone(rehearsal) == ["B3"]
 
 
 def test_what_is_cleared_has_an_address() -> None:
     """§3.6.3: no bare `[cleared]`."""
     run = running(human("go"), *steps(20, output(4_000)))
 
-    tried = proposed(run)
+    rehearsal = proposed(run)
 
-    for row in tried.rows:
+    for row in rehearsal.rows:
         assert row.stub == f"[archived {row.handle}, 4,000 tokens]"
 
 
@@ -507,9 +507,9 @@ def test_a_parallel_batch_is_kept_whole() -> None:
     """§3.6.3: keep counts results, but does not split those of one step."""
     run = running(human("go"), *steps(8, output(6_000)), *step(20, *[output(4_000)] * 5), *steps(2, "ok", first=30))
 
-    tried = proposed(run, 100_000, Layered(keep=3, low_water=0.0))
+    rehearsal = proposed(run, 100_000, Layered(keep=3, low_water=0.0))
 
-    assert states(tried.after) == ["archived"] * 8 + ["visible"] * 7
+    assert states(rehearsal.after) == ["archived"] * 8 + ["visible"] * 7
 
 
 def test_a_result_that_does_not_follow_its_call_at_once_is_cleared_too() -> None:
@@ -520,9 +520,9 @@ def test_a_result_that_does_not_follow_its_call_at_once_is_cleared_too() -> None
     results = [row.id for row in run.ledger.rows() if row.kind == "tool_result" and row.step == 1]
     assert len(results) == 2
 
-    tried = proposed(run, 100_000, Layered(low_water=0.0))
+    rehearsal = proposed(run, 100_000, Layered(low_water=0.0))
 
-    assert [tried.after[block].state for block in results] == ["archived"] * 2
+    assert [rehearsal.after[block].state for block in results] == ["archived"] * 2
 
 
 @pytest.mark.parametrize("budget", [20_000, 40_000, 60_000, 80_000])
@@ -532,26 +532,26 @@ def test_no_boundary_parts_a_result_from_its_call(budget: int) -> None:
     for number in range(30):
         run.append(*step(number, *["some output"] * (number % 4 + 1), words=output(3_000, f"reasoning {number}")))
 
-    tried = proposed(run, budget)
+    rehearsal = proposed(run, budget)
 
-    assert summaries_of(tried)
-    calls = {row.id: row.present for row in tried.after.rows() if row.kind == "tool_use"}
-    assert all(calls[row.parent] == row.present for row in tried.after.rows() if row.kind == "tool_result")
+    assert summaries_of(rehearsal)
+    calls = {row.id: row.present for row in rehearsal.after.rows() if row.kind == "tool_use"}
+    assert all(calls[row.parent] == row.present for row in rehearsal.after.rows() if row.kind == "tool_result")
 
 
 def test_a_human_word_between_results_stays_and_the_pairs_leave_together() -> None:
     run = running(human("go"))
     for number in range(12):
         call, result = step(number, "out " * 50, "out " * 50, words=output(3_000, f"reasoning {number}"))
-        said = wire.text_part(f"I am here {number}", "user", "human")
-        run.append(call, msgspec.structs.replace(result, parts=(result.parts[0], said, result.parts[1])))
+        part = wire.text_part(f"I am here {number}", "user", "human")
+        run.append(call, msgspec.structs.replace(result, parts=(result.parts[0], part, result.parts[1])))
 
-    tried = proposed(run, 36_000)
+    rehearsal = proposed(run, 36_000)
 
-    assert summaries_of(tried)
-    for row in tried.after.rows():
+    assert summaries_of(rehearsal)
+    for row in rehearsal.after.rows():
         if row.kind == "tool_result":
-            assert row.group == tried.after[row.parent].group
+            assert row.group == rehearsal.after[row.parent].group
 
 
 def test_intent_corrections_and_contracts_survive() -> None:
@@ -561,9 +561,9 @@ def test_intent_corrections_and_contracts_survive() -> None:
 
 def test_calls_of_the_model_stay_when_only_results_are_cleared() -> None:
     """§3.6.6"""
-    tried = proposed(running(human("go"), *steps(20, output(4_000))))
+    rehearsal = proposed(running(human("go"), *steps(20, output(4_000))))
 
-    assert states(tried.after, "tool_use") == ["visible"] * 20
+    assert states(rehearsal.after, "tool_use") == ["visible"] * 20
 
 
 def test_without_a_known_window_the_thresholds_are_shares_of_what_is_assumed() -> None:
@@ -579,10 +579,10 @@ def test_without_a_known_window_the_thresholds_are_shares_of_what_is_assumed() -
 def test_where_the_budget_cannot_be_met_the_reason_says_by_how_much_and_why() -> None:
     run = running(human(output(20_000)), *steps(2))
 
-    tried = proposed(run, 12_000)
+    rehearsal = proposed(run, 12_000)
 
     assert re.search(
-        r"[\d,]+ over the budget: 0 are system prompt and tools, 19,\d{3} are human text", tried.plan.reason
+        r"[\d,]+ over the budget: 0 are system prompt and tools, 19,\d{3} are human text", rehearsal.plan.reason
     )
 
 

@@ -51,9 +51,9 @@ def test_a_task_leaves_when_the_next_one_is_under_way_and_not_before() -> None:
     plan = POLICY.propose(made.view())
     assert (plan.actions, plan.reason) == ((), "1,743 of 128,000 tokens: no task has finished since, 1,743 left")
     made.append(*step(99, LONG))
-    tried = settled(POLICY, made, 128_000)
-    assert [row.id for row in tried.rows] == ["B2", "B3", "B4", "B5", "B6"]
-    moment = POLICY.moment(made.view(), tried)
+    rehearsal = settled(POLICY, made, 128_000)
+    assert [row.id for row in rehearsal.rows] == ["B2", "B3", "B4", "B5", "B6"]
+    moment = POLICY.moment(made.view(), rehearsal)
     assert moment.now
     assert moment.why.startswith("a task's scope was left; ") and "rewriting" in moment.why
 
@@ -101,7 +101,7 @@ def test_a_note_of_no_characters_is_refused() -> None:
 def played(policy: Policy, tasks: Sequence[Sequence[Message]]) -> tuple[int, int]:
     """The largest prompt of a run under the policy, and the last one, in tokens; asked after each message."""
     made, peak = Run(), 0
-    for message in (message for each in tasks for message in each):
+    for message in (message for task in tasks for message in task):
         made.append(message)
         if message.role == "user":
             peak = max(peak, measure(made.ledger, made.view().price))

@@ -44,8 +44,8 @@ def test_the_largest_raw_results_leave_first_and_only_near_the_limit() -> None:
 
 def test_the_guard_goes_on_to_a_low_water_mark() -> None:
     made = running(human("Do it"), *steps(15))
-    tried = settled(SelfManaged(), made, 12_900)
-    assert tried.tokens_after <= 0.9 * 12_900
+    rehearsal = settled(SelfManaged(), made, 12_900)
+    assert rehearsal.tokens_after <= 0.9 * 12_900
     made.append(*step(50, LONG))
     assert not settled(SelfManaged(), made, 12_900)
 
@@ -53,9 +53,9 @@ def test_the_guard_goes_on_to_a_low_water_mark() -> None:
 def test_without_the_agent_the_oldest_steps_leave_down_to_the_share() -> None:
     """The ablation "auto-archive": the store stays, the choice is a fixed rule's."""
     made = running(human("Do it"), *steps(15))
-    tried = settled(SelfManaged(agent=False, share=0.5), made, 12_000)
-    assert [action.targets for action in tried.plan.actions][:2] == [("B2", "B3"), ("B4", "B5")]
-    assert tried.tokens_after <= 6_000 < tried.tokens_after + 1_000
+    rehearsal = settled(SelfManaged(agent=False, share=0.5), made, 12_000)
+    assert [action.targets for action in rehearsal.plan.actions][:2] == [("B2", "B3"), ("B4", "B5")]
+    assert rehearsal.tokens_after <= 6_000 < rehearsal.tokens_after + 1_000
 
 
 def test_without_archiving_nothing_is_externalised_by_rule() -> None:
@@ -104,9 +104,9 @@ class Loop:
         return dashboard_text.full_text(board, [], 0, cap=1_000, count=seen.price.text)
 
     def commit(self, plan: Plan) -> bool:
-        tried = rehearse(self.run.view(self.budget), plan)
-        moved(self.run, tried)
-        return bool(tried)
+        rehearsal = rehearse(self.run.view(self.budget), plan)
+        moved(self.run, rehearsal)
+        return bool(rehearsal)
 
     def step(self, number: int, decide: Decide, output: Callable[[int], str], words: str) -> None:
         """Lines 10 to 25, with the registration of what the action gave."""
@@ -201,16 +201,16 @@ def test_algorithm_1_gives_only_context_tools_when_the_prompt_is_over_the_budget
     """Lines 15 and 16, in the ablation without the archive: the agent must delete before it may go on."""
     loop = Loop(SelfManaged(archive=False), 6_000)
     loop.register(human("Find the row"))
-    given: list[tuple[str, ...]] = []
+    textses: list[tuple[str, ...]] = []
 
     def watching(board: str, tools: tuple[str, ...]) -> Say:
-        given.append(tools)
+        textses.append(tools)
         return lazy(board, tools)
 
     for number in range(1, 16):
         loop.step(number, watching, numbered, "I go on and on. " * 20)
     assert "delete" in loop.log and "archive" not in loop.log
-    limited = [tools for tools in given if "sh" not in tools]
+    limited = [tools for tools in textses if "sh" not in tools]
     assert limited and set(limited) == {("recover", "restore", "delete", "note", "search")}
     assert loop.log.count("delete") == len(limited)
 
@@ -382,8 +382,8 @@ def test_the_papers_admission_is_two_knobs() -> None:
 def test_without_recovery_no_stub_tells_the_way_back() -> None:
     made = running(human("Do it"), *steps(20))
     hidden = SelfManaged(recover=False)
-    tried = rehearse(made.view(12_000, handles=hidden.terms().handles), hidden.propose(made.view(12_000)))
-    assert tried and all("recover" not in row.stub and "@" not in row.stub for row in tried.rows)
+    rehearsal = rehearse(made.view(12_000, handles=hidden.terms().handles), hidden.propose(made.view(12_000)))
+    assert rehearsal and all("recover" not in row.stub and "@" not in row.stub for row in rehearsal.rows)
 
 
 @pytest.mark.parametrize("wording", ["usual", "alt"])

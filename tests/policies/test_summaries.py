@@ -101,10 +101,10 @@ def test_an_extract_is_made_of_answers_edits_decisions_and_open_todos_and_never_
         _calling("Great! Now I paint it.", ("Bash", "c4", {"command": "paint"})),
         results(("c4", "ok")),
     )
-    told = extracted(span_of(run, 2, len(run.ledger), room=300), run.words)
+    text = extracted(span_of(run, 2, len(run.ledger), room=300), run.words)
 
-    assert not re.search("perfect|great|all done|let me look", told, re.IGNORECASE)
-    sections = dict(re.findall(r"^(\w[\w ]+):\n((?:- .*\n?)+)", told, re.MULTILINE))
+    assert not re.search("perfect|great|all done|let me look", text, re.IGNORECASE)
+    sections = dict(re.findall(r"^(\w[\w ]+):\n((?:- .*\n?)+)", text, re.MULTILINE))
     assert "I take oil instead, because grease attracts dust." in sections["Decisions"]
     assert "The hinge is oiled, and no longer squeaks." in sections["Decisions"]
     assert "- edited /w/src/hinge.py (+2 −1)" in sections["Artifacts"]
@@ -116,9 +116,9 @@ def test_without_todos_the_next_step_is_what_an_unfinished_turn_was_about_to_do(
     run.append(
         human("Mend the door."), reply("It is the hinge. Now I oil it.", ("Bash", "c1", "x")), results(("c1", "ok"))
     )
-    told = extracted(span_of(run, 2, 4), run.words)
-    assert told.endswith('Next steps:\n- B2 "Now I oil it."')
-    assert "Decisions: none found" in told
+    text = extracted(span_of(run, 2, 4), run.words)
+    assert text.endswith('Next steps:\n- B2 "Now I oil it."')
+    assert "Decisions: none found" in text
 
 
 def _calling(words: str, *calls: tuple[str, str, dict[str, object]]) -> Message:
@@ -158,13 +158,13 @@ def test_of_a_long_part_the_newest_is_quoted_and_the_rest_counted() -> None:
             ),
             results((f"c{number}", "x" * 300)),
         )
-    told = extracted(span_of(run, 2, len(run.ledger), room=200), run.words)
+    text = extracted(span_of(run, 2, len(run.ledger), room=200), run.words)
 
-    assert len(told) < 1_400
-    assert "- (197 more)\n" in told
-    assert "Step 299 is" in told
-    assert "Step 3 is" not in told
-    assert "f299.py" in told, "of a path the end is shown"
+    assert len(text) < 1_400
+    assert "- (197 more)\n" in text
+    assert "Step 299 is" in text
+    assert "Step 3 is" not in text
+    assert "f299.py" in text, "of a path the end is shown"
 
 
 @given(st.lists(st.text(max_size=400), min_size=1, max_size=12), st.integers(120, 1_000))
@@ -173,24 +173,24 @@ def test_whatever_was_said_a_summary_stays_near_its_room_and_forges_nothing(said
     run.append(human("x [archived B1@000000: a stub]"))
     for number, words in enumerate(said):
         run.append(reply(f"{words}.", (words[:30], f"c{number}", words)), results((f"c{number}", words)))
-    told = extracted(span_of(run, 2, len(run.ledger), room), run.words)
+    text = extracted(span_of(run, 2, len(run.ledger), room), run.words)
 
-    assert len(told) <= 8 * room + 800
-    assert not re.search(r"\[(archived|pruned|masked|blocked|deleted) ", stub.summary("[x]", told).partition("\n")[2])
+    assert len(text) <= 8 * room + 800
+    assert not re.search(r"\[(archived|pruned|masked|blocked|deleted) ", stub.summary("[x]", text).partition("\n")[2])
 
 
 # --- with a model
 
 
 def test_the_contract_names_each_part_its_room_and_every_section(run: Run, span: Span) -> None:
-    asked = contract([span, span_of(run, 2, 6)])
+    text = contract([span, span_of(run, 2, 6)])
 
-    assert "- B2-B11: 10 blocks, 1,000 tokens" in asked
-    assert "- B2-B6: " in asked
-    assert 'from "I look at the door first. Then at the hinge."' in asked
-    assert asked.count("at most 200 tokens") == 2
-    assert all(f"\n{name}: " in asked for name in SECTIONS)
-    assert '<summary of="B2-B11">' in asked
+    assert "- B2-B11: 10 blocks, 1,000 tokens" in text
+    assert "- B2-B6: " in text
+    assert 'from "I look at the door first. Then at the hinge."' in text
+    assert text.count("at most 200 tokens") == 2
+    assert all(f"\n{name}: " in text for name in SECTIONS)
+    assert '<summary of="B2-B11">' in text
 
 
 def test_recorded_words_in_the_contract_cannot_pass_for_ours() -> None:

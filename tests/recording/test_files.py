@@ -93,7 +93,7 @@ def result(name: str, words: str = "done") -> list[dict[str, Any]]:
 
 
 def write(path: Path, *lines: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
@@ -324,8 +324,8 @@ def test_every_trajectory_comes_out_as_it_went_in(store: Store, recordings: Path
     files = sorted((recordings / "trajectories").glob("*.jsonl.gz"), key=lambda path: path.stat().st_size)
     for path in files[::18]:
         outcome = take(store, path)
-        _, *lines = [json.loads(each) for each in gzip.decompress(path.read_bytes()).splitlines()]
-        messages = [{"role": each["role"], "content": each["content"]} for each in lines]
+        _, *lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+        messages = [{"role": line["role"], "content": line["content"]} for line in lines]
         while messages[0]["role"] == "system":
             messages.pop(0)
         wanted = formats.normalise_anthropic(messages)

@@ -68,11 +68,11 @@ def test_a_plain_checkout_of_another_commit_redraws_the_dashboard(store: Store, 
     ctxvc.chmod(0o755)
     path = {"PATH": f"{ctxvc.parent}:{os.environ['PATH']}", "PYTHONPATH": str(HOOKS.parent)}
 
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "checkout", "-q", "HEAD~1"], cwd=folder, env={**os.environ, **path}, capture_output=True, check=False
     )
 
-    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+    assert (result.returncode, result.stdout) == (0, b""), result.stderr
     page = (folder / "DASHBOARD.md").read_text()
     assert "question 1" in page and "question 2" not in page
 
@@ -110,20 +110,20 @@ def project(store: Store, program: Path) -> Path:
     return folder
 
 
-def in_git(folder: Path, *words: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+def in_git(folder: Path, *arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["git", *words], cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=check
+        ["git", *arguments], cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=check
     )
 
 
-def ctxvc(folder: Path, *words: str) -> Result:
-    return CliRunner().invoke(cli, ["-C", str(folder), *words])
+def ctxvc(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *arguments])
 
 
-def install(folder: Path, *words: str) -> dict[str, bool]:
-    done = ctxvc(folder, "install", *words, "--json")
-    assert done.exit_code == 0, done.stderr
-    return {item["path"]: item["changed"] for item in json.loads(done.stdout)["items"]}
+def install(folder: Path, *arguments: str) -> dict[str, bool]:
+    result = ctxvc(folder, "install", *arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return {item["path"]: item["changed"] for item in json.loads(result.stdout)["items"]}
 
 
 def commit(folder: Path, name: str, **env: str) -> str:
@@ -150,8 +150,8 @@ def test_commits_of_the_project_are_linked_and_no_more_when_that_is_taken_out(st
 
     link = linked(store, commit(project, "a.py"))
     assert (link.session, link.scope, link.step, link.files) == ("demo", "main", 1, ("a.py",))
-    told = json.loads(ctxvc(project, "why", "HEAD", "--json").stdout)
-    assert (told["origin"], told["committed"]["session"], told["committed"]["step"]) == ("unknown", "demo", 1)
+    answer = json.loads(ctxvc(project, "why", "HEAD", "--json").stdout)
+    assert (answer["origin"], answer["committed"]["session"], answer["committed"]["step"]) == ("unknown", "demo", 1)
     in_git(project, "worktree", "add", "-q", "../beside")
     name = commit(project.parent / "beside", "b.py", CLAUDE_CODE_SESSION_ID="a-session", CLAUDECODE="1")
     beside = linked(store, name)
@@ -223,10 +223,10 @@ def test_a_hook_of_somebody_else_stays_and_the_refusal_says_what_to_add(project:
     path.parent.mkdir(exist_ok=True)
     path.write_text("#!/bin/sh\necho mine\n")
 
-    done = ctxvc(project, "install", "post-commit")
+    result = ctxvc(project, "install", "post-commit")
 
-    assert done.exit_code == 1 and "a hook already exists" in done.stderr
-    assert 'hook post-commit "$(git rev-parse HEAD)"' in done.stderr
+    assert result.exit_code == 1 and "a hook already exists" in result.stderr
+    assert 'hook post-commit "$(git rev-parse HEAD)"' in result.stderr
     assert path.read_text() == "#!/bin/sh\necho mine\n"
     assert install(project, "post-commit", "--uninstall")[str(path)] is False
     assert path.exists()
@@ -241,8 +241,8 @@ def test_hooks_go_where_git_looks_for_them_and_never_outside_the_project(project
 
     (Path.home() / ".gitconfig").write_text(f"[core]\n\thooksPath = {tmp_path}/all\n")
     in_git(project, "config", "--unset", "core.hooksPath")
-    done = ctxvc(project, "install", "post-commit")
-    assert done.exit_code == 1 and "core.hooksPath" in done.stderr
+    result = ctxvc(project, "install", "post-commit")
+    assert result.exit_code == 1 and "core.hooksPath" in result.stderr
     assert not (tmp_path / "all").exists()
     assert ctxvc(tmp_path, "install", "post-commit").exit_code == 1
     assert ctxvc(project, "install", "post-commit", "--user").exit_code == 2
@@ -288,8 +288,8 @@ def test_a_project_that_only_names_another_repository_changes_nothing_in_it(proj
     (tmp_path / "common" / ".git" / "commondir").write_text(f"{project / '.git'}\n")
     for name in ("pointer", "link", "common"):
         assert ctxvc(tmp_path / name, "init").exit_code == 0
-        done = ctxvc(tmp_path / name, "install", "post-commit")
-        assert done.exit_code == 1 and "does not list it as a worktree" in done.stderr
+        result = ctxvc(tmp_path / name, "install", "post-commit")
+        assert result.exit_code == 1 and "does not list it as a worktree" in result.stderr
 
     assert exclude.read_bytes() == before and not hooks.exists()
 
@@ -315,8 +315,8 @@ def test_worktrees_and_submodules_of_a_project_are_its_own(project: Path, tmp_pa
         (tmp_path / "linked", project / ".git" / "hooks"),
         (project / "sub" / "below", project / ".git" / "modules" / "sub" / "hooks"),
     ):
-        done = ctxvc(folder, "install", "post-commit")
-        assert done.exit_code == 0, done.stderr
+        result = ctxvc(folder, "install", "post-commit")
+        assert result.exit_code == 0, result.stderr
         assert (hooks / "post-commit").exists()
     assert ctxvc(project / "sub", "init").exit_code == 0
     assert b".ctxvc/" in (project / ".git" / "modules" / "sub" / "info" / "exclude").read_bytes()
@@ -414,9 +414,9 @@ def test_the_page_on_why_does_what_it_says(store: Store, project: Path, program:
     in_git(project, "add", "login.py")
 
     for command, output in steps(ROOT / "docs" / "how-to" / "find-out-why.md"):
-        done = subprocess.run(shlex.split(command), cwd=project, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, ""), (command, done.stderr)
-        text = "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
+        result = subprocess.run(shlex.split(command), cwd=project, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, ""), (command, result.stderr)
+        text = "".join(line.rstrip() + "\n" for line in result.stdout.splitlines())
         assert matches(output, text), f"$ {command}\n{text}\n--- the page says:\n{output}"
         if command.startswith("git commit"):
             linked(store, in_git(project, "rev-parse", "HEAD").stdout.strip())

@@ -50,8 +50,8 @@ COMPACTED = (
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Store]:
-    with create(tmp_path / "other" / ".ctxvc") as made:
-        yield made
+    with create(tmp_path / "other" / ".ctxvc") as session:
+        yield session
 
 
 def take(follower: Follower, **options: bool) -> int:
@@ -95,11 +95,11 @@ def test_a_session_that_was_rewound_often_is_followed_from_anywhere(
     path = write(tmp_path / "s.jsonl", *lines)
     taken = []
     for cut in range(len(COMPACTED) - 2, len(lines) + 1):
-        with create(tmp_path / str(cut) / ".ctxvc") as made:
-            take(Follower(made, write(path, *lines[:cut]), "claude-code"))
-            take(Follower(made, write(path, *lines), "claude-code"), final=True)
-            assert not verify(made).findings
-            taken.append(tips_and_trees(made))
+        with create(tmp_path / str(cut) / ".ctxvc") as session:
+            take(Follower(session, write(path, *lines[:cut]), "claude-code"))
+            take(Follower(session, write(path, *lines), "claude-code"), final=True)
+            assert not verify(session).findings
+            taken.append(tips_and_trees(session))
     assert set(taken[0]) == {"claude-11111111/main"} | {
         f"claude-11111111/rewind-{number + 1}" for number in range(len(back_to))
     }

@@ -78,9 +78,9 @@ def test_the_shared_prefix_is_the_longest(start: list[int], one: list[int], othe
 
 def test_a_block_is_recovered_once_for_all_its_uses() -> None:
     """At call 6 without a block: B3 (40 tokens) for 48213 and the rest, B2 (10) for the path; each over 400 tokens."""
-    made = login()
-    own = uses(made, NONE)
-    lookup = Lookup(made, own)
+    conversation = login()
+    own = uses(conversation, NONE)
+    lookup = Lookup(conversation, own)
     demand = DemandRecovery(own, SIZES)
 
     prompt = nothing(6)
@@ -92,12 +92,12 @@ def test_a_block_is_recovered_once_for_all_its_uses() -> None:
 
 
 def test_a_run_that_shows_everything_recovers_nothing_and_one_without_a_way_back_cannot() -> None:
-    made = login()
-    own = uses(made, NONE)
-    lookup = Lookup(made, own)
+    conversation = login()
+    own = uses(conversation, NONE)
+    lookup = Lookup(conversation, own)
     shown, lost = DemandRecovery(own, SIZES), DemandRecovery(own, SIZES)
 
-    prompt = everything(made, 6)
+    prompt = everything(conversation, 6)
     shown.add(prompt, range(1, 6), Gauge(lookup).add(prompt))
     lost.add(nothing(6), range(1, 6), Gauge(lookup, archive=False).add(nothing(6)))
 

@@ -275,8 +275,8 @@ def _best(
         within = [
             rest
             for count in range(len(free) + 1)
-            for gone in combinations(sorted(free), count)
-            if size(rest := prompt.difference(gone)) <= mark
+            for combination in combinations(sorted(free), count)
+            if size(rest := prompt.difference(combination)) <= mark
         ]
         yield from within or [prompt - free]
 

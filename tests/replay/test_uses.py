@@ -68,14 +68,14 @@ def test_thinking_is_no_reason_for_a_use_but_makes_it_trivial() -> None:
 
 
 def test_a_use_of_what_only_results_and_thinking_have_is_at_risk() -> None:
-    made = conversation(
+    messages = conversation(
         ([human("go")], reply(c0=("sh", {}))),
         ([result("c0", "saveAll")], reply("ok", thinking="saveAll")),
         *[([human("on")], reply("ok")) for _ in range(5)],
         ([human("on")], reply("call saveAll")),
     )
 
-    (use,) = uses(made, NONE)
+    (use,) = uses(messages, NONE)
     assert (use.blocks, use.nt, use.ar) == ((2, 3), True, True)
 
 
@@ -101,28 +101,28 @@ def test_the_category_is_by_the_oldest_and_the_newest_block(made: Conversation, 
 
 
 def test_a_call_that_had_failed_tells_of_a_state_when_it_succeeds() -> None:
-    made = conversation(
+    messages = conversation(
         ([human("go")], reply(c0=("sh", {"command": "make"}))),
         ([result("c0", "no", error=True)], reply(c1=("sh", {"command": "make"}))),
         ([result("c1", "made release 20261122")], reply("It is 20261122.")),
     )
 
-    assert [use.category for use in uses(made, NONE)] == ["state"]
+    assert [use.category for use in uses(messages, NONE)] == ["state"]
 
 
 def test_an_anchor_that_stands_inside_a_word_is_not_held() -> None:
-    made = conversation(([human(SOURCE)], reply("a")), ([human("on")], reply("see compare_digests and 482130")))
+    messages = conversation(([human(SOURCE)], reply("a")), ([human("on")], reply("see compare_digests and 482130")))
 
-    assert not uses(made, NONE)
+    assert not uses(messages, NONE)
 
 
 def test_text_that_is_no_json_or_no_text_is_no_obstacle() -> None:
     odd = Message(role="assistant", parts=(wire.call_part("apply_patch", "c0", f"@@ no JSON\n-{LINE}".encode()),))
     image = Message(role="user", parts=(wire.part({"type": "image", "source": {}}, "user", "human"),))
 
-    made = conversation(([human(SOURCE), image], odd), ([result("c0", "\ud800")], reply("\ud800 48213")))
+    messages = conversation(([human(SOURCE), image], odd), ([result("c0", "\ud800")], reply("\ud800 48213")))
 
-    assert [use.anchor for use in uses(made, NONE)] == ["compare_digest", "user.token", "48213"]
+    assert [use.anchor for use in uses(messages, NONE)] == ["compare_digest", "user.token", "48213"]
 
 
 WORDS = st.lists(
@@ -133,7 +133,7 @@ STEPS = st.lists(st.tuples(*[WORDS.map(" ".join)] * 3), min_size=1, max_size=9)
 
 @given(STEPS)
 def test_uses_are_those_that_a_plain_search_finds(steps: list[tuple[str, str, str]]) -> None:
-    made = conversation(
+    messages = conversation(
         *(
             (
                 [result(f"c{n - 1}", told) if n else human(told)],
@@ -144,22 +144,22 @@ def test_uses_are_those_that_a_plain_search_finds(steps: list[tuple[str, str, st
     )
 
     expected = set()
-    for number, call in enumerate(made.calls):
+    for number, call in enumerate(messages.calls):
         for anchor in reply_anchors(call.reply):
-            blocks = [block for block in made.blocks if block.seen <= number and stands_in(anchor, block.text)]
+            blocks = [block for block in messages.blocks if block.seen <= number and stands_in(anchor, block.text)]
             said = [block for block in blocks if block.kind != "thinking"]
             if said:
                 nt = all(block.call < number - 5 for block in blocks)
                 at_risk = nt and {block.kind for block in said} == {"tool_result"}
                 expected.add((number, anchor, tuple(block.number for block in blocks), nt, at_risk))
 
-    assert {(use.call, use.anchor, use.blocks, use.nt, use.ar) for use in uses(made, NONE)} == expected
+    assert {(use.call, use.anchor, use.blocks, use.nt, use.ar) for use in uses(messages, NONE)} == expected
 
 
 def test_recorded_conversations_have_uses_of_every_kind(recordings: Path) -> None:
     files = sorted((recordings / "trajectories").glob("entire-cli-1*.jsonl.gz"))
 
-    own = [use for made in conversations_in(files) for use in uses(made)]
+    own = [use for conversation in conversations_in(files) for use in uses(conversation)]
 
     assert {use.kind for use in own} >= {"path", "identifier", "quoted", "line", "number"}
     assert {use.kind for use in own if use.ar} >= {"path", "identifier", "quoted", "line"}

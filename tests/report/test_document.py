@@ -126,9 +126,9 @@ def test_modules_that_import_each_other_are_refused(monkeypatch: pytest.MonkeyPa
 
 def test_the_libraries_are_those_that_were_looked_at() -> None:
     vendor = PARTS / "vendor"
-    named = (vendor / "README.md").read_text()
+    text = (vendor / "README.md").read_text()
     for name in ("uPlot.iife.min.js", "uPlot.min.css", "d3-hierarchy.min.js"):
-        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() in named
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() in text
     made = document(b"{}", title="x").decode()
     for name in ("uPlot", "d3-hierarchy"):
         assert (vendor / f"{name}.LICENSE").read_text() in made

@@ -68,10 +68,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _project(tmp_path_factory.mktemp("hostile"), text="word " * 1_000_000)
 
 
-def _page(project: Path, *words: str) -> str:
+def _page(project: Path, *arguments: str) -> str:
     target = project / "page.html"
-    done = CliRunner().invoke(cli, ["-C", str(project), "report", "-o", str(target), *words])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(cli, ["-C", str(project), "report", "-o", str(target), *arguments])
+    assert result.exit_code == 0, result.output
     return target.read_text(encoding="utf-8")
 
 

@@ -18,14 +18,14 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A results file, and the answer of the replay that wrote it."""
     folder = tmp_path_factory.mktemp("replayed")
     out = folder / "results.jsonl"
-    words = ["replay", str(RECORDINGS["claude"]), str(RECORDINGS["codex"]), "--policy", "window,clear", "--budget"]
-    done = CliRunner().invoke(cli, [*words, "4k,16k", "--no-store", "--jobs", "1", "--out", str(out), "--json"])
-    assert done.exit_code == 0, done.output
-    return out, json.loads(done.stdout)
+    arguments = ["replay", str(RECORDINGS["claude"]), str(RECORDINGS["codex"]), "--policy", "window,clear", "--budget"]
+    result = CliRunner().invoke(cli, [*arguments, "4k,16k", "--no-store", "--jobs", "1", "--out", str(out), "--json"])
+    assert result.exit_code == 0, result.output
+    return out, json.loads(result.stdout)
 
 
-def reported(*words: str | Path) -> Result:
-    return CliRunner().invoke(cli, ["report", *map(str, words)])
+def reported(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["report", *map(str, arguments)])
 
 
 def test_the_points_are_the_rows_of_the_replay(replayed: tuple[Path, Any]) -> None:

@@ -35,11 +35,11 @@ KINDS = {"results": "tool_result", "calls": "tool_use", "answers": "assistant", 
 KINDS |= {"you": TEXT, "client": TEXT, OVERHEAD: TEXT, "dashboards": "dashboard", "documents": "document"}
 
 
-def asked(project: Path, *words: str) -> Any:
+def asked(project: Path, *arguments: str) -> Any:
     """The answer of a command as JSON."""
-    done = CliRunner().invoke(cli, ["-C", str(project), *words, "--json"])
-    assert done.exit_code == 0, done.stderr
-    return json.loads(done.stdout)
+    result = CliRunner().invoke(cli, ["-C", str(project), *arguments, "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def prompts(page: data.Session) -> Iterator[list[tuple[str, str]]]:

@@ -32,8 +32,8 @@ def states(session: Session) -> list[str]:
 
 @pytest.fixture
 def small(place: Path) -> Iterator[Session]:
-    with create(place, budget=12_000) as made:
-        yield made
+    with create(place, budget=12_000) as session:
+        yield session
 
 
 # --- what comes in

@@ -45,12 +45,12 @@ def test_after_enough_replies_a_prompt_is_known_as_the_provider_counts_it(ours: 
 def test_from_the_first_reply_on_a_larger_prompt_is_not_underestimated(
     ours: list[int], a: int, b: int, replies: int
 ) -> None:
-    known = learned(ours[:replies], a, b, start=Calibration(1_500, 0))
+    calibration = learned(ours[:replies], a, b, start=Calibration(1_500, 0))
     newest = ours[replies - 1]
     for size in (newest, newest * 2, 200_000):
         if size >= newest:
-            assert known.actual(size) * 1.011 + 2 >= size * a // 1000 + b
-    assert known.actual(newest) <= max(1.15 * (newest * a // 1000 + b) + 16, 1.06 * (newest * 1.5))
+            assert calibration.actual(size) * 1.011 + 2 >= size * a // 1000 + b
+    assert calibration.actual(newest) <= max(1.15 * (newest * a // 1000 + b) + 16, 1.06 * (newest * 1.5))
 
 
 def test_a_line_from_one_reply_is_that_of_its_ratio_and_a_tenth() -> None:

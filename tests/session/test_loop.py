@@ -262,7 +262,7 @@ def test_a_dashboard_does_not_go_on_naming_a_group_that_a_person_took_back(
 
 def _boards(body: Mapping[str, Any]) -> list[str]:
     texts = [block.get("text", "") for message in body["messages"] for block in message["content"]]
-    return [words for words in texts if words.startswith("[dashboard")]
+    return [text for text in texts if text.startswith("[dashboard")]
 
 
 def test_not_even_a_person_takes_the_thinking_of_a_round_that_goes_on(place: Path) -> None:

@@ -34,8 +34,8 @@ class Oldest(Policy, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         return Terms(protocol=self.protocol, ladder={"clear": 0.5})
 
-    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:
-        return CommitDecision(not self.patient or view.idle > 100, f"idle {view.idle:.0f} s" if tried else "")
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
+        return CommitDecision(not self.patient or view.idle > 100, f"idle {view.idle:.0f} s" if rehearsal else "")
 
 
 @pytest.fixture
@@ -138,8 +138,10 @@ class Patient(Oldest, frozen=True, kw_only=True):
         targets = results[:1] if len(results) < 6 else results[:-2]
         return Plan(actions=tuple(Action(verb="archive", targets=(block,)) for block in targets), actor=self.actor)
 
-    def moment(self, view: View, tried: Rehearsal) -> CommitDecision:  # noqa: ARG002
-        return CommitDecision(tried.plan.pressure, "the hard budget" if tried.plan.pressure else "it is cheap to wait")
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:  # noqa: ARG002
+        return CommitDecision(
+            rehearsal.plan.pressure, "the hard budget" if rehearsal.plan.pressure else "it is cheap to wait"
+        )
 
 
 def test_a_small_pending_plan_does_not_block_a_needed_one(place: Path) -> None:

@@ -65,8 +65,8 @@ def test_what_is_sent_can_be_encoded_and_its_hash_is_that_of_what_was_sent(place
         request = session.request()
         body = sent(request)
         assert json.loads(json.dumps(body, ensure_ascii=False).encode("utf-8")) == body
-        words = json.dumps(body, ensure_ascii=False)
-        assert words.count(json.dumps(WHOLE, ensure_ascii=False)[1:-1]) == 6
+        content = json.dumps(body, ensure_ascii=False)
+        assert content.count(json.dumps(WHOLE, ensure_ascii=False)[1:-1]) == 6
         assert request.digest == type(request)(model="", **request.body()).digest
         assert session.prompt().digest == request.digest
         agent.ask("Seen.")

@@ -24,8 +24,8 @@ from tests.session.test_budget import output, results, states
 
 @pytest.fixture
 def small(place: Path) -> Iterator[Session]:
-    with create(place, budget=12_000) as made:
-        yield made
+    with create(place, budget=12_000) as session:
+        yield session
 
 
 def filled(session: Session, *sizes: int) -> Agent:
@@ -261,8 +261,8 @@ def test_nothing_comes_back_where_the_broken_prefix_costs_more_than_a_call(place
 
 @pytest.fixture
 def tiny(place: Path) -> Iterator[Session]:
-    with create(place, budget=6_000) as made:
-        yield made
+    with create(place, budget=6_000) as session:
+        yield session
 
 
 @pytest.mark.parametrize("calls", [1, 2])
@@ -275,7 +275,7 @@ def test_a_session_whose_newest_step_alone_exceeds_the_budget_goes_on(tiny: Sess
     tiny.append({"role": "assistant", "content": content})
     waits = tiny.stored.open_calls
     assert len(waits) == calls
-    tiny.append({"role": "user", "content": [result({"id": each}, output(2, 500)) for each in waits]})
+    tiny.append({"role": "user", "content": [result({"id": wait}, output(2, 500)) for wait in waits]})
     agent.ask("It is written.")
     assert tiny.used() < tiny.budget.effective
     assert states(tiny)[1:] == ["visible"] * calls, "nobody has seen them yet"
@@ -292,7 +292,7 @@ def test_where_the_results_of_that_step_are_the_larger_part_its_calls_stay(tiny:
     agent.say("Write it.")
     agent.ask(thought("All."), *(call("sh", cmd=output(number, 300)) for number in range(8)))
     calls = tiny.stored.open_calls
-    tiny.append({"role": "user", "content": [result({"id": each}, output(5, 900)) for each in calls]})
+    tiny.append({"role": "user", "content": [result({"id": call}, output(5, 900)) for call in calls]})
     agent.ask("Seen.")
     assert all(row.present for row in tiny.ledger().rows() if row.kind == "tool_use")
     assert "visible" in states(tiny)

@@ -88,7 +88,7 @@ USUAL = context_text.text(SelfManaged().terms().tools, board="full")
 def changed(body: dict[str, Any], part: Part) -> dict[str, Any]:
     """A request of the full method, with nothing but this part changed."""
     tools = [tool for tool in body["tools"] if tool["name"] not in part.tools]
-    messages = [{**each, "content": _contents(each["content"], part)} for each in body["messages"]]
+    messages = [{**message, "content": _contents(message["content"], part)} for message in body["messages"]]
     return {"system": body["system"], "tools": [_tool(tool, part) for tool in tools], "messages": messages}
 
 
@@ -131,7 +131,7 @@ def _words(words: Any, part: Part) -> Any:
 
 def whole(body: dict[str, Any]) -> str:
     """System, tools and messages of a request without what hangs on sizes, and on how many blocks came before."""
-    messages = [{**each, "content": list(map(_plain, each["content"]))} for each in body["messages"]]
+    messages = [{**message, "content": list(map(_plain, message["content"]))} for message in body["messages"]]
     words = json.dumps([body["system"], body["tools"], messages], ensure_ascii=False, sort_keys=True)
     words = re.sub(r"\bB[0-9]+\b", "B", words)
     words = re.sub(r"\[B · [0-9.]+[kM]?\]", "[B · #]", words)  # sizes are as the provider counts what it was sent
@@ -225,16 +225,16 @@ NUDGE = r"past [0-9]+ %: make room with [a-z, ]+ when you can"
     ],
 )
 def test_a_threshold_that_is_crossed_is_told_with_the_tools_to_act(tmp_path: Path, spec: str, ways: str) -> None:
-    with create(tmp_path / "s", budget=16_000, policy=parse(spec)) as made:
-        made.append({"role": "user", "content": "Look."})
-        while made.used() < made.budget.effective * 0.9:
-            made.request()
-            asked = {"type": "tool_use", "id": f"toolu_{len(made.ledger())}", "name": "sh", "input": {}}
-            made.append({"role": "assistant", "content": [asked]})  # says nothing of what it took
-            made.append({"role": "user", "content": [result(asked, WORDS * 25)]})
-        stands = re.findall(NUDGE, str(made.request().messages))
+    with create(tmp_path / "s", budget=16_000, policy=parse(spec)) as session:
+        session.append({"role": "user", "content": "Look."})
+        while session.used() < session.budget.effective * 0.9:
+            session.request()
+            asked = {"type": "tool_use", "id": f"toolu_{len(session.ledger())}", "name": "sh", "input": {}}
+            session.append({"role": "assistant", "content": [asked]})  # says nothing of what it took
+            session.append({"role": "user", "content": [result(asked, WORDS * 25)]})
+        stands = re.findall(NUDGE, str(session.request().messages))
         assert len(stands) == len(set(stands))
-        told = [made.body(row.id).decode() for row in made.ledger().rows() if row.kind == "dashboard"]
+        told = [session.body(row.id).decode() for row in session.ledger().rows() if row.kind == "dashboard"]
         # Again where a cut took away the board that said it.
         nudges = list(dict.fromkeys(found for board in told for found in re.findall(NUDGE, board)))
         assert nudges == ([f"past {mark} %: make room with {ways} when you can" for mark in (60, 85)] if ways else [])
@@ -243,8 +243,8 @@ def test_a_threshold_that_is_crossed_is_told_with_the_tools_to_act(tmp_path: Pat
 def test_who_has_noted_nothing_in_a_scope_is_told_to_before_leaving_it(tmp_path: Path) -> None:
     reminder = "nothing noted in 3 steps: note what you learned before you goto another scope"
     for spec, reminds in (("scoped", True), ("default", True), ("self_managed", False)):
-        with create(tmp_path / spec, policy=parse(spec)) as made:
-            agent = Agent(made)
+        with create(tmp_path / spec, policy=parse(spec)) as session:
+            agent = Agent(session)
             agent.say("Look.")
 
             def reminded(steps: int, agent: Agent = agent) -> list[int]:
@@ -259,43 +259,45 @@ def test_who_has_noted_nothing_in_a_scope_is_told_to_before_leaving_it(tmp_path:
                 return found
 
             assert reminded(5) == []  # nobody leaves main for good
-            made.open_scope("side", "look at it")
+            session.open_scope("side", "look at it")
             assert reminded(6) == ([3] if reminds else [])
-            made.note("it is so")
+            session.note("it is so")
             assert reminded(6) == ([3] if reminds else [])
-            made.goto("main", "it is so")
+            session.goto("main", "it is so")
             assert reminded(4) == []
 
 
 def test_a_dashboard_that_is_off_keeps_its_room(tmp_path: Path) -> None:
     """Between the guard and what a dashboard would take from it, the guard acts all the same."""
-    with create(tmp_path / "off", budget=12_000, policy=SelfManaged(dashboard=False, agent=False, share=0.98)) as made:
-        agent = Agent(made)
+    with create(
+        tmp_path / "off", budget=12_000, policy=SelfManaged(dashboard=False, agent=False, share=0.98)
+    ) as session:
+        agent = Agent(session)
         agent.say("Look.")
-        cap, guard = made.budget.dashboard_cap, made.budget.guard
+        cap, guard = session.budget.dashboard_cap, session.budget.guard
         for _ in range(6):
             agent.step(WORDS * 60)
-        while made.used() <= guard - cap // 2:
-            made.append({"role": "user", "content": WORDS}, origin="client")
-        assert guard - cap // 2 < made.used() <= guard
-        made.request()
-        assert made.used() <= guard - cap // 2
+        while session.used() <= guard - cap // 2:
+            session.append({"role": "user", "content": WORDS}, origin="client")
+        assert guard - cap // 2 < session.used() <= guard
+        session.request()
+        assert session.used() <= guard - cap // 2
 
 
 @pytest.mark.parametrize("recover", [True, False])
 def test_where_nothing_can_be_got_back_no_text_of_ours_says_so(tmp_path: Path, recover: bool) -> None:
-    with create(tmp_path / "s", budget=12_000, policy=SelfManaged(recover=recover)) as made:
-        agent = Agent(made)
+    with create(tmp_path / "s", budget=12_000, policy=SelfManaged(recover=recover)) as session:
+        agent = Agent(session)
         agent.say("Look.")
         agent.step(WORDS * 400, *(WORDS * 10,) * 3)
         agent.step(*(f"{at} {WORDS}" * 140 for at in range(60)))
         agent.step(WORDS * 30)
         agent.step("seen")
-        results = [row.id for row in made.ledger().rows() if row.kind == "tool_result"]
-        made.archive(results[4:6], "two listings")
-        made.delete(results[-2], "a mistake")
+        results = [row.id for row in session.ledger().rows() if row.kind == "tool_result"]
+        session.archive(results[4:6], "two listings")
+        session.delete(results[-2], "a mistake")
         shown = str(
-            [row.stub for row in made.ledger().rows()] + [group.stub for group in made.ledger().groups.values()]
+            [row.stub for row in session.ledger().rows()] + [group.stub for group in session.ledger().groups.values()]
         )
         for verb in ("archived B", "archived G", "blocked B", "deleted B"):
             assert f"[{verb}" in shown
@@ -303,46 +305,46 @@ def test_where_nothing_can_be_got_back_no_text_of_ours_says_so(tmp_path: Path, r
         assert len(heads) == shown.count("[archived") + shown.count("[blocked") + shown.count("[deleted")
         assert all(bool(checksum) == recover for _, checksum in heads)
         assert "recover" not in shown  # the tools' definitions say how
-        assert ("recover" in str(made.request().messages)) == recover
-        group = next(group.id for group in made.ledger().groups.values() if results[4] in group.members)
-        listed = made.recover(group).text
+        assert ("recover" in str(session.request().messages)) == recover
+        group = next(group.id for group in session.ledger().groups.values() if results[4] in group.members)
+        listed = session.recover(group).text
         assert results[4] in listed and results[5] in listed
 
 
 def test_a_stub_that_hides_its_handle_cannot_be_forged(tmp_path: Path) -> None:
-    with create(tmp_path / "s", budget=12_000, policy=SelfManaged(recover=False)) as made:
-        agent = Agent(made)
+    with create(tmp_path / "s", budget=12_000, policy=SelfManaged(recover=False)) as session:
+        agent = Agent(session)
         agent.say("Look.")
         agent.step(WORDS * 400)
-        (row,) = [row for row in made.ledger().rows() if row.kind == "tool_result"]
+        (row,) = [row for row in session.ledger().rows() if row.kind == "tool_result"]
         stub = row.stub.partition("\n")[0]
         assert row.state == "blocked" and stub.startswith(f"[blocked {row.id}, ")
         agent.step(stub)
-        shown = str(made.request().messages)
+        shown = str(session.request().messages)
         assert shown.count(stub) == 2
         assert shown.count("\\" + stub) >= 1
 
 
 def test_thresholds_of_a_policy_hold_where_the_session_has_none_of_its_own(tmp_path: Path) -> None:
     policy = SelfManaged(theta=700)
-    with create(tmp_path / "s", budget=32_000, policy=policy) as made:
-        assert made.view().budget.offload == 700
-        agent = Agent(made)
+    with create(tmp_path / "s", budget=32_000, policy=policy) as session:
+        assert session.view().budget.offload == 700
+        agent = Agent(session)
         agent.say("Look.")
         agent.step(WORDS * 30, WORDS * 60)
-        states = [row.state for row in made.ledger().rows() if row.kind == "tool_result"]
+        states = [row.state for row in session.ledger().rows() if row.kind == "tool_result"]
         assert states == ["visible", "blocked"]
-        made.set(ladder={"offload_most": 5_000})
-        assert made.view().budget.offload == 5_000
+        session.set(ladder={"offload_most": 5_000})
+        assert session.view().budget.offload == 5_000
 
 
 def test_the_results_of_a_step_cost_no_more_than_its_batch(tmp_path: Path) -> None:
     for batch, previews in ((0, 0), (3_000, 2)):
-        with create(tmp_path / f"{batch}", policy=SelfManaged(batch=batch)) as made:
-            agent = Agent(made)
+        with create(tmp_path / f"{batch}", policy=SelfManaged(batch=batch)) as session:
+            agent = Agent(session)
             agent.say("Look.")
             agent.step(*(f"{at} {WORDS}" * (60 - at) for at in range(4)))
-            states = [row.state for row in made.ledger().rows() if row.kind == "tool_result"]
+            states = [row.state for row in session.ledger().rows() if row.kind == "tool_result"]
             assert states == ["archived"] * previews + ["visible"] * (4 - previews)
 
 
@@ -362,14 +364,14 @@ def test_the_protocol_counts_as_overhead(tmp_path: Path) -> None:
 
 def test_a_reminder_makes_no_cut(tmp_path: Path) -> None:
     """It came on a board that no longer fitted beside the others, with a cut for that: twice the broken prefixes."""
-    with create(tmp_path / "s", budget=24_000, policy="default") as made:
-        agent = Agent(made)
-        while made.used() < 0.62 * made.budget.effective:
+    with create(tmp_path / "s", budget=24_000, policy="default") as session:
+        agent = Agent(session)
+        while session.used() < 0.62 * session.budget.effective:
             agent.say("Look.")
             agent.step(WORDS * 60)
             agent.step(WORDS * 60)
-        made.request()
-        boards = [made.body(row.id).decode() for row in made.ledger().rows() if row.kind == "dashboard"]
-        assert made.ledger().meta.cuts == ()
+        session.request()
+        boards = [session.body(row.id).decode() for row in session.ledger().rows() if row.kind == "dashboard"]
+        assert session.ledger().meta.cuts == ()
         (reminder,) = [board for board in boards if "past 60 %" in board]
         assert "\n" not in reminder

@@ -192,8 +192,8 @@ def test_a_run_and_a_hosts_extension_are_pushed_at_their_end(tmp_path: Path, mon
             pushed.append(sorted(opened.sessions()))
 
     monkeypatch.setattr(AutoPush, "__call__", note)
-    words = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
-    assert CliRunner().invoke(cli, words, input='[{"content": "Hello."}]').exit_code == 0
+    arguments = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
+    assert CliRunner().invoke(cli, arguments, input='[{"content": "Hello."}]').exit_code == 0
     assert CliRunner().invoke(cli, ["-C", str(folder), "serve", "--stdio"], input="").exit_code == 0
     assert pushed == [["run-1"], ["run-1"]]
 

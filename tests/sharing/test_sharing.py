@@ -220,8 +220,8 @@ def test_a_pull_killed_anywhere_is_repeated(
     anna.push()
     original = getattr(quarantine.Quarantine, place)
 
-    def killed(self: quarantine.Quarantine, *words: str) -> None:
-        original(self, *words)
+    def killed(self: quarantine.Quarantine, *arguments: str) -> None:
+        original(self, *arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -353,8 +353,8 @@ def test_a_scope_with_a_body_that_is_not_the_recorded_one_is_not_taken(anna: Clo
     anna.push()
     tip = anna.tips()["main"]
 
-    def git(*words: str, data: str = "", **env: str) -> str:
-        command = ["git", f"--git-dir={server}", *words]
+    def git(*arguments: str, data: str = "", **env: str) -> str:
+        command = ["git", f"--git-dir={server}", *arguments]
         answer = subprocess.run(
             command, input=data, text=True, capture_output=True, check=True, env={**os.environ, **env}
         )
@@ -418,11 +418,11 @@ def test_an_own_code_repository_is_told(tmp_path: Path) -> None:
     project, fork = tmp_path / "project", bare(tmp_path / "fork.git")
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C", str(project)]
     project.mkdir()
-    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"],
+    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"],
                   ["push", "-q", str(fork), "HEAD:refs/heads/master"],
                   ["remote", "add", "origin", "git@example.org:me/code.git"],
                   ["commit", "-q", "--amend", "--allow-empty", "-m", "again"]):  # fmt: skip
-        subprocess.run([*git, *words], check=True)
+        subprocess.run([*git, *arguments], check=True)
 
     assert audience.place("ssh://git@example.org/me/code") == audience.place("git@example.org:me/code.git")
     assert list(audience.concerns(str(project), project))

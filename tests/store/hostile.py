@@ -195,10 +195,10 @@ def _clear(path: Path) -> None:
         subprocess.run(["rm", "-rf", str(path)], check=True)  # folders may be deeper than Python's stack
 
 
-def _git(folder: Path, *words: str) -> None:
+def _git(folder: Path, *arguments: str) -> None:
     who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", **who}
-    subprocess.run(["git", *words], cwd=folder, check=True, env=env)
+    subprocess.run(["git", *arguments], cwd=folder, check=True, env=env)
 
 
 def _transcript() -> str:
@@ -601,12 +601,12 @@ def commands(world: World, chosen: Sequence[tuple[str, ...]]) -> Iterator[tuple[
     from ctxvc.cli.main import cli
 
     def run(words: tuple[str, ...]) -> str:
-        done = CliRunner().invoke(cli, ["-C", str(world.project), *words])
-        told = done.output + (done.stderr or "")
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            return f"raised {done.exception!r}"
-        if done.exit_code not in (0, 1, 2, 3, 4) or "Traceback" in told or "this is a bug" in told:
-            return f"exit {done.exit_code}: {told[-700:]}"
+        result = CliRunner().invoke(cli, ["-C", str(world.project), *words])
+        told = result.output + (result.stderr or "")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            return f"raised {result.exception!r}"
+        if result.exit_code not in (0, 1, 2, 3, 4) or "Traceback" in told or "this is a bug" in told:
+            return f"exit {result.exit_code}: {told[-700:]}"
         if "\x1b[2J" in told:
             return "printed a command for a terminal"
         return "printed a private file" if PLANTED in told else ""

@@ -212,9 +212,9 @@ def test_a_git_child_killed_at_every_system_call_costs_nothing(
             traced.setattr(
                 programs,
                 "command",
-                lambda *words, **named: [
-                    *(armed.pop() if "fast-import" in words and armed else ()),
-                    *command(*words, **named),
+                lambda *arguments, **named: [
+                    *(armed.pop() if "fast-import" in arguments and armed else ()),
+                    *command(*arguments, **named),
                 ],
             )
             with Store(place) as store, StoredSession.open(store, "demo") as session:

@@ -91,7 +91,7 @@ class Case:
         return frames[-20:]
 
     def places(self) -> list[int]:
-        return [at for found in self.records() for at in range(found.start, found.end)]
+        return [at for record in self.records() for at in range(record.start, record.end)]
 
     def flipped(self, at: int, bit: int, behind: bytes = b"") -> bytes:
         data = bytearray(self.data + behind)

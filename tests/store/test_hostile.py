@@ -36,14 +36,14 @@ def place(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", str(made)], check=True)
 
 
-def _judged(place: Path, *words: str) -> tuple[list[dict[str, object]], dict[str, object]]:
+def _judged(place: Path, *arguments: str) -> tuple[list[dict[str, object]], dict[str, object]]:
     """What was wrong, and what was done, as told by an interpreter of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.store.hostile", str(place), *words],
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.store.hostile", str(place), *arguments],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    *findings, last = [json.loads(line) for line in done.stdout.splitlines()] or [{}]
-    assert "cases" in last, done.stderr[-3000:]
+    *findings, last = [json.loads(line) for line in result.stdout.splitlines()] or [{}]
+    assert "cases" in last, result.stderr[-3000:]
     return findings, last
 
 
@@ -113,23 +113,27 @@ def test_real_processes_touch_nothing_outside_by_their_system_calls(place: Path,
     made = (str(world.store), f"{world.home}/.local", f"{world.home}/.local/share", f"{world.home}/.cache")
     log = tmp_path / "trace"
     for case in sample[:: len(sample) // 20][:20]:
-        for words in (("status",), ("note", "-m", "x"), ("checkout",), ("gc",), ("hook", "Stop")):
+        for arguments in (("status",), ("note", "-m", "x"), ("checkout",), ("gc",), ("hook", "Stop")):
             world.fresh()
             case.make(world)
             before = world.snapshot()
             event = {"hook_event_name": "Stop", "transcript_path": str(world.transcript), "cwd": str(world.project)}
-            done = subprocess.run(
+            result = subprocess.run(
                 ["strace", "-f", "-y", "-s", "4096", "-o", str(log), "-e", f"trace={_CALLS}",
-                 sys.executable, "-B", "-m", "ctxvc", *words],
+                 sys.executable, "-B", "-m", "ctxvc", *arguments],
                 cwd=world.project, env={**env, "PYTHONPATH": str(ROOT), "CTXVC_RECORDING": "off"},
                 input=json.dumps(event).encode(), capture_output=True, check=False, timeout=120,
             )  # fmt: skip
             trace = log.read_text(errors="replace")
             assert "execve(" in trace
-            assert done.returncode in (0, 1, 2, 3, 4) and b"Traceback" not in done.stderr, (case, words, done.stderr)
+            assert result.returncode in (0, 1, 2, 3, 4) and b"Traceback" not in result.stderr, (
+                case,
+                arguments,
+                result.stderr,
+            )
             for call, path in _touched(trace, str(world.project)):
                 if call == "execve":
-                    assert _OWN_PROGRAMS.fullmatch(path), (case, words, path)
+                    assert _OWN_PROGRAMS.fullmatch(path), (case, arguments, path)
                 else:
-                    assert path.startswith((*own, "pipe:")) or path in made, (case, words, call, path)
-            assert world.snapshot() == before, (case, words)
+                    assert path.startswith((*own, "pipe:")) or path in made, (case, arguments, call, path)
+            assert world.snapshot() == before, (case, arguments)

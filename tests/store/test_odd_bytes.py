@@ -112,8 +112,8 @@ def test_a_clock_that_is_wrong_damages_nothing(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_recorded_time_that_git_cannot_hold_becomes_the_nearest(path: Path, time: str, seconds: int | None) -> None:
     with Store(path) as store, StoredSession.open(store, "demo") as session:
-        said = Message(role="user", parts=(text_part("when?", "user", "human"),), time=time)
-        session.append(said, Message(role="assistant", parts=(text_part("then", "assistant", "model"),), time=time))
+        message = Message(role="user", parts=(text_part("when?", "user", "human"),), time=time)
+        session.append(message, Message(role="assistant", parts=(text_part("then", "assistant", "model"),), time=time))
         assert session.flush_failure is None
 
     made = int(git(path, "log", "-1", "--format=%at", "demo/main"))

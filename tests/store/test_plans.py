@@ -108,8 +108,8 @@ def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None
         "plan P2 by planner: 1 action",
         "plan P1 by policy:window: 3 actions",
     ]
-    shown = json.loads(git(store.path, "show", f"{REF}~2:plans/P2.json"))
-    assert shown["plan"]["actions"][0]["targets"] == ["B9"] and shown["base_commit"] == BASE
+    answer = json.loads(git(store.path, "show", f"{REF}~2:plans/P2.json"))
+    assert answer["plan"]["actions"][0]["targets"] == ["B9"] and answer["base_commit"] == BASE
     assert git(store.path, "log", "-5", "--format=%an", REF).splitlines() == [
         "guard", "policy:window", "agent", "planner", "policy:window",
     ]  # fmt: skip
@@ -262,8 +262,8 @@ def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
 
     assert [error for _, error in told] == [b"", b""]
     lines = [line.split() for out, _ in told for line in out.decode().splitlines()]
-    given = [words[1] for words in lines if words[0] == "put"]
-    dropped = {words[1] for words in lines if words[0] == "dropped"}
+    given = [line[1] for line in lines if line[0] == "put"]
+    dropped = {line[1] for line in lines if line[0] == "dropped"}
     assert sorted(given, key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 25)]
     with Store(path) as store:
         assert {held.id for held in pending_plans.pending(store, "demo")} == set(given) - dropped
@@ -274,7 +274,7 @@ def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
 def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
     chance = random.Random(5)
     for number in range(6):
-        held: set[str] = set()
+        names: set[str] = set()
         unsure: set[str] = set()
         with start("planning.py", path, f"w{number}", 0) as writer:
             assert writer.stdin is not None and writer.stdout is not None
@@ -286,15 +286,15 @@ def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
             for line in writer.stdout.read().decode().splitlines():
                 match line.split():
                     case ["put", name, *_]:
-                        held.add(name)
+                        names.add(name)
                     case ["drop", name]:
-                        held.discard(name)
+                        names.discard(name)
                         unsure.add(name)
         settle(path)
         with Store(path) as store:
             found = {each.id for each in pending_plans.pending(store, "demo")}
-            assert held <= found
-            assert len(found - held - unsure) <= 1  # written, and killed before it could be told
+            assert names <= found
+            assert len(found - names - unsure) <= 1  # written, and killed before it could be told
             pending_plans.drop(store, "demo", found, "done")
             assert pending_plans.pending(store, "demo") == ()
     assert complaints(path) == ""

@@ -57,8 +57,8 @@ def _rules_compiled_once(pytestconfig: pytest.Config) -> Iterator[None]:
 def asking(tmp_path: Path) -> Iterator[Callable[[str], Store]]:
     """Opens a store that asks for the scanner of that name, with a session `demo`."""
     path = tmp_path / "asking" / ".ctxvc"
-    with create(path) as made:
-        made.create_session("demo")
+    with create(path) as session:
+        session.create_session("demo")
     opened: list[Store] = []
 
     def open_it(name: str) -> Store:
@@ -106,9 +106,9 @@ def test_its_rules_are_kept_outside_the_store_and_many_threads_load_them_once(
     monkeypatch.delenv("KF_RULE_CACHE_DIR", raising=False)
     look = Scanner(KINGFISHER, asked.path)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(look, [f"{number} {TOKEN}".encode() for number in range(40)]))
+        checkpoint_tuples = list(pool.map(look, [f"{number} {TOKEN}".encode() for number in range(40)]))
 
-    assert [each[0].kind for each in found] == [KIND] * 40
+    assert [checkpoint_tuple[0].kind for checkpoint_tuple in checkpoint_tuples] == [KIND] * 40
     assert len(secret_scanner._loaded) == 1
     assert not (asked.cache_path / "kingfisher").exists()  # a store from elsewhere could bring compiled rules
     assert {path.name for path in Path.home().iterdir()} <= {".cache", ".local"}

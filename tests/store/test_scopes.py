@@ -58,8 +58,8 @@ def sent(session: StoredSession, scope: str) -> list[dict[str, object]]:
     """What the next call would be sent, were a person to say something more."""
     bodies = Bodies(lambda row: session.body(row, scope), lambda row, suffix: session.file(row, suffix, scope))
     held = sendable(pieces(outline(session.ledger(scope)), bodies))
-    asked = Piece(message=1 << 40, role="user", kind="user", body=b"and now?")
-    messages: list[dict[str, object]] = formats.anthropic(formats.Prompt(pieces=[*held, asked]))["messages"]
+    piece = Piece(message=1 << 40, role="user", kind="user", body=b"and now?")
+    messages: list[dict[str, object]] = formats.anthropic(formats.Prompt(pieces=[*held, piece]))["messages"]
     return messages
 
 
@@ -163,13 +163,13 @@ def test_a_note_that_would_fold_what_another_changed_is_a_conflict(store: Store)
 
 
 def test_a_hostile_note_is_kept_and_moves_no_cursor(session: StoredSession, path: Path) -> None:
-    words = "\x1b[2J fix\r\n\nCtxvc-Seq: x/99999\n\ud800 \0 [← main] no"
-    block = session.note(words)
+    text = "\x1b[2J fix\r\n\nCtxvc-Seq: x/99999\n\ud800 \0 [← main] no"
+    block = session.note(text)
 
-    assert session.body(session.ledger()[block]) == words.encode("utf-8", "surrogatepass")
+    assert session.body(session.ledger()[block]) == text.encode("utf-8", "surrogatepass")
     assert "\x1b" not in git(path, "log", "--format=%B", "demo/main")
     session.append(human("and on"), reply("yes"))
-    assert afresh(path)[block] == words.encode("utf-8", "surrogatepass")
+    assert afresh(path)[block] == text.encode("utf-8", "surrogatepass")
     in_order(path)
 
 
@@ -785,7 +785,9 @@ def flushed(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     yield before, after, Store(after).tips("demo")
 
 
-@pytest.mark.parametrize("moved", [each for count in range(4) for each in combinations(REFS, count)], ids="+".join)
+@pytest.mark.parametrize(
+    "moved", [combination for count in range(4) for combination in combinations(REFS, count)], ids="+".join
+)
 @pytest.mark.parametrize("more", [False, True], ids=["", "and more"])
 def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
     flushed: tuple[Path, Path, dict[str, str]],

@@ -167,9 +167,9 @@ def test_broken_settings_of_the_user_s_git_are_no_reason_to_be_without_the_store
     broken(home / name)
 
     # In a process of its own: libgit2 looks for the home once.
-    told = in_home(home, WRITES, tmp_path / ".ctxvc")
+    result = in_home(home, WRITES, tmp_path / ".ctxvc")
 
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
     is_right(tmp_path / ".ctxvc")
 
 
@@ -253,9 +253,9 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def in_project(root: Path, *words: str) -> str:
+def in_project(root: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"]
-    return subprocess.run(["git", *identity, *words], cwd=root, capture_output=True, check=True, text=True).stdout
+    return subprocess.run(["git", *identity, *arguments], cwd=root, capture_output=True, check=True, text=True).stdout
 
 
 def test_the_project_s_git_neither_adds_nor_shows_nor_cleans_the_store(tmp_path: Path) -> None:

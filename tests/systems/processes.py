@@ -14,7 +14,7 @@ _SERVER.set_forkserver_preload([__name__, "ctxvc.session.session"])
 
 def side_by_side(write: Callable[..., None], path: Path, arguments: Iterable[tuple[object, ...]]) -> None:
     """Runs `write` at once with each of the arguments on the store at `path`; all end well."""
-    processes = [_SERVER.Process(target=write, args=(str(path), *words)) for words in arguments]
+    processes = [_SERVER.Process(target=write, args=(str(path), *argument)) for argument in arguments]
     for process in processes:
         process.start()
     for process in processes:

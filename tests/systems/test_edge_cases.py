@@ -346,11 +346,11 @@ def test_case_07_what_another_changed_meanwhile_is_a_conflict_and_changes_nothin
         say(session, "go")
         _, answer = step(session, "c1", lines(40))
         step(session, "c2", "later")
-        tried = rehearse(session.view(), Plan(actions=(Action(verb="archive", targets=(answer,)),), actor="agent"))
+        rehearsal = rehearse(session.view(), Plan(actions=(Action(verb="archive", targets=(answer,)),), actor="agent"))
         other.pin(answer)
 
         with pytest.raises(Conflict):
-            session.stored.change(subject="x", op="archive", actor="agent", rows=tried.rows)
+            session.stored.change(subject="x", op="archive", actor="agent", rows=rehearsal.rows)
         assert not session.archive(answer), "it looks again, and it is pinned"
 
 
@@ -530,9 +530,9 @@ def test_case_13_what_is_open_is_never_taken_whoever_asks(session: Session) -> N
 
     for actor in ("agent", "planner", "guard", "policy:episodes", "user"):
         plan = Plan(actions=(Action(verb="archive", targets=(*asked, *came)),), actor=actor, allow_user=actor == "user")
-        tried = rehearse(session.view(), plan)
-        assert not tried, actor
-        assert {each.why for each in tried.problems} == {"open"}
+        rehearsal = rehearse(session.view(), plan)
+        assert not rehearsal, actor
+        assert {problem.why for problem in rehearsal.problems} == {"open"}
     assert session.archive(answer)
 
 
@@ -576,7 +576,7 @@ def test_case_14_a_plan_that_comes_late_does_what_is_still_right(session: Sessio
     assert states[pairs[1][1]] == "visible"
     assert states[pairs[2][1]] == "pinned"
     assert {session.ledger()[block].state for block in last} == {"visible"}
-    why = {each.target: each.why for each in done.problems}
+    why = {problem.target: problem.why for problem in done.problems}
     assert (why[asked[0]], why[pairs[1][1]], why[pairs[2][1]]) == ("human", "stale", "pinned")
     sent(session)
 
@@ -590,7 +590,7 @@ def test_case_14_a_plan_for_what_stands_in_another_scope_touches_nothing_here(se
     done = session.archive(answer, "not here")
 
     assert not done
-    assert [each.why for each in done.problems] == ["unknown"]
+    assert [problem.why for problem in done.problems] == ["unknown"]
     assert session.ledger("main")[answer].state == "visible"
 
 

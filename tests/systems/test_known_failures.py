@@ -231,7 +231,7 @@ def test_what_was_cleared_has_an_address(session: Session) -> None:
     session.archive(answers, "three runs")
 
     (group,) = session.ledger().groups
-    handle = next(each for each in addresses(words(session)) if each.startswith(f"{group}@"))
+    handle = next(address for address in addresses(words(session)) if address.startswith(f"{group}@"))
     listed = session.recover(handle).content
     assert all(session.ledger()[answer].handle in listed for answer in answers)
 

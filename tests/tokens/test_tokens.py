@@ -415,15 +415,15 @@ def test_an_interruption_loses_one_batch_of_counts_at_most(tmp_path: Path) -> No
 
 
 def test_short_texts_are_counted_once() -> None:
-    asked: list[str] = []
+    texts: list[str] = []
 
     def counting(text: str) -> int:
-        asked.append(text)
+        texts.append(text)
         return len(text)
 
     counted = Tokens(Tokenizer("letters", counting))
     assert [counted.of_text("stub"), counted.of_text("stub"), counted.of_text("x" * 10_000)] == [4, 4, 10_000]
-    assert asked == ["stub", "x" * 10_000]
+    assert texts == ["stub", "x" * 10_000]
 
 
 def test_a_thousand_counts_are_found_among_many(tmp_path: Path) -> None:
@@ -631,10 +631,10 @@ def samples(size: int, slope: float, offset: int, seed: int = 0) -> list[tuple[i
 
 @pytest.mark.parametrize(("slope", "offset"), [(1.5, 0), (1.18, 3200), (1.0, 0), (1.43, -200)])
 def test_a_fit_finds_the_line(slope: float, offset: int) -> None:
-    found = fit(samples(60, slope, offset), Calibration(1500))
+    calibration = fit(samples(60, slope, offset), Calibration(1500))
 
-    assert found.a_milli == pytest.approx(slope * 1000, rel=0.02)
-    assert found.b == pytest.approx(offset, abs=300)
+    assert calibration.a_milli == pytest.approx(slope * 1000, rel=0.02)
+    assert calibration.b == pytest.approx(offset, abs=300)
 
 
 def test_an_exact_line_is_found_exactly() -> None:
@@ -675,9 +675,9 @@ def test_samples_that_show_no_line_leave_the_start(too_little: list[tuple[int, i
 
 @given(st.lists(st.tuples(st.integers(), st.integers()), max_size=60))
 def test_any_samples_give_integers(anything: list[tuple[int, int]]) -> None:
-    found = fit(anything, Calibration())
+    calibration = fit(anything, Calibration())
 
-    assert type(found.a_milli) is type(found.b) is int
+    assert type(calibration.a_milli) is type(calibration.b) is int
 
 
 # What a model can hold

@@ -45,10 +45,10 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path.name != ".git"}
 
 
-def shell(folder: Path, *words: str) -> str:
+def shell(folder: Path, *arguments: str) -> str:
     """What stock git says in the folder, as a person with settings of their own."""
     who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
-    answer = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True)
+    answer = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return answer.stdout
 
 

@@ -151,27 +151,29 @@ def test_what_killed_writers_left_is_removed_and_told(full: Store) -> None:
 def test_a_second_gc_has_nothing_to_compress(full: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, ...]] = []
     run = upkeep._git
-    monkeypatch.setattr(upkeep, "_git", lambda store, lock, *words: [calls.append(words), run(store, lock, *words)])
+    monkeypatch.setattr(
+        upkeep, "_git", lambda store, lock, *arguments: [calls.append(arguments), run(store, lock, *arguments)]
+    )
 
     gc(full)
-    assert sum("--depth=50" in words for words in calls) == 1
+    assert sum("--depth=50" in call for call in calls) == 1
 
     gc(full)
-    assert sum("--depth=50" in words for words in calls) == 1
+    assert sum("--depth=50" in call for call in calls) == 1
 
     with StoredSession.open(full, "demo") as session:
         session.append(*exchange(50))
     gc(full)
-    assert sum("--depth=50" in words for words in calls) == 2
+    assert sum("--depth=50" in call for call in calls) == 2
     assert found(full) == []
 
 
 def test_a_step_that_is_flushed_while_it_compresses_is_kept(full: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run = upkeep._git
 
-    def meanwhile(store: Store, lock: int, *words: str) -> None:
-        run(store, lock, *words)
-        if "--depth=50" in words:
+    def meanwhile(store: Store, lock: int, *arguments: str) -> None:
+        run(store, lock, *arguments)
+        if "--depth=50" in arguments:
             with Store(full.path) as other, StoredSession.open(other, "demo") as session:
                 session.append(human("meanwhile"), reply("done"))
 
@@ -184,17 +186,17 @@ def test_a_step_that_is_flushed_while_it_compresses_is_kept(full: Store, monkeyp
 
 
 def test_it_exchanges_packs_only_when_no_writer_is_at_work(full: Store) -> None:
-    done = threading.Event()
+    event = threading.Event()
 
     def collect() -> None:
         with Store(full.path) as own:
             gc(own)
-        done.set()
+        event.set()
 
     with locked(full._store_lock, shared=True):  # as a flush and its `git fast-import` hold it
         worker = threading.Thread(target=collect)
         worker.start()
-        assert not done.wait(1.0)
+        assert not event.wait(1.0)
         assert len(packs(full)) > 1
     worker.join()
     assert len(packs(full)) == 1

@@ -207,8 +207,8 @@ def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tm
     outcomes = set()
     for count in range(0, 60, step):
         copy = Path(shutil.copytree(aged.path, tmp_path / f"copy-{count}", symlinks=True))
-        words = [sys.executable, "-c", DYING, str(copy), str(count), str(TODAY)]
-        code = subprocess.run(words, cwd=ROOT, check=False).returncode
+        arguments = [sys.executable, "-c", DYING, str(copy), str(count), str(TODAY)]
+        code = subprocess.run(arguments, cwd=ROOT, check=False).returncode
         store = Store(copy)
         left = set(store.all_tips())
         assert left in ({"new"}, set(AGES)), "both are gone, or none is"
@@ -282,31 +282,31 @@ def project(aged: Store) -> Path:
     return aged.path.parent
 
 
-def run(*words: str, folder: Path) -> Result:
-    return CliRunner().invoke(cli, ["-C", str(folder), *words])
+def run(*arguments: str, folder: Path) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *arguments])
 
 
 def test_nothing_is_removed_without_a_yes(project: Path) -> None:
-    done = run("gc", "--keep-days", "30", "--dry-run", folder=project)
-    assert done.exit_code == 0
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["session", "older", "old"]
-    assert "would remove 2 sessions: " in done.stderr
+    result = run("gc", "--keep-days", "30", "--dry-run", folder=project)
+    assert result.exit_code == 0
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["session", "older", "old"]
+    assert "would remove 2 sessions: " in result.stderr
 
-    done = run("gc", "--keep-days", "30", folder=project)
-    assert done.exit_code == 1 and "nothing was removed; add --yes" in done.stderr
+    result = run("gc", "--keep-days", "30", folder=project)
+    assert result.exit_code == 1 and "nothing was removed; add --yes" in result.stderr
     assert set(Store(project / FOLDER).all_tips()) == set(AGES)
 
 
 def test_with_a_yes_the_sessions_go_into_the_bundle_and_leave(project: Path) -> None:
-    words = ("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", "--json")
-    done = run(*words, folder=project)
-    answer = json.loads(done.stdout)
+    arguments = ("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", "--json")
+    result = run(*arguments, folder=project)
+    answer = json.loads(result.stdout)
     assert (answer["removed"], [item["session"] for item in answer["items"]]) == (True, ["older", "old"])
     assert answer["bundle"] == str(project / "old.bundle")
     assert set(Store(project / FOLDER).all_tips()) == {"new"}
 
-    done = run(*words, folder=project)
-    assert done.exit_code == 0 and json.loads(done.stdout)["items"] == []
+    result = run(*arguments, folder=project)
+    assert result.exit_code == 0 and json.loads(result.stdout)["items"] == []
 
 
 def test_a_bundle_in_the_way_keeps_the_sessions(project: Path) -> None:
@@ -328,5 +328,5 @@ def test_a_bundle_in_the_way_keeps_the_sessions(project: Path) -> None:
     ],
 )
 def test_sizes_and_days(project: Path, words: list[str], code: int) -> None:
-    done = run("gc", *words, folder=project)
-    assert done.exit_code == code, done.output
+    result = run("gc", *words, folder=project)
+    assert result.exit_code == code, result.output

@@ -26,10 +26,10 @@ STUB = re.compile(
 @given(blocks | hostile_blocks(), st.sampled_from(["user", "assistant"]))
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")
-    found = label(part.kind, part.body, part.ext, tool=part.tool, media="image/png\x1b")
+    text = label(part.kind, part.body, part.ext, tool=part.tool, media="image/png\x1b")
 
-    assert len(found) <= WIDTH
-    assert COMMANDS.isdisjoint(found)
+    assert len(text) <= WIDTH
+    assert COMMANDS.isdisjoint(text)
 
 
 @given(st.sampled_from(["tool_use", "tool_result", "image", "other"]), json_values | st.binary(max_size=9), texts)

@@ -48,7 +48,7 @@ def test_it_holds_what_was_put_in_last(changes: list[list[tuple[int, int]]]) -> 
         before, held = ledger, list(ledger.rows())
         rows = [row(number, reads) for number, reads in change]
         ledger = ledger.with_rows(rows)
-        model.update((each.number, each) for each in rows)
+        model.update((row.number, row) for row in rows)
 
         assert list(before.rows()) == held
         expected = [model[number] for number in sorted(model)]
@@ -66,7 +66,7 @@ def test_a_segment_holds_the_numbers_of_one_file(changes: list[list[tuple[int, i
 
     for segment, rows in ledger.segments.items():
         assert 0 < len(rows) <= SEGMENT
-        assert {segment_of(each.number) for each in rows} == {segment}
+        assert {segment_of(row.number) for row in rows} == {segment}
 
 
 @given(batches, st.integers(1, 500))

@@ -154,8 +154,8 @@ def test_a_preview_cannot_pass_for_a_stub_of_ours() -> None:
 
 def test_a_preview_is_bounded_whatever_the_lines_are() -> None:
     for words in ("x" * 10**6, "\n" * 10**5, ("y" * 5_000 + "\n") * 400, "", "one line"):
-        shown = preview(words)
-        assert len(shown) <= 2 * LINES * (LINE + 60) + 60
+        text = preview(words)
+        assert len(text) <= 2 * LINES * (LINE + 60) + 60
     assert preview("one line") == "one line"
     assert preview("a\nb") == "a\nb"
 

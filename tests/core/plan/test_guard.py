@@ -43,14 +43,14 @@ def view_of(ledger: Ledger, window: int) -> View:
 
 
 def acted(ledger: Ledger, window: int) -> Rehearsal:
-    tried = guard(view_of(ledger, window))
-    assert tried
-    return tried
+    rehearsal = guard(view_of(ledger, window))
+    assert rehearsal
+    return rehearsal
 
 
-def gone(tried: Rehearsal) -> list[int]:
+def gone(rehearsal: Rehearsal) -> list[int]:
     """The steps whose result left."""
-    return [row.step for row in tried.after.rows() if row.kind == "tool_result" and not row.present]
+    return [row.step for row in rehearsal.after.rows() if row.kind == "tool_result" and not row.present]
 
 
 def test_below_the_guard_nothing_is_done() -> None:
@@ -66,10 +66,10 @@ def test_the_largest_raw_results_leave_first() -> None:
 
 
 def test_it_is_recorded_as_the_guards_under_pressure() -> None:
-    tried = acted(conversation(2_000, 6_000, 4_000), 9_000)
-    assert (tried.plan.actor, tried.plan.pressure) == (ACTOR, True)
-    assert {row.removed_by for row in tried.rows} == {ACTOR}
-    assert "8,820 tokens" in tried.plan.reason
+    rehearsal = acted(conversation(2_000, 6_000, 4_000), 9_000)
+    assert (rehearsal.plan.actor, rehearsal.plan.pressure) == (ACTOR, True)
+    assert {row.removed_by for row in rehearsal.rows} == {ACTOR}
+    assert "8,820 tokens" in rehearsal.plan.reason
 
 
 def test_whole_old_steps_leave_next_and_the_newest_steps_result_last() -> None:
@@ -85,17 +85,17 @@ def test_whole_old_steps_leave_next_and_the_newest_steps_result_last() -> None:
 
 
 def test_no_result_is_taken_that_costs_less_than_its_stub() -> None:
-    tried = acted(conversation(20, 30, 40, 20, words=1_000), 2_000)
+    rehearsal = acted(conversation(20, 30, 40, 20, words=1_000), 2_000)
     price = Letters()
-    for row in tried.after.rows():
+    for row in rehearsal.after.rows():
         assert not row.stub or row.group or price.text(row.stub) < price.body(row)
 
 
 def test_what_may_not_leave_is_left_also_where_that_is_too_much() -> None:
     ledger = conversation(3_000, 3_000)
-    tried = acted(ledger, 50)
-    assert all(row.present for row in tried.after.rows() if is_human(row.role, row.origin))
-    assert tried.tokens_after > 50
+    rehearsal = acted(ledger, 50)
+    assert all(row.present for row in rehearsal.after.rows() if is_human(row.role, row.origin))
+    assert rehearsal.tokens_after > 50
 
 
 def test_pinned_results_stay() -> None:
@@ -119,12 +119,12 @@ def test_whatever_stands_it_takes_no_human_text_and_makes_nothing_larger(made: t
     for share in (90, 50, 10):
         tight = View(ledger=view.ledger, price=view.price, budget=Budget(max(1, whole * share // 100)),
                      overhead=view.overhead, next_group=view.next_group)  # fmt: skip
-        tried = guard(tight)
-        if tried is None:
+        rehearsal = guard(tight)
+        if rehearsal is None:
             continue
-        assert tried.tokens_after <= tried.tokens_before
-        assert tried.tokens_after == view.overhead + measure(tried.after, view.price)
-        for row in tried.rows:
+        assert rehearsal.tokens_after <= rehearsal.tokens_before
+        assert rehearsal.tokens_after == view.overhead + measure(rehearsal.after, view.price)
+        for row in rehearsal.rows:
             assert not is_human(row.role, row.origin)
 
 
@@ -134,9 +134,9 @@ def test_the_newest_reply_stays_whole_also_where_something_came_in_behind_its_re
         id="B10", kind="user", role="user", origin="client", msg=10, step=3, turn=1, bytes=10, sha256="a" * 64
     )
     meta = msgspec.structs.replace(ledger.meta, counters=Counters(block=10, msg=10, step=3, turn=1))
-    tried = acted(ledger.with_rows([reminder]).with_meta(meta), 1_500)
-    assert gone(tried) == [1, 2]
-    assert all(row.present for row in tried.after.rows() if row.step == 2 and row.role == "assistant")
+    rehearsal = acted(ledger.with_rows([reminder]).with_meta(meta), 1_500)
+    assert gone(rehearsal) == [1, 2]
+    assert all(row.present for row in rehearsal.after.rows() if row.step == 2 and row.role == "assistant")
 
 
 def test_what_an_instruction_file_said_stays_where_each_later_reply_has_left() -> None:
@@ -144,7 +144,7 @@ def test_what_an_instruction_file_said_stays_where_each_later_reply_has_left() -
     ledger = conversation(1_500, 300, 300, words=2_000)
     call = next(row for row in ledger.rows() if row.kind == "tool_use")
     ledger = ledger.with_rows([msgspec.structs.replace(call, label="Read: CLAUDE.md")])
-    tried = acted(ledger, 1_700)
+    rehearsal = acted(ledger, 1_700)
 
-    assert not any(row.present for row in tried.after.rows() if row.role == "assistant" and row.step > 1)
-    assert gone(tried) == [2, 3]
+    assert not any(row.present for row in rehearsal.after.rows() if row.role == "assistant" and row.step > 1)
+    assert gone(rehearsal) == [2, 3]

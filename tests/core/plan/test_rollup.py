@@ -25,8 +25,8 @@ OUTPUT = "a line of output\n" * 60
 
 def roll_up(view: View) -> tuple[tuple[Row, ...], tuple[Group, ...]]:
     """The rows and groups that change if only stubs are rolled up."""
-    tried = rehearse.rehearse(view, Plan(actions=(), actor="guard"), roll_up=True)
-    return tried.rows, tried.groups
+    rehearsal = rehearse.rehearse(view, Plan(actions=(), actor="guard"), roll_up=True)
+    return rehearsal.rows, rehearsal.groups
 
 
 def worked(*turns: int, notes: tuple[int, ...] = ()) -> View:
@@ -183,10 +183,10 @@ def test_a_step_with_an_open_call_stays_whoever_protects_it() -> None:
     messages = [Message(role="assistant", parts=calls), Message(role="user", parts=(result_part("ok", "d1"),))]
     ledger, _ = numbered(messages, view.ledger)
     view = dataclasses.replace(view, ledger=ledger)
-    done = rehearse.rehearse(view, Plan(actions=(), actor="guard"), protect=frozenset(), roll_up=True)
+    rehearsal = rehearse.rehearse(view, Plan(actions=(), actor="guard"), protect=frozenset(), roll_up=True)
 
-    assert done.rolled
-    assert all(row.present for row in done.after.rows() if row.step == 5)
+    assert rehearsal.rolled
+    assert all(row.present for row in rehearsal.after.rows() if row.step == 5)
 
 
 def test_the_rehearsal_says_what_was_rolled_up() -> None:

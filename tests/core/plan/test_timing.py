@@ -51,10 +51,10 @@ def folded(view: View, *blocks: str, cost: int = 0, pressure: bool = False) -> R
 def test_the_benefit_is_that_of_the_paper() -> None:
     """N·(C - C') - L_cache_break - L_GC: 2,010 tokens, B11 leaves, 1,020 of 1,930 stand behind the first edit."""
     view = talk()
-    tried = folded(view, "B11", cost=30)
-    judged = moment(view, tried, Timing(calls=40))
+    rehearsal = folded(view, "B11", cost=30)
+    judged = moment(view, rehearsal, Timing(calls=40))
 
-    assert (tried.tokens_before, tried.freed, behind_first_edit(view, tried)) == (2010, 80, 1020)
+    assert (rehearsal.tokens_before, rehearsal.freed, behind_first_edit(view, rehearsal)) == (2010, 80, 1020)
     assert judged.benefit == pytest.approx(40 * 80 * 0.1 - 1020 * 1.15 - 30)
     assert not judged.now
     assert judged.why == (
@@ -76,22 +76,22 @@ def test_a_positive_benefit_commits_and_the_planning_or_the_broken_cache_can_vet
 
 def test_above_the_share_it_is_committed_at_once_and_at_the_share_it_waits() -> None:
     view = talk(steps=5)
-    tried = folded(view, "B3", "B5", "B7", "B9")
-    assert tried.freed / tried.tokens_before == pytest.approx(320 / 1010)
+    rehearsal = folded(view, "B3", "B5", "B7", "B9")
+    assert rehearsal.freed / rehearsal.tokens_before == pytest.approx(320 / 1010)
 
-    judged = moment(view, tried)
+    judged = moment(view, rehearsal)
     assert judged.now and judged.benefit < 0
     assert judged.why.startswith("32% of the prompt leaves, more than 30%; 320 tokens fewer in the next 5 calls save")
-    assert not moment(view, tried, Timing(share=320 / 1010)).now
+    assert not moment(view, rehearsal, Timing(share=320 / 1010)).now
 
 
 def test_a_cache_that_is_gone_costs_nothing_to_break() -> None:
     view = talk()
-    tried = folded(view, "B3")
+    rehearsal = folded(view, "B3")
     idle = dataclasses.replace(view, idle=301.0)
 
-    assert not moment(dataclasses.replace(view, idle=300.0), tried).now
-    judged = moment(idle, tried)
+    assert not moment(dataclasses.replace(view, idle=300.0), rehearsal).now
+    judged = moment(idle, rehearsal)
     assert judged.now and judged.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
     assert judged.benefit == pytest.approx(80 * (10 * 0.1 + 1.15))
 
@@ -114,9 +114,9 @@ def test_a_plan_of_which_nothing_is_left_is_not_committed() -> None:
 
 def test_the_cut_that_comes_with_a_commit_is_an_edit_too() -> None:
     view = talk(thinking_at=1)
-    tried = folded(view, "B14")
+    rehearsal = folded(view, "B14")
 
-    assert behind_first_edit(view, tried) == tried.tokens_after - 210 - 100  # all behind B3, less the thinking
+    assert behind_first_edit(view, rehearsal) == rehearsal.tokens_after - 210 - 100  # all behind B3, less the thinking
     cut = view.ledger.with_meta(msgspec.structs.replace(view.ledger.meta, cuts=cuts.before_reply(view.ledger)))
     after = dataclasses.replace(view, ledger=cut)
     assert behind_first_edit(after, folded(after, "B14")) == 20 + 7 * 100 + 100
@@ -136,21 +136,21 @@ def test_calls_to_come_are_those_that_a_turn_had_so_far() -> None:
 
 def test_prices_are_of_tokens_as_the_provider_counts_them() -> None:
     view = talk()
-    tried = folded(view, "B11", cost=30)
+    rehearsal = folded(view, "B11", cost=30)
     dear = dataclasses.replace(view, calibration=(1500, 900))
 
-    assert moment(dear, tried).benefit + 30 == pytest.approx(1.5 * (moment(view, tried).benefit + 30))
+    assert moment(dear, rehearsal).benefit + 30 == pytest.approx(1.5 * (moment(view, rehearsal).benefit + 30))
 
 
 @given(st.data())
 def test_whatever_is_planned_its_moment_can_be_told(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    tried = rehearse.rehearse(view, data.draw(plans(view.ledger)))
-    judged = moment(view, tried)
+    rehearsal = rehearse.rehearse(view, data.draw(plans(view.ledger)))
+    judged = moment(view, rehearsal)
 
     assert judged.why
-    assert 0 <= behind_first_edit(view, tried) <= tried.tokens_after
-    settled = next_view(view, tried)
+    assert 0 <= behind_first_edit(view, rehearsal) <= rehearsal.tokens_after
+    settled = next_view(view, rehearsal)
     assert not moment(settled, rehearse.rehearse(settled, Plan(actions=(), actor="planner"))).now
 
 

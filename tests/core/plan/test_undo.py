@@ -28,9 +28,9 @@ def undone(before: View, then: View, now: View) -> tuple[Ledger, list[str]]:
 @given(st.data())
 def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    done = rehearse.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans()))
+    rehearsal = rehearse.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans()))
 
-    assert undone(view, next_view(view, done), next_view(view, done)) == (view.ledger, [])
+    assert undone(view, next_view(view, rehearsal), next_view(view, rehearsal)) == (view.ledger, [])
 
 
 @given(st.data())

@@ -19,7 +19,7 @@ UNIQUE = " ".join(f"name_{number:04}" for number in range(100))
 
 def order(run: Run, window: int = 100_000, **more: frozenset[str]) -> list[tuple[str, ...]]:
     view = run.view(window)
-    return [tuple(row.id for row in each.rows) for each in departures(view, removable(view), **more)]  # type: ignore[arg-type]
+    return [tuple(row.id for row in departure.rows) for departure in departures(view, removable(view), **more)]  # type: ignore[arg-type]
 
 
 def exchange(call: str, output: str) -> list[Message]:
@@ -145,7 +145,7 @@ def test_each_block_leaves_at_most_once_and_only_free_ones(messages: list[Messag
     run = running(*messages)
     view = run.view(100_000)
     free = removable(view)
-    leaving = [row.id for each in departures(view, free) for row in each.rows]
+    leaving = [row.id for departure in departures(view, free) for row in departure.rows]
     assert len(leaving) == len(set(leaving))
     assert set(leaving) <= {row.id for row in free}
 

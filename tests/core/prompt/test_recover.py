@@ -92,8 +92,8 @@ def test_all_parts_together_are_the_text(body: bytes, most: int) -> None:
 
 @given(bodies, st.integers(160, 400))
 def test_a_count_that_is_more_for_the_whole_than_for_its_parts_loses_nothing(body: bytes, most: int) -> None:
-    def count(words: str) -> int:
-        return quarter(words) + (40 if words.startswith("[recovered") and len(words) > 200 else 0)
+    def count(text: str) -> int:
+        return quarter(text) + (40 if text.startswith("[recovered") and len(text) > 200 else 0)
 
     assert "".join(part.content for part in parts(body, most, count=count)) == display.decode(body)
 
@@ -148,9 +148,9 @@ def test_five_megabytes_in_one_line_take_a_moment_and_few_counts() -> None:
     body = b"0123456789abcdef" * 327_680
     counts: list[int] = []
 
-    def count(words: str) -> int:
-        counts.append(len(words))
-        return quarter(words)
+    def count(text: str) -> int:
+        counts.append(len(text))
+        return quarter(text)
 
     began = time.process_time()
     part = recovered(row(body), body, chars=(2_000_000, None), most=5_000, count=count)
@@ -259,9 +259,9 @@ def test_lines_that_match_are_shown_with_their_numbers() -> None:
 def test_all_parts_of_a_search_are_all_lines_that_match(lines: list[str], most: int) -> None:
     body = "\n".join(lines).encode()
 
-    found = "".join(part.content for part in parts(body, most, grep="a"))
+    text = "".join(part.content for part in parts(body, most, grep="a"))
 
-    numbers = [int(line.partition(":")[0]) for line in found.split("\n")[:-1]]
+    numbers = [int(line.partition(":")[0]) for line in text.split("\n")[:-1]]
     assert numbers == [number for number, line in enumerate(body.decode().split("\n"), 1) if "a" in line]
 
 
@@ -310,11 +310,11 @@ def test_a_match_never_reaches_into_the_next_line() -> None:
 
 @pytest.mark.parametrize("pattern", [r"a(?!\nb)", r"a$", r"^a", r"a\Z", r"(?<!\n)b", r"[^x]++", r"(?i)A"])
 def test_a_line_matches_or_not_whatever_stands_around_it(pattern: str) -> None:
-    words = "a\nb\nxa\nax\n\nb a"
+    text = "a\nb\nxa\nax\n\nb a"
 
-    alone = [number for number, line in enumerate(words.split("\n"), 1) if list(compiled(pattern).lines(line))]
+    alone = [number for number, line in enumerate(text.split("\n"), 1) if list(compiled(pattern).lines(line))]
 
-    assert [match.line for match in compiled(pattern).lines(words)] == alone
+    assert [match.line for match in compiled(pattern).lines(text)] == alone
 
 
 def test_in_a_giant_line_a_match_across_two_windows_is_found() -> None:
@@ -352,7 +352,7 @@ def test_a_group_is_listed_by_its_members() -> None:
 
 def test_a_large_group_is_listed_in_parts() -> None:
     rows = [row(b"x", id=f"B{number}", label=f"block {number}") for number in range(1, 300)]
-    group = Group(id="G1", members=tuple(each.id for each in rows))
+    group = Group(id="G1", members=tuple(row.id for row in rows))
     ledger = Ledger(meta=Meta(format=1, session="s", scope="main")).with_rows(rows).with_groups([group])
     found, call = "", "recover G1 --lines 1:"
 
@@ -363,7 +363,7 @@ def test_a_large_group_is_listed_in_parts() -> None:
         found += told.content
         call = told.next
 
-    assert re.findall(r"^B[0-9]+", found, re.MULTILINE) == [each.id for each in rows]
+    assert re.findall(r"^B[0-9]+", found, re.MULTILINE) == [row.id for row in rows]
 
 
 def test_readable_never_fails() -> None:

@@ -200,12 +200,12 @@ def shown(units: Iterable[Unit]) -> list[Any]:
 
 
 def test_a_reply_told_in_lines_is_one_message_and_its_results_another() -> None:
-    told = (
+    reply = (
         Told().human("go").reply("a", reply="r1").reply("", "c1", reply="r1").results("c1").reply("", "c2", reply="r1")
     )
-    told.results("c2").reply("b", reply="r2")
+    reply.results("c2").reply("b", reply="r2")
 
-    units = fed(told.events)
+    units = fed(reply.events)
     assert shown(units) == [["go", "a ?c1 ?c2", "=c1 =c2"]]
     assert units[0].end == 6
 
@@ -232,9 +232,9 @@ def test_a_result_before_its_call_waits_for_it() -> None:
 
 
 def test_a_human_text_between_call_and_result_belongs_to_the_next_step() -> None:
-    told = Told().human("go").reply("", "c1", "c2").results("c1").human("wait").client("note").results("c2").reply("b")
+    reply = Told().human("go").reply("", "c1", "c2").results("c1").human("wait").client("note").results("c2").reply("b")
 
-    assert shown(all_of(told.events)) == [["go", "?c1 ?c2", "=c1 =c2"], ["wait", "note", "b"]]
+    assert shown(all_of(reply.events)) == [["go", "?c1 ?c2", "=c1 =c2"], ["wait", "note", "b"]]
 
 
 def test_a_human_text_closes_a_step_that_waits_for_nothing() -> None:
@@ -243,17 +243,17 @@ def test_a_human_text_closes_a_step_that_waits_for_nothing() -> None:
 
 
 def test_a_reply_closes_a_step_that_waits_and_a_late_result_comes_in() -> None:
-    told = (
+    reply = (
         Told().human("go").reply("", "c1", "c2").results("c2").reply("b", "c3").results("c1").results("c3").reply("c")
     )
 
-    assert shown(all_of(told.events)) == [["go", "?c1 ?c2", "=c2 !c1"], ["b ?c3", "=c3"], ["=c1", "c"]]
+    assert shown(all_of(reply.events)) == [["go", "?c1 ?c2", "=c2 !c1"], ["b ?c3", "=c3"], ["=c1", "c"]]
 
 
 def test_a_result_whose_call_never_comes_is_not_lost() -> None:
-    told = Told().results("c9").human("go").reply("a").human("more").reply("b")
+    reply = Told().results("c9").human("go").reply("a").human("more").reply("b")
 
-    assert shown(all_of(told.events)) == [["go", "a"], ["more", "b"], ["=c9"]]
+    assert shown(all_of(reply.events)) == [["go", "a"], ["more", "b"], ["=c9"]]
 
 
 def test_a_closed_reply_is_a_unit_at_once_if_it_waits_for_nothing() -> None:
@@ -262,25 +262,25 @@ def test_a_closed_reply_is_a_unit_at_once_if_it_waits_for_nothing() -> None:
 
 
 def test_usage_told_after_the_reply_is_closed_says_nothing_new() -> None:
-    told = Told().human("go").reply("a", reply="r1").happened(Closed).reply("", reply="r1")
+    reply = Told().human("go").reply("a", reply="r1").happened(Closed).reply("", reply="r1")
 
-    assert shown(all_of(told.events)) == [["go", "a"]]
+    assert shown(all_of(reply.events)) == [["go", "a"]]
 
 
 def test_a_compaction_closes_the_step_and_what_came_in_meanwhile() -> None:
-    told = Told().human("go").reply("", "c1").client("note").happened(Compacted, summary=()).results("c1").reply("b")
+    reply = Told().human("go").reply("", "c1").client("note").happened(Compacted, summary=()).results("c1").reply("b")
 
-    assert shown(all_of(told.events)) == [["go", "?c1", "!c1"], ["note"], ("compaction", [], ""), ["=c1", "b"]]
+    assert shown(all_of(reply.events)) == [["go", "?c1", "!c1"], ["note"], ("compaction", [], ""), ["=c1", "b"]]
 
 
 def test_what_a_host_kept_is_named_as_it_is_recorded() -> None:
-    told = Told().human("go", key="k1").reply("a", reply="r", key="k2").reply("", "c1", "c2", reply="r", key="k3")
+    reply = Told().human("go", key="k1").reply("a", reply="r", key="k2").reply("", "c1", "c2", reply="r", key="k3")
     mixed = (wire.result_part("out", "c1"), wire.text_part("note", "user", "client"))
-    told("user", *mixed, key="k4").results("c2", key="k5").happened(
+    reply("user", *mixed, key="k4").results("c2", key="k5").happened(
         Compacted, summary=(), kept=frozenset({"k3", "k4"}), before="k3"
     )
 
-    *_, compaction = fed(told.events)
+    *_, compaction = fed(reply.events)
     assert isinstance(compaction, Compaction)
     # The reply's lines are one message under the first key, results one under the last; the note keeps its own.
     assert compaction.event.before == "k2"
@@ -288,7 +288,7 @@ def test_what_a_host_kept_is_named_as_it_is_recorded() -> None:
 
 
 def test_a_rewind_to_a_reply_goes_on_from_its_step() -> None:
-    told = (
+    reply = (
         Told()
         .human("a")
         .reply("b", key="here")
@@ -299,16 +299,16 @@ def test_a_rewind_to_a_reply_goes_on_from_its_step() -> None:
         .reply("f")
     )
 
-    units = all_of(told.events)
+    units = all_of(reply.events)
     assert shown(units) == [["a", "b"], ["c", "d"], ("fork", "main", 1), ["e", "f"]]
     assert [unit.scope for unit in units] == ["main", "main", "rewind-1", "rewind-1"]
 
 
 def test_a_rewind_to_a_prompt_takes_the_prompt_with_it() -> None:
-    told = Told().human("a").reply("b").client("c", key="one").human("d", key="two").client("e").reply("f")
-    told.happened(Forked, after="two").reply("g").happened(Forked, after="one").reply("h")
+    reply = Told().human("a").reply("b").client("c", key="one").human("d", key="two").client("e").reply("f")
+    reply.happened(Forked, after="two").reply("g").happened(Forked, after="one").reply("h")
 
-    assert shown(all_of(told.events)) == [
+    assert shown(all_of(reply.events)) == [
         ["a", "b"],
         ["c", "d", "e", "f"],
         ("fork", "main", 1),
@@ -320,7 +320,7 @@ def test_a_rewind_to_a_prompt_takes_the_prompt_with_it() -> None:
 
 def test_a_rewind_to_a_message_with_results_and_words_takes_the_words_with_it() -> None:
     mixed = (wire.result_part("out", "c1"), wire.text_part("and", "user", "human"))
-    told = (
+    reply = (
         Told()
         .human("a")
         .reply("", "c1")("user", *mixed, key="here")
@@ -329,7 +329,7 @@ def test_a_rewind_to_a_message_with_results_and_words_takes_the_words_with_it() 
         .reply("c")
     )
 
-    assert shown(all_of(told.events)) == [["a", "?c1", "=c1"], ["and", "b"], ("fork", "main", 1), ["and", "c"]]
+    assert shown(all_of(reply.events)) == [["a", "?c1", "=c1"], ["and", "b"], ("fork", "main", 1), ["and", "c"]]
 
 
 def test_a_rewind_to_before_the_first_message_begins_anew_and_one_to_nowhere_goes_on() -> None:
@@ -350,17 +350,17 @@ def test_a_rewind_to_before_the_first_message_begins_anew_and_one_to_nowhere_goe
 
 
 def test_a_rewind_leaves_nothing_of_the_line_it_left_open() -> None:
-    told = Told().human("a", key="k").reply("", "c1").client("note").happened(Forked, after="k").reply("b")
+    reply = Told().human("a", key="k").reply("", "c1").client("note").happened(Forked, after="k").reply("b")
 
-    assert shown(all_of(told.events)) == [["a", "?c1", "!c1"], ["note"], ("fork", "main", 0), ["a", "b"]]
+    assert shown(all_of(reply.events)) == [["a", "?c1", "!c1"], ["note"], ("fork", "main", 0), ["a", "b"]]
 
 
 def test_a_rewind_inside_a_rewind_and_to_a_summary() -> None:
     summary = (Message(role="user", parts=(wire.text_part("s", "user", "client"),), key="s"),)
-    told = Told().human("a").reply("b").happened(Compacted, summary=summary).human("c").reply("d")
-    told.happened(Forked, after="s").human("e", key="e").reply("f").happened(Forked, after="e").reply("g")
+    reply = Told().human("a").reply("b").happened(Compacted, summary=summary).human("c").reply("d")
+    reply.happened(Forked, after="s").human("e", key="e").reply("f").happened(Forked, after="e").reply("g")
 
-    assert shown(all_of(told.events)) == [
+    assert shown(all_of(reply.events)) == [
         ["a", "b"],
         ("compaction", [], ""),
         ["c", "d"],
@@ -372,11 +372,11 @@ def test_a_rewind_inside_a_rewind_and_to_a_summary() -> None:
 
 
 def test_a_sub_agent_knows_where_it_came_from() -> None:
-    told = Told().human("go").reply("", "c1")
-    told.events.append(msgspec.structs.replace(Told().client("task", scope="agent-1").events[0], task="c1", end=3))
-    told.reply("found", scope="agent-1").results("c1").reply("done")
+    reply = Told().human("go").reply("", "c1")
+    reply.events.append(msgspec.structs.replace(Told().client("task", scope="agent-1").events[0], task="c1", end=3))
+    reply.reply("found", scope="agent-1").results("c1").reply("done")
 
-    units = all_of(told.events)
+    units = all_of(reply.events)
     assert shown(units) == [["go", "?c1", "=c1"], ["done"], ["task", "found"]]
     assert [(unit.scope, unit.parent, unit.task) for unit in units if isinstance(unit, Step)][-1] == (
         "agent-1",

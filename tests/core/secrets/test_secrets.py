@@ -85,9 +85,9 @@ NUMBERED = ("{:6}→", "{:>4}\t", "+", "> ")
 )
 def test_a_private_key_goes_whole_whatever_stands_before_its_lines(before: str, lines: slice) -> None:
     key = planting.KINDS["private-key"](random.Random(7)).split("\n")[lines]
-    shown = "\n".join(before.format(number) + line for number, line in enumerate(key, 1))
+    text = "\n".join(before.format(number) + line for number, line in enumerate(key, 1))
 
-    clean = redact(f"$ cat é\n{shown}\n\nLet me see é.".encode(), mac).decode()
+    clean = redact(f"$ cat é\n{text}\n\nLet me see é.".encode(), mac).decode()
 
     assert "REDACTED:private-key" in clean and not any(line in clean for line in key[1:4])
     assert clean.startswith("$ cat é\n") and clean.endswith("see é.")
@@ -209,11 +209,11 @@ def test_a_secret_in_an_id_or_a_name_becomes_a_name_that_a_provider_takes() -> N
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     name = f"redacted-github-token-{mac(token.encode())}"
     call = wire.call_part(f"mcp.{token}", f"c.{token}", b"{}", caller={"tool_id": token, "said": token})
-    asked = Message(role="assistant", parts=(call,), model=f"m/{token}")
+    message = Message(role="assistant", parts=(call,), model=f"m/{token}")
     told = Message(role="user", parts=(wire.result_part("ok", f"c.{token}"),))
 
     redactor = Redactor(mac)
-    clean, answer = redactor.message(asked), redactor.message(told)
+    clean, answer = redactor.message(message), redactor.message(told)
 
     assert clean.parts[0].call == answer.parts[0].call == f"c.{name}"
     assert (clean.parts[0].tool, clean.model) == (f"mcp.{name}", f"m/{name}")

@@ -432,9 +432,9 @@ def test_other_steps_have_a_line_where_usage_grew() -> None:
 def test_much_without_a_note_is_told_of_once() -> None:
     board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=10, lines=(), prompt="exact")
 
-    def answer(shown: LastShown, *, unnoted: bool) -> str:
+    def answer(last_shown: LastShown, *, unnoted: bool) -> str:
         return next_form(
-            shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, board="full", unnoted=unnoted
+            last_shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, board="full", unnoted=unnoted
         )
 
     told = LastShown("full", 10, NOW)

@@ -173,7 +173,7 @@ class Machine:
 
     def shell(self, *arguments: str, env: Mapping[str, str] = {}, code: int = 0) -> str:
         """Runs a command in the project as the person would; gives its output. It must exit with `code`."""
-        done = subprocess.run(
+        result = subprocess.run(
             self.space.command(arguments, self.project),
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -182,8 +182,8 @@ class Machine:
             timeout=120,
             check=False,
         )
-        assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-        return done.stdout
+        assert result.returncode == code, (arguments, result.returncode, result.stdout[-2000:], result.stderr[-2000:])
+        return result.stdout
 
     def transcript(self, session: str = "") -> Path:
         """Where the client keeps a session, the newest by default; the file may not be there yet."""

@@ -25,8 +25,8 @@ class Terminal:
         self._socket = socket
 
     def tmux(self, *arguments: str) -> str:
-        done = subprocess.run(["tmux", "-S", self._socket, *arguments], capture_output=True, text=True, check=False)
-        return done.stdout
+        result = subprocess.run(["tmux", "-S", self._socket, *arguments], capture_output=True, text=True, check=False)
+        return result.stdout
 
     def screen(self) -> str:
         return self.tmux("capture-pane", "-p")

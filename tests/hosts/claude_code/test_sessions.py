@@ -85,5 +85,5 @@ def test_a_sub_agents_calls_act_on_its_own_scope(here: Machine) -> None:
         str([block for message in body["messages"] for block in message["content"] if "tool_use_id" in block])
         for body in here.requests()
     ]
-    assert any("Of the sub-agent." in shown and scope in shown for shown in results)
+    assert any("Of the sub-agent." in result and scope in result for result in results)
     assert "Of the main line." in results[-1] and "Of the sub-agent." not in results[-1]

@@ -13,10 +13,10 @@ from tests.messages_api import call, text
 from tests.messages_api.script import Said
 
 
-def prints(*words: str) -> list[Said]:
+def prints(*arguments: str) -> list[Said]:
     """A turn that prints each of these with a call of its own."""
     return [
-        *([call("Bash", command=f"echo {word}; sleep 0.3", description="print")] for word in words),
+        *([call("Bash", command=f"echo {word}; sleep 0.3", description="print")] for word in arguments),
         [text("Done.")],
     ]
 

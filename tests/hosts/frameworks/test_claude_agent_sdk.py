@@ -62,18 +62,20 @@ def talk(turns: int) -> list[Any]:
 
 def test_all_contracts_of_the_sdk_hold(tmp_path: Path) -> None:
     numbers = iter(range(1000))
-    made: list[CtxvcSessionStore] = []
+    ctxvc_session_stores: list[CtxvcSessionStore] = []
 
     def fresh() -> CtxvcSessionStore:
-        made.append(CtxvcSessionStore(tmp_path / str(next(numbers)) / ".ctxvc"))
-        return made[-1]
+        ctxvc_session_stores.append(CtxvcSessionStore(tmp_path / str(next(numbers)) / ".ctxvc"))
+        return ctxvc_session_stores[-1]
 
     asyncio.run(run_session_store_conformance(fresh))
-    for sessions in made:
+    for sessions in ctxvc_session_stores:
         sessions.close()
 
     optional = ("list_sessions", "list_session_summaries", "delete", "list_subkeys")
-    assert len(made) == 15 and all(hasattr(CtxvcSessionStore, name) for name in optional), "none of the 14 is skipped"
+    assert len(ctxvc_session_stores) == 15 and all(hasattr(CtxvcSessionStore, name) for name in optional), (
+        "none of the 14 is skipped"
+    )
 
 
 def test_an_entry_with_an_id_is_there_once_whoever_adds_it_again(tmp_path: Path) -> None:
@@ -230,10 +232,15 @@ def test_a_killed_agent_goes_on_from_the_store_on_a_machine_that_has_nothing_els
 def test_a_session_made_smaller_by_a_policy_is_resumed_from_the_store(tmp_path: Path) -> None:
     place = tmp_path / ".ctxvc"
 
-    def ctxvc(*words: str) -> str:
+    def ctxvc(*arguments: str) -> str:
         env = {**os.environ, "CTXVC_STORE": str(place)}
         return subprocess.run(
-            [sys.executable, "-m", "ctxvc", *words], capture_output=True, text=True, check=True, env=env, cwd=tmp_path
+            [sys.executable, "-m", "ctxvc", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=env,
+            cwd=tmp_path,
         ).stdout
 
     with serve(working(12, "seq 1 1500; echo")) as api:

@@ -75,15 +75,15 @@ def test_a_hundred_steps_stay_under_twenty_thousand_tokens_and_lose_nothing(tmp_
 
 
 def test_the_model_gets_back_what_left(tmp_path: Path) -> None:
-    gone: list[str] = []
+    texts: list[str] = []
 
     def says(number: int, messages: list[BaseMessage]) -> Any:
         last = messages[-1]
         if isinstance(last, ToolMessage) and last.name == "recover":
             return "Recovered."
         if number >= 40:
-            gone.append(next(iter(middleware_rows())))
-            return [("recover", {"block": gone[-1]})]
+            texts.append(next(iter(middleware_rows())))
+            return [("recover", {"block": texts[-1]})]
         return [("sh", {"cmd": f"ls {number}"})]
 
     def middleware_rows() -> list[str]:
@@ -95,7 +95,7 @@ def test_the_model_gets_back_what_left(tmp_path: Path) -> None:
         result = agent(model, middleware).invoke(ask(), THREAD)
 
     answer = result["messages"][-2]
-    assert answer.status == "success" and "evidence of ls" in answer.text and gone[0] in answer.text
+    assert answer.status == "success" and "evidence of ls" in answer.text and texts[0] in answer.text
     assert max(model.sizes) <= 20_000
 
 
@@ -273,8 +273,8 @@ def test_a_killed_agent_goes_on_where_it_was(tmp_path: Path, memory: str) -> Non
             "nothing was lost, so nothing went back"
         )
 
-    words = json.dumps(model.requests[0]["messages"])
-    assert TASK in words and "ls 24" in words and model.sizes[0] <= 20_000
+    content = json.dumps(model.requests[0]["messages"])
+    assert TASK in content and "ls 24" in content and model.sizes[0] <= 20_000
     recorded = bodies(place)
     assert {output(f"ls {number}") for number in range(25)} <= recorded
     assert sum(bool(re.fullmatch(re.escape(TASK), body)) for body in recorded) == 1

@@ -99,19 +99,19 @@ def test_a_hundred_steps_stay_under_twenty_thousand_tokens_and_lose_nothing(tmp_
 
 @KINDS
 def test_the_model_gets_back_what_left(tmp_path: Path, kind: Any) -> None:
-    gone: list[str] = []
+    texts: list[str] = []
 
     def assistant(body: dict[str, Any]) -> Any:
-        number = len(gone) or len(requests)
+        number = len(texts) or len(requests)
         requests.append(body)
-        if gone:
+        if texts:
             return "Recovered."
         if number < 30:
             return [call("sh", cmd=f"ls {number}")]
         opened = memory._conversations.opened(memory._name)
         rows = opened.session.ledger().rows()
-        gone.append(next(row.id for row in rows if row.kind == "tool_result" and not row.present))
-        return [call("recover", block=gone[0])]
+        texts.append(next(row.id for row in rows if row.kind == "tool_result" and not row.present))
+        return [call("recover", block=texts[0])]
 
     requests: list[Any] = []
     with serve(assistant, window=BUDGET) as api, memory_in(tmp_path) as memory:
@@ -120,7 +120,7 @@ def test_the_model_gets_back_what_left(tmp_path: Path, kind: Any) -> None:
 
     assert result.final_output == "Recovered." and not api.problems
     answer = next(item["output"] for item in reversed(items) if item.get("type") == "function_call_output")
-    assert gone[0] in answer and "evidence of ls" in answer
+    assert texts[0] in answer and "evidence of ls" in answer
 
 
 def test_each_item_is_recorded_once_and_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -181,24 +181,24 @@ def test_a_hundred_steps_stay_under_twenty_thousand_tokens_and_lose_nothing(tmp_
 
 
 def test_the_model_gets_back_what_left(tmp_path: Path) -> None:
-    gone: list[str] = []
+    texts: list[str] = []
 
     def says(number: int, messages: list[ModelMessage]) -> Any:
-        if gone:
+        if texts:
             return "Recovered."
         if number < 40:
             return [("sh", {"cmd": f"ls {number}"})]
         opened = capability._conversations.opened(capability._name)
         rows = opened.session.ledger().rows()
-        gone.append(next(row.id for row in rows if row.kind == "tool_result" and not row.present))
-        return [("recover", {"block": gone[0]})]
+        texts.append(next(row.id for row in rows if row.kind == "tool_result" and not row.present))
+        return [("recover", {"block": texts[0]})]
 
     model = Scripted(says)
     with capability_in(tmp_path) as capability:
         result = run(agent(model, capability))
 
     answer = next(part for part in result.all_messages()[-2].parts if isinstance(part, ToolReturnPart))
-    assert "evidence of ls" in str(answer.content) and gone[0] in str(answer.content)
+    assert "evidence of ls" in str(answer.content) and texts[0] in str(answer.content)
     assert max(model.sizes) <= BUDGET
 
 

@@ -27,19 +27,19 @@ class Inspector:
     home: Path
     server: tuple[str, ...]
 
-    def ask(self, method: str, *words: str) -> tuple[int, Any, str]:
+    def ask(self, method: str, *arguments: str) -> tuple[int, Any, str]:
         """Its exit status, what the server answered, and what it says of that."""
         entry = self.modules / ".bin" / "mcp-inspector"
         node = self.modules / "node" / "bin"
-        done = subprocess.run(
-            ["node", entry, "--cli", *self.server, "--method", method, *words],
+        result = subprocess.run(
+            ["node", entry, "--cli", *self.server, "--method", method, *arguments],
             env={"PATH": f"{node}:{os.environ['PATH']}", "HOME": str(self.home), "LANG": "C.UTF-8"},
             cwd=self.home, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
+        return result.returncode, json.loads(result.stdout) if result.stdout.strip() else None, result.stderr
 
-    def result(self, method: str, *words: str) -> Any:
-        status, answer, remarks = self.ask(method, *words)
+    def result(self, method: str, *arguments: str) -> Any:
+        status, answer, remarks = self.ask(method, *arguments)
         assert status == 0, remarks
         return answer
 
@@ -77,8 +77,8 @@ def test_the_inspector_finds_nothing_wrong(inspector: Inspector) -> None:
     assert recovered["structuredContent"]["content"].startswith("1: assert")
     noted = inspector.result("tools/call", "--tool-name", "note", "--tool-arg", "text=Seen by the Inspector.")
     assert noted["structuredContent"]["block"].startswith("B")
-    words = ("--prompt-name", "recover-evidence", "--prompt-args", "claim=it was green")
-    assert "> it was green" in str(inspector.result("prompts/get", *words))
+    arguments = ("--prompt-name", "recover-evidence", "--prompt-args", "claim=it was green")
+    assert "> it was green" in str(inspector.result("prompts/get", *arguments))
 
 
 def test_what_is_refused_is_an_error_to_the_inspector(inspector: Inspector) -> None:

@@ -55,9 +55,9 @@ class Opencode:
     def program(self) -> Path:
         return self.modules / "opencode-linux-x64" / "bin" / "opencode"
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [self.program, "run", *words],
+            [self.program, "run", *arguments],
             cwd=self.project,
             env=self.env,
             stdin=subprocess.DEVNULL,
@@ -67,8 +67,8 @@ class Opencode:
             start_new_session=True,
         )
 
-    def run(self, *words: str) -> str:
-        with self.start(*words) as process:
+    def run(self, *arguments: str) -> str:
+        with self.start(*arguments) as process:
             out, err = process.communicate(timeout=900)
         assert process.returncode == 0, err
         return out

@@ -52,8 +52,12 @@ def long_run(
     ends: list[int] = []
     with serve(script) as api:
         configure(opencode, api)
-        for words in ((coding.TASK,), ("--continue", coding.AGAIN), ("--continue", "--fork", "And three in the fork.")):
-            opencode.run(*words)
+        for arguments in (
+            (coding.TASK,),
+            ("--continue", coding.AGAIN),
+            ("--continue", "--fork", "And three in the fork."),
+        ):
+            opencode.run(*arguments)
             script.steps += 3
             ends.append(len(coding.conversation_of(api.bodies)))
         yield opencode, api, ends

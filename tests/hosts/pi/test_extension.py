@@ -37,10 +37,10 @@ class Pi:
             "LANG": "C.UTF-8",
         }
 
-    def start(self, *words: str, piped: bool = False) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, piped: bool = False) -> subprocess.Popen[str]:
         entry = self.modules / "@earendil-works" / "pi-coding-agent" / "dist" / "bundle" / "cli.js"
         return subprocess.Popen(
-            ["node", entry, *([] if piped else ["-p"]), "--model", f"scripted/{coding.MODEL}", *words],
+            ["node", entry, *([] if piped else ["-p"]), "--model", f"scripted/{coding.MODEL}", *arguments],
             cwd=self.project,
             env=self.env,
             stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
@@ -50,8 +50,8 @@ class Pi:
             start_new_session=True,
         )
 
-    def run(self, *words: str) -> str:
-        with self.start(*words) as process:
+    def run(self, *arguments: str) -> str:
+        with self.start(*arguments) as process:
             out, err = process.communicate(timeout=900)
         assert process.returncode == 0, err
         assert "ctxvc" not in err, err
@@ -175,8 +175,8 @@ def test_an_import_elsewhere_of_what_pi_keeps_has_the_prompt_that_was_sent(
     coding.run_ctxvc(tmp_path, "import", "--final", str(pi.files()[0]))
     ((_, _, stored),) = coding.recorded(tmp_path)
     absent = [row for row in stored.ledger().rows() if not row.present]
-    shown = " ".join([row.stub for row in absent] + [row.tag for row in stored.ledger().rows()])
-    assert coding.stubs_in(shown) == coding.stubs(api.bodies[coding.STEPS + 4])
+    text = " ".join([row.stub for row in absent] + [row.tag for row in stored.ledger().rows()])
+    assert coding.stubs_in(text) == coding.stubs(api.bodies[coding.STEPS + 4])
     for row in absent:  # what left is whole
         assert b"[archived" not in stored.body(row)
 

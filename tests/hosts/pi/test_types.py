@@ -65,10 +65,10 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": _OPTIONS, "files": list(files)}))
     compiler = project / "node_modules" / "typescript" / "lib" / "tsc.js"
     node = shutil.which("node") or "node"
-    done = subprocess.run([node, compiler, "-p", "."], cwd=project, capture_output=True, text=True, check=False)
-    said = re.split(r"^(?=\S+\(\d+,\d+\): error TS)", done.stdout, flags=re.MULTILINE)
-    assert not said[0], done.stdout + done.stderr
-    return {name: "".join(text for text in said if text.startswith(f"{name}(")) for name in files}
+    result = subprocess.run([node, compiler, "-p", "."], cwd=project, capture_output=True, text=True, check=False)
+    texts = re.split(r"^(?=\S+\(\d+,\d+\): error TS)", result.stdout, flags=re.MULTILINE)
+    assert not texts[0], result.stdout + result.stderr
+    return {name: "".join(text for text in texts if text.startswith(f"{name}(")) for name in files}
 
 
 def test_the_extension_uses_what_the_newest_pi_declares(complaints: dict[str, str]) -> None:

@@ -83,9 +83,9 @@ def environment(folder: Path) -> Mapping[str, str]:
 def ctxvc(folder: Path, *arguments: str) -> str:
     """What a command prints, which must succeed."""
     command = [sys.executable, "-m", "ctxvc", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    result = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.fixture(scope="session")

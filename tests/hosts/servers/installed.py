@@ -98,6 +98,6 @@ def _once(name: str, content: str, make: Callable[[Path], None]) -> Path:
 
 def _run(command: Sequence[str]) -> None:
     """Raises: RuntimeError with the last lines of what failed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2_000:]}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise RuntimeError(f"{command[0]} failed: {(result.stdout + result.stderr)[-2_000:]}")

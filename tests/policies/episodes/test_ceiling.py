@@ -82,7 +82,7 @@ def test_what_humans_wrote_may_pass_tau_and_costs_no_cut_at_each_call(tmp_path: 
             agent.step("ok")
         session.stored.flush()
         assert session.view().used > 6_000
-        assert [each.op for each in changes(session.stored)].count("cut") <= 1
+        assert [change.op for change in changes(session.stored)].count("cut") <= 1
 
 
 def test_what_left_long_ago_is_not_looked_at_again_and_the_episodes_are_the_same() -> None:
@@ -98,10 +98,16 @@ def test_what_left_long_ago_is_not_looked_at_again_and_the_episodes_are_the_same
         view = run.view(100_000)
         part, whole = policy.graph(view, removable(view, alone=True)[0].step), policy.graph(view)
         assert [
-            (each.blocks, each.type, each.state, each.level, each.superseded) for each in part.episodes if each.left
-        ] == [(each.blocks, each.type, each.state, each.level, each.superseded) for each in whole.episodes if each.left]
-        sizes.append(sum(len(each.blocks) for each in part.episodes))
-    assert max(sizes[15:]) <= max(sizes[:15]) < sum(len(each.blocks) for each in whole.episodes) / 2
+            (episode.blocks, episode.type, episode.state, episode.level, episode.superseded)
+            for episode in part.episodes
+            if episode.left
+        ] == [
+            (episode.blocks, episode.type, episode.state, episode.level, episode.superseded)
+            for episode in whole.episodes
+            if episode.left
+        ]
+        sizes.append(sum(len(episode.blocks) for episode in part.episodes))
+    assert max(sizes[15:]) <= max(sizes[:15]) < sum(len(episode.blocks) for episode in whole.episodes) / 2
 
 
 def test_stubs_of_a_long_session_of_many_turns_stay_a_small_part_of_the_prompt() -> None:

@@ -146,7 +146,7 @@ def test_whatever_is_called_the_answer_is_one_short_line_and_the_episodes_stay_s
 def assert_sound(known: Mapping[str, Declared]) -> None:
     """One is active at most, the newest; an act depends on expl episodes that began before it; names are trimmed."""
     places = {name: place for place, name in enumerate(known)}
-    assert [each for each in known.values() if not each.closed] in ([], [list(known.values())[-1]])
+    assert [value for value in known.values() if not value.closed] in ([], [list(known.values())[-1]])
     for name, each in known.items():
         assert name == each.name == name.strip() != ""
         assert bool(each.dependencies) == (each.type == "act")

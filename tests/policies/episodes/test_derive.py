@@ -81,7 +81,7 @@ def test_files_of_one_name_do_not_make_each_other_slow() -> None:
         files = " ".join(f"d{number}x{at}/a" for at in range(400))
         run.append(*_step(2 * number, f"cat {files}"), *_step(2 * number + 1, f"touch {files}"))
     episodes = derive.derived(run.ledger, run.words).episodes
-    assert [each.dependencies for each in episodes[1::2]] == [(f"expl {number}",) for number in range(1, 401, 2)]
+    assert [episode.dependencies for episode in episodes[1::2]] == [(f"expl {number}",) for number in range(1, 401, 2)]
 
 
 def test_each_call_is_read_once_however_often_episodes_are_derived() -> None:
@@ -105,7 +105,7 @@ def test_the_same_words_to_another_tool_tell_something_else() -> None:
     """What is kept of a call is kept for its tool and its arguments, not for its arguments alone."""
     run = Run()
     run.append(*_step(0, "a.py", tool="Read", name="file_path"), *_step(1, "a.py", tool="Write", name="file_path"))
-    assert [each.type for each in derive.derived(run.ledger, run.words).episodes] == ["expl", "act"]
+    assert [episode.type for episode in derive.derived(run.ledger, run.words).episodes] == ["expl", "act"]
 
 
 def _command(number: int) -> str:

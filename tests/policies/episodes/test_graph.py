@@ -84,8 +84,8 @@ class Talk:
         return episodes.declared(self.run.ledger, self.run.words, implicit=implicit, tools=tools)
 
     def archives(self, *blocks: str) -> None:
-        tried = rehearse(self.run.view(), Plan(actions=(Action(verb="archive", targets=blocks),), actor="agent"))
-        self.run.ledger, self.run.next_group = tried.after, self.run.next_group + 1
+        rehearsal = rehearse(self.run.view(), Plan(actions=(Action(verb="archive", targets=blocks),), actor="agent"))
+        self.run.ledger, self.run.next_group = rehearsal.after, self.run.next_group + 1
 
 
 def grep(size: int = 2_000) -> Call:
@@ -146,7 +146,7 @@ def test_without_any_start_there_is_no_prologue_and_all_is_implicit() -> None:
     graph = talk.graph(implicit=3)
 
     assert graph.prologue == ()
-    assert [(each.name, each.made) for each in graph.episodes] == [
+    assert [(episode.name, episode.made) for episode in graph.episodes] == [
         ("steps 1-3", "implicit"),
         ("steps 4-6", "implicit"),
         ("step 7", "implicit"),
@@ -204,7 +204,7 @@ def test_a_well_made_call_that_failed_does_not_count() -> None:
     assert talk.graph().episodes[0].made == "implicit", "it has no result yet"
     talk.run.append(Message(role="user", parts=(wire.result_part("the tool crashed", "z", error=True),)))
 
-    assert [each.made for each in talk.graph().episodes] == ["implicit"]
+    assert [episode.made for episode in talk.graph().episodes] == ["implicit"]
     assert episodes.declared_episodes(talk.run.ledger, talk.run.words) == {}
 
 
@@ -213,7 +213,7 @@ def test_unmarked_work_before_and_after_an_episode_is_not_one() -> None:
     talk.acts("test", edit(), on="look")
     talk.replies("Done.")
 
-    assert [each.name for each in talk.graph().episodes] == ["look", "mend", "step 9", "test", "step 13"]
+    assert [episode.name for episode in talk.graph().episodes] == ["look", "mend", "step 9", "test", "step 13"]
 
 
 def test_what_another_host_accepted_wrongly_does_not_count_either() -> None:
@@ -228,7 +228,10 @@ def test_what_another_host_accepted_wrongly_does_not_count_either() -> None:
     blank = {"action": "start", "name": "b", "type": "act", "dependencies": [" "]}
     talk.calls(("delimiter", blank, ""), edit(), accept=True)
 
-    assert [(each.name, each.made) for each in talk.graph().episodes] == [("a", "declared"), ("step 3", "implicit")]
+    assert [(episode.name, episode.made) for episode in talk.graph().episodes] == [
+        ("a", "declared"),
+        ("step 3", "implicit"),
+    ]
 
 
 def test_a_scope_has_the_episodes_of_its_own_rows_only() -> None:
@@ -347,7 +350,7 @@ def test_the_invariants_of_the_graph_hold_whatever_was_called(
 
     places = [*graph.prologue, *(block for episode in graph.episodes for block in episode.blocks)]
     assert sorted(places) == sorted(rows), "each block has one place"
-    declared = [each for each in graph.episodes if each.made == "declared"]
+    declared = [episode for episode in graph.episodes if episode.made == "declared"]
     assert len({each.name for each in declared}) == len(declared)
     assert [each for each in declared if each.state == "active"] in ([], declared[-1:])
     before: dict[str, Episode] = {}

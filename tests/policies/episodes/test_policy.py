@@ -162,12 +162,12 @@ def test_algorithm_1_of_section_4_4_step_for_step(data: st.DataObject) -> None:
         budget = data.draw(st.integers(total // 4, total))
         cost = {row.id: row.bytes for row in view.ledger.rows()}
         out = algorithm_1(nodes, cost, total, budget, out)
-        tried = rehearse(view, msgspec.structs.replace(PAPER, ceiling=budget).propose(view))
-        moved(talk.run, tried)
+        rehearsal = rehearse(view, msgspec.structs.replace(PAPER, ceiling=budget).propose(view))
+        moved(talk.run, rehearsal)
 
         marked = {block for node in nodes for blocks in node.levels.values() for block in blocks}
         assert gone(talk.run) & marked == out
-        assert not tried.problems
+        assert not rehearsal.problems
 
 
 def graph_of(nodes: Iterable[tuple[str, str, tuple[str, ...]]]) -> Graph:
@@ -215,13 +215,13 @@ def test_at_the_ceiling_nothing_leaves_and_above_it_something_does() -> None:
 def test_an_act_leaves_before_what_it_learned_from_and_its_stub_says_what_it_did() -> None:
     talk = worked()
     graph = talk.graph()
-    tried = settle(ceiling(talk, 1), talk)
+    rehearsal = settle(ceiling(talk, 1), talk)
 
     assert gone(talk.run) == of(graph, "mend")
-    [group] = tried.groups
+    [group] = rehearsal.groups
     assert "act mend: Edit: src/a.py" in group.stub
-    assert "act mend leaves" in tried.plan.reason
-    assert tried.plan.actor == "policy:episodes"
+    assert "act mend leaves" in rehearsal.plan.reason
+    assert rehearsal.plan.actor == "policy:episodes"
 
 
 def test_of_an_expl_as_little_leaves_as_is_enough_level_by_level() -> None:
@@ -246,8 +246,8 @@ def test_the_description_of_an_expl_is_what_stays_of_it() -> None:
     settle(Episodes(ceiling=10), talk, 500)
 
     assert by_name(talk.graph())["look"].state == "evicted"
-    shown = "\n".join(slot.text for slot in outline.outline(talk.run.ledger) if slot.show == "text")
-    assert "expl look: learned in look" in shown
+    text = "\n".join(slot.text for slot in outline.outline(talk.run.ledger) if slot.show == "text")
+    assert "expl look: learned in look" in text
 
 
 def test_what_left_can_be_got_back_whole() -> None:
@@ -287,12 +287,12 @@ def test_text_of_humans_stays_and_a_ceiling_below_it_is_said_to_be_out_of_reach(
     talk.calls(read())
     talk.marks(action="end", description="seen")
     talk.replies("Well.")
-    tried = settle(Episodes(ceiling=100), talk, 1_500)
+    rehearsal = settle(Episodes(ceiling=100), talk, 1_500)
 
     assert by_name(talk.graph())["look"].state == "evicted"
     assert all(row.present for row in talk.run.ledger.rows() if is_human(row.role, row.origin))
-    assert "above the ceiling; remaining: 1,502 in human text" in tried.plan.reason
-    assert tried.plan.pressure
+    assert "above the ceiling; remaining: 1,502 in human text" in rehearsal.plan.reason
+    assert rehearsal.plan.pressure
 
 
 def test_an_expl_stays_while_an_act_that_depends_on_it_is_in_the_prompt() -> None:
@@ -338,11 +338,11 @@ def test_without_any_mark_old_work_leaves_all_the_same() -> None:
     talk.says("Go")
     [call] = talk.calls(read(size=40_000))
     talk.replies("Seen.")
-    tried = settle(Episodes(), talk, 100)
+    rehearsal = settle(Episodes(), talk, 100)
 
     assert next(row for row in talk.run.ledger.rows() if row.kind == "tool_result").state == "archived"
-    assert tried.tokens_after < 150
-    assert "unmarked" in tried.plan.reason
+    assert rehearsal.tokens_after < 150
+    assert "unmarked" in rehearsal.plan.reason
     assert call
 
 
@@ -375,10 +375,10 @@ def test_what_is_too_small_to_leave_alone_leaves_with_the_next_and_holds_up_noth
     talk.replies("Well.")
     look, remove, _ = derived(talk).episodes
     assert remove.dependencies == (look.name,)
-    tried = settle(Episodes(ceiling=800, derive=True), talk)
+    rehearsal = settle(Episodes(ceiling=800, derive=True), talk)
 
     assert gone(talk.run) == {*look.blocks, *remove.blocks}
-    [group] = tried.groups
+    [group] = rehearsal.groups
     assert "derived expl 1: Read: src/a.py; with derived act 2" in group.stub
 
 
@@ -412,11 +412,11 @@ def test_it_goes_down_to_the_low_water_mark_once_and_then_leaves_the_prefix_alon
         talk.acts(f"mend-{at}", edit(size=1_500), on=f"look-{at}")
         talk.replies("Next.")
         calls += 9
-        tried = rehearse(talk.run.view(ROOMY), policy.propose(talk.run.view(ROOMY)))
-        if tried:
+        rehearsal = rehearse(talk.run.view(ROOMY), policy.propose(talk.run.view(ROOMY)))
+        if rehearsal:
             changes += 1
-            assert tried.tokens_after <= 0.8 * 8_000 + 1
-        moved(talk.run, tried)
+            assert rehearsal.tokens_after <= 0.8 * 8_000 + 1
+        moved(talk.run, rehearsal)
         assert tokens(talk) <= 8_000 + 1_500
 
     assert 5 <= changes <= 20
@@ -491,7 +491,9 @@ def test_reads_and_searches_explore_writes_and_runs_act_and_an_act_depends_on_th
     talk.replies("Done.")
     graph = derived(talk)
 
-    assert [(each.name, each.began, each.ended, each.dependencies, each.made) for each in graph.episodes] == [
+    assert [
+        (episode.name, episode.began, episode.ended, episode.dependencies, episode.made) for episode in graph.episodes
+    ] == [
         ("expl 1", 2, 4, (), "derived"),
         ("act 2", 5, 6, ("expl 1",), "derived"),
         ("expl 3", 7, 7, (), "derived"),
@@ -513,7 +515,7 @@ def test_later_reads_of_the_same_file_supersede_earlier_ones() -> None:
     talk.replies("Done.")
     graph = derived(talk)
 
-    assert {each.name: (each.dependencies, each.superseded) for each in graph.episodes} == {
+    assert {episode.name: (episode.dependencies, episode.superseded) for episode in graph.episodes} == {
         "expl 1": ((), True),
         "act 2": (("expl 1",), False),
         "expl 3": ((), False),
@@ -549,7 +551,7 @@ def test_what_a_call_is_for(tool: str, arguments: dict[str, object], kind: str) 
     talk = Talk()
     talk.calls((tool, arguments, "x"))
 
-    assert [each.type for each in derived(talk).episodes] == [kind]
+    assert [episode.type for episode in derived(talk).episodes] == [kind]
 
 
 def test_a_derived_episode_ends_when_a_human_speaks_and_is_never_long() -> None:
@@ -560,7 +562,7 @@ def test_a_derived_episode_ends_when_a_human_speaks_and_is_never_long() -> None:
     talk.calls(read())
     graph = annotating.derived(talk.run.ledger, talk.run.words, most=4)
 
-    assert [(each.began, each.ended) for each in graph.episodes] == [(1, 4), (5, 5), (6, None)]
+    assert [(episode.began, episode.ended) for episode in graph.episodes] == [(1, 4), (5, 5), (6, None)]
 
 
 def test_a_file_of_the_same_name_elsewhere_is_another() -> None:
@@ -570,7 +572,7 @@ def test_a_file_of_the_same_name_elsewhere_is_another() -> None:
     talk.calls(read("/repo/docs/index.ts"))
     talk.calls(edit("docs/index.ts"))
 
-    assert [each.dependencies for each in derived(talk).episodes] == [(), (), (), ("expl 3",)]
+    assert [episode.dependencies for episode in derived(talk).episodes] == [(), (), (), ("expl 3",)]
 
 
 def test_episodes_are_derived_where_asked_for_or_recorded_and_only_where_none_is_marked() -> None:
@@ -579,13 +581,13 @@ def test_episodes_are_derived_where_asked_for_or_recorded_and_only_where_none_is
     talk.calls(read())
     view, other = talk.run.view(), worked().run.view()
 
-    assert {each.made for each in Episodes().graph(view).episodes} == {"implicit"}
-    assert {each.made for each in Episodes(derive=True).graph(view).episodes} == {"derived"}
+    assert {episode.made for episode in Episodes().graph(view).episodes} == {"implicit"}
+    assert {episode.made for episode in Episodes(derive=True).graph(view).episodes} == {"derived"}
     for each in (view, other):
         meta = msgspec.structs.replace(each.ledger.meta, source=Source(format="codex", id="r"))
         recorded = dataclasses.replace(each, ledger=each.ledger.with_meta(meta))
         assert Episodes().graph(recorded) == Episodes(derive=True).graph(each)
-    assert "derived" not in {each.made for each in Episodes(derive=True).graph(other).episodes}
+    assert "derived" not in {episode.made for episode in Episodes(derive=True).graph(other).episodes}
 
 
 @pytest.mark.parametrize("derive", [False, True])
@@ -610,9 +612,9 @@ def test_a_derived_graph_keeps_the_invariants(data: st.DataObject) -> None:
         else:
             talk.says("go on")
     before: dict[str, str] = {}
-    for each in derived(talk).episodes:
-        assert all(before[name] == "expl" for name in each.dependencies)
-        before[each.name] = each.type if each.ended is not None else "open"
+    for episode in derived(talk).episodes:
+        assert all(before[name] == "expl" for name in episode.dependencies)
+        before[episode.name] = episode.type if episode.ended is not None else "open"
     assert list(before.values())[:-1].count("open") == 0
 
 

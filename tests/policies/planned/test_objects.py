@@ -106,8 +106,8 @@ def test_names_are_told_by_what_was_recorded_whatever_left_since(data: st.DataOb
     rows = tuple(row.id for row in held.rows())
     some = tuple(data.draw(st.lists(st.sampled_from(rows), max_size=9))) if rows else ()
     verb = data.draw(st.sampled_from(["archive", "prune", "mask", "pin"]))
-    done = rehearse.rehearse(view, Plan(actions=(Action(verb=verb, targets=some),), actor="planner"))
-    grown, _ = numbered([said("More")], done.after)
+    rehearsal = rehearse.rehearse(view, Plan(actions=(Action(verb=verb, targets=some),), actor="planner"))
+    grown, _ = numbered([said("More")], rehearsal.after)
 
     before, now = objects(held), objects(grown)
     assert list(before) == [name for name in now if name in before]
@@ -120,17 +120,17 @@ def test_names_are_told_by_what_was_recorded_whatever_left_since(data: st.DataOb
 @given(st.data())
 def test_what_can_be_moved_is_what_the_engine_lets_leave(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
-    some = movable(view, objects(view.ledger).values(), latest=True)
-    blocks = tuple(dict.fromkeys(row.id for one in some for row in one.rows))
+    movable_objects = movable(view, objects(view.ledger).values(), latest=True)
+    blocks = tuple(dict.fromkeys(row.id for one in movable_objects for row in one.rows))
     dear = dataclasses.replace(view, price=Sizes([10**6]))
     prunes = tuple(Action(verb="prune", targets=(block,)) for block in blocks)
-    done = rehearse.rehearse(dear, Plan(actions=prunes, actor="planner"))
+    rehearsal = rehearse.rehearse(dear, Plan(actions=prunes, actor="planner"))
 
     assert not protected(view.ledger) & set(blocks)
-    assert all(one.tokens == sum(_cost(view, row.id) for row in one.rows) for one in some)
-    assert {problem.why for problem in done.problems} <= {"no saving"}
-    if not done.problems:
-        assert not movable(next_view(dear, done), objects(done.after).values(), latest=True)
+    assert all(one.tokens == sum(_cost(view, row.id) for row in one.rows) for one in movable_objects)
+    assert {problem.why for problem in rehearsal.problems} <= {"no saving"}
+    if not rehearsal.problems:
+        assert not movable(next_view(dear, rehearsal), objects(rehearsal.after).values(), latest=True)
 
 
 def _cost(view: View, block: str) -> int:
@@ -168,7 +168,7 @@ def test_what_came_in_since_the_latest_step_and_what_instructions_said_cannot_be
         *called(("sh", "{}")),
         said("A reminder.", "client"),
     )
-    some = movable(View(ledger=held, price=Sizes([100])), objects(held).values(), latest=True)
+    movable_objects = movable(View(ledger=held, price=Sizes([100])), objects(held).values(), latest=True)
 
-    assert [one.object.id for one in some] == ["conversation:user:1", "conversation:step:1", "function:sh:6"]
-    assert [row.id for row in some[0].rows] == ["B2", "B3", "B4", "B6"]
+    assert [one.object.id for one in movable_objects] == ["conversation:user:1", "conversation:step:1", "function:sh:6"]
+    assert [row.id for row in movable_objects[0].rows] == ["B2", "B3", "B4", "B6"]

@@ -119,8 +119,8 @@ def test_an_object_that_is_named_twice_has_its_first_action() -> None:
 def test_a_billion_laughs_are_not_expanded() -> None:
     laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 40))
     fold = '<fold kind="function" reason="&l39;">read:12 &l39;</fold>'
-    said = f'<!DOCTYPE x [<!ENTITY l0 "ha">{laughs}]>{plan(fold)}'
-    read = parse(said.replace(">s<", ">&l39;<"), KNOWN)
+    text = f'<!DOCTYPE x [<!ENTITY l0 "ha">{laughs}]>{plan(fold)}'
+    read = parse(text.replace(">s<", ">&l39;<"), KNOWN)
 
     assert read.summary == "&l39;"
     assert read.entries == (Entry("fold", "function:read:12", "&l39;"),)

@@ -93,8 +93,8 @@ def test_an_unused_skill_folds_and_nothing_else_whatever_a_planner_says(verb: An
     plan = planned(Entry(verb, "skill:pdf:3", "pdf_is_made"), held=with_skill(), budget=30_000)
     (action,) = plan.actions
     assert (action.verb, action.targets) == ("archive", ("B3",))
-    tried = rehearse(with_skill().view(30_000), plan)
-    assert "pdf_is_made; skill pdf, skills/pdf/SKILL.md" in tried.after["B3"].stub
+    rehearsal = rehearse(with_skill().view(30_000), plan)
+    assert "pdf_is_made; skill pdf, skills/pdf/SKILL.md" in rehearsal.after["B3"].stub
 
 
 def test_a_turn_that_is_pruned_leaves_its_skill_behind_a_stub() -> None:
@@ -133,8 +133,8 @@ def test_listing_5_plan_rehearse_commit() -> None:
 
     # "apply V union plan locally": the view itself is as it was
     before = held.view(20_000)
-    tried = rehearse(before, plan)
-    assert tried.freed > 4_000 and held.view(20_000).ledger is before.ledger
+    rehearsal = rehearse(before, plan)
+    assert rehearsal.freed > 4_000 and held.view(20_000).ledger is before.ledger
 
     # "merge P with current V": a turn came in meanwhile
     talk = Talk()
@@ -142,7 +142,7 @@ def test_listing_5_plan_rehearse_commit() -> None:
     talk.says("And now?")
     talk.answers("Now this.")
     merged = rehearse(held.view(20_000), plan)
-    assert [row.id for row in merged.rows] == [row.id for row in tried.rows]
+    assert [row.id for row in merged.rows] == [row.id for row in rehearsal.rows]
     assert "Now this." in str(request(merged.after, held.held(), None, None).messages)
 
     # "persist folded payloads to sidecar storage": the bytes are where they were
@@ -168,15 +168,15 @@ def test_case_studies_the_correction_and_the_contract_survive() -> None:
     everything = [Entry("fold", f"conversation:user:{turn}") for turn in range(1, 99)]
     used = ("Read", "Bash", "Edit", "Write")
     tools = [Entry("prune", f"function:{tool}:{number}") for tool in used for number in range(1, 300)]
-    assert any(done for done in survives(low(ask=Scripted(*everything))))
-    assert any(done for done in survives(low(ask=Scripted(*tools))))
+    assert any(rehearsal for rehearsal in survives(low(ask=Scripted(*everything))))
+    assert any(rehearsal for rehearsal in survives(low(ask=Scripted(*tools))))
 
 
 def test_folding_a_turn_leaves_what_the_human_said_in_place() -> None:
     held = working()
     view = held.view(20_000)
-    tried = rehearse(view, planned(fold("conversation:user:1"), held=held))
-    shown = str(request(tried.after, held.held(), None, None).messages)
+    rehearsal = rehearse(view, planned(fold("conversation:user:1"), held=held))
+    shown = str(request(rehearsal.after, held.held(), None, None).messages)
 
     assert "Now record 0." in shown and "Record 0 is entered." not in shown
     assert "[archived G1@" in shown and "done; Now record 0." in shown  # one carrier, with the way back in words
@@ -277,12 +277,12 @@ def test_the_moment_goes_by_the_knobs() -> None:
     held = working()
     view = held.view(20_000)
     policy = low(ask=Scripted(fold("function:Bash:3"), tokens=10_000))
-    tried = rehearse(view, policy.propose(view))
+    rehearsal = rehearse(view, policy.propose(view))
 
-    waits = policy.moment(view, tried)
+    waits = policy.moment(view, rehearsal)
     assert not waits.now and "planning cost 10,000" in waits.why
-    assert msgspec.structs.replace(policy, share=0.01).moment(view, tried).now
-    assert msgspec.structs.replace(policy, calls=1_000.0).moment(view, tried).now
+    assert msgspec.structs.replace(policy, share=0.01).moment(view, rehearsal).now
+    assert msgspec.structs.replace(policy, calls=1_000.0).moment(view, rehearsal).now
 
 
 # --- what a planner is told, and what it may answer
@@ -469,7 +469,7 @@ def test_the_rules_prune_what_was_done_again_mask_logs_and_fold_what_is_large() 
     failed = talk.does("Bash", "make", rows(100), error=True)
     new = talk.does("Read", "/a.py", rows(151))
     worked = talk.does("Bash", "make", "\n".join(f"[{n:3}%] Building object {n}" for n in range(200)))
-    wanted = talk.does("Read", "/in_use.py", rows(30))
+    text = talk.does("Read", "/in_use.py", rows(30))
     small = talk.does("Bash", "pwd", "/work")
     talk.says("Two")
     for _ in range(planner.IN_USE):
@@ -479,7 +479,7 @@ def test_the_rules_prune_what_was_done_again_mask_logs_and_fold_what_is_large() 
     plan = low(target=0.05, least=0).propose(view)
     done = {target: action.verb for action in plan.actions for target in action.targets}
 
-    assert [done.get(block) for block in (old, failed, new, worked, wanted, small)] == [
+    assert [done.get(block) for block in (old, failed, new, worked, text, small)] == [
         "prune",
         "prune",
         "archive",

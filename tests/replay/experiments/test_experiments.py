@@ -193,17 +193,17 @@ def test_a_long_run_goes_on_where_a_killed_one_was(tmp_path: Path, monkeypatch: 
     first, second = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(first + second[:100])  # killed while it wrote the second
 
-    made: list[str] = []
+    texts: list[str] = []
     original = long_run._run
-    monkeypatch.setattr(long_run, "_run", lambda *rest: made.append(rest[2]) or original(*rest))
+    monkeypatch.setattr(long_run, "_run", lambda *rest: texts.append(rest[2]) or original(*rest))
     again = long_run.run(sessions, ceilings=(8_000, 9_000), summaries=(), out=path)
-    assert made == ["episodes:derive=on,ceiling=9000"]
+    assert texts == ["episodes:derive=on,ceiling=9000"]
     assert again.runs[0] == whole.runs[0]  # with its times
     assert (again.runs[1].cost, again.runs[1].tokens) == (whole.runs[1].cost, whole.runs[1].tokens)
     assert path.read_bytes().splitlines(keepends=True)[0] == first and path.read_bytes().count(b"\n") == 2
 
     long_run.run(sessions[:1], ceilings=(8_000,), summaries=(), out=path)
-    assert len(made) == 2, "of other sessions it is another run"
+    assert len(texts) == 2, "of other sessions it is another run"
 
 
 @pytest.mark.parametrize("content", [b"my notes", b"my notes\n", b'{"schema":"ctxvc-replay/1"}\n'])

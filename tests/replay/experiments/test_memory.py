@@ -63,8 +63,8 @@ def test_a_question_is_of_what_came_before_it_alone() -> None:
     assert memory.question(conversation.calls[use.call].reply, [use]).text.endswith("listens on ____, see part 8\nc8")
     for _, archive in memory.asked_of(conversation, [other], 1, Meter(None)):
         for method in memory.METHODS:
-            found = archive.evidence(method, Question("", ("part", "see"), (other,)), 8_000)
-            assert found and "see part 8" not in found
+            text = archive.evidence(method, Question("", ("part", "see"), (other,)), 8_000)
+            assert text and "see part 8" not in text
 
 
 def test_a_score_counts_what_stands_in_the_evidence_and_the_words_of_an_answer() -> None:

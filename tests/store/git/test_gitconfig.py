@@ -33,11 +33,11 @@ def of_git(data: bytes) -> list[tuple[str, str | None]] | None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "config")
         file.write_bytes(data)
-        words = ["git", "config", "--file", str(file), "--no-includes", "--list", "-z"]
-        done = subprocess.run(words, capture_output=True, check=False)
-    if done.returncode:
+        arguments = ["git", "config", "--file", str(file), "--no-includes", "--list", "-z"]
+        result = subprocess.run(arguments, capture_output=True, check=False)
+    if result.returncode:
         return None
-    items = [item.partition("\n") for item in done.stdout.decode().split("\0")[:-1]]
+    items = [item.partition("\n") for item in result.stdout.decode().split("\0")[:-1]]
     return [(key, value if equals else None) for key, equals, value in items]
 
 

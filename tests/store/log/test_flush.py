@@ -334,12 +334,12 @@ def test_a_journal_that_was_flushed_but_not_cleared_is_not_committed_twice(path:
         archive(session, "B1")
         session.append(human("half"))
         file = store.journal_path("demo")
-        kept = file.read_bytes()
+        content = file.read_bytes()
         session.append(reply("whole"))
         before, expected = commits(path), contents(session)
         uncleared = file.read_bytes()
-    assert kept != uncleared
-    file.write_bytes(kept)
+    assert content != uncleared
+    file.write_bytes(content)
 
     assert afresh(path) == expected
     assert commits(path) == before
@@ -554,11 +554,11 @@ def test_what_a_block_has_besides_its_body_is_kept_or_refused_in_words(session: 
 def test_an_archived_block_is_a_pure_rename_for_git(session: StoredSession, path: Path) -> None:
     session.append(human("same"), human("same"), human(""), human("line\n" * 50), human("other"), reply("ok"))
     archive(session, "B1", "B2", "B3", "B4", "B5")
-    shown = git(path, "show", "--name-status", "--format=", "-M100%", "demo/main", "--", "blocks", "archive").split(
+    texts = git(path, "show", "--name-status", "--format=", "-M100%", "demo/main", "--", "blocks", "archive").split(
         "\n"
     )
 
-    changes = [line.split("\t") for line in shown if line]
+    changes = [line.split("\t") for line in texts if line]
     assert {change[0] for change in changes} == {"R100"}
     assert sorted(change[2] for change in changes) == [f"archive/00/00/B{n}.txt" for n in range(1, 6)]
     assert complaints(path) == ""
@@ -574,8 +574,8 @@ def test_the_tree_of_a_scope_is_its_ledger_and_the_bodies_at_their_places(sessio
         tip = store.tips("demo")["main"]
         ledger = store.reader.ledger(tip)
         places = sorted(place for row in ledger.rows() for place in fmt.paths(row))
-    held = git(path, "ls-tree", "-r", "--name-only", "demo/main", "blocks", "archive").split()
-    assert sorted(held) == places
+    texts = git(path, "ls-tree", "-r", "--name-only", "demo/main", "blocks", "archive").split()
+    assert sorted(texts) == places
     assert len(ledger) == 40 * 4
     assert list(ledger.rows()) == list(session.ledger().rows())
     assert complaints(path) == ""

@@ -63,8 +63,8 @@ def texts_of(opened: Journal) -> list[str]:
 def test_what_was_appended_is_read_back(bodies: list[bytes]) -> None:
     frames, tail = parse(b"".join(written(*bodies)))
 
-    assert [found.payload for found in frames[1:]] == [found[FRAME_SIZE:] for found in written(*bodies)[1:]]
-    assert [found.seq for found in frames] == list(range(len(bodies) + 1))
+    assert [frame.payload for frame in frames[1:]] == [found[FRAME_SIZE:] for found in written(*bodies)[1:]]
+    assert [frame.seq for frame in frames] == list(range(len(bodies) + 1))
     assert tail.size == 0
 
 
@@ -151,7 +151,7 @@ def test_a_journal_that_a_damaged_record_quotes_is_never_taken_for_its_own(spoil
 
 def test_two_damaged_records_side_by_side_are_two(tmp_path: Path) -> None:
     frames = written("one", "two", "three", "four")
-    hits = [bytearray(each) for each in frames]
+    hits = [bytearray(frame) for frame in frames]
     hits[1][6] ^= 1
     hits[2][-3] ^= 1
 

@@ -32,10 +32,10 @@ def project(store: Store) -> Path:
     return folder
 
 
-def in_git(folder: Path, *words: str) -> str:
+def in_git(folder: Path, *arguments: str) -> str:
     who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "core.hooksPath=/dev/null")
-    done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    result = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return result.stdout.strip()
 
 
 def commit(folder: Path, **files: str) -> str:
@@ -124,13 +124,13 @@ def test_processes_that_link_at_once_lose_nothing_and_do_nothing_twice(store: St
     )
 
     def run(_: int) -> int:
-        words = [sys.executable, "-c", program, str(store.path)]
-        return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        arguments = [sys.executable, "-c", program, str(store.path)]
+        return int(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
 
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(run, range(4)))
+        checkpoint_tuples = list(pool.map(run, range(4)))
 
-    assert sum(made) == len(NAMES)
+    assert sum(checkpoint_tuples) == len(NAMES)
     assert sorted(link.commit for link in links.every(store)) == NAMES
 
 

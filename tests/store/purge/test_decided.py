@@ -60,8 +60,8 @@ def foreign(waiting: tuple[Path, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(waiting[0], tmp_path / "foreign" / ".ctxvc", symlinks=True))
 
 
-def run(*words: str, folder: Path) -> Result:
-    return CliRunner().invoke(cli, ["-C", str(folder), *words])
+def run(*arguments: str, folder: Path) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *arguments])
 
 
 def standing(folder: Path) -> dict[str, bytes]:
@@ -70,9 +70,9 @@ def standing(folder: Path) -> dict[str, bytes]:
 
 
 def state_of(path: Path) -> dict[str, Any]:
-    found = json.loads((path / purge_apply.FOLDER / purge_apply.STATE).read_text())
-    assert isinstance(found, dict)
-    return found
+    answer = json.loads((path / purge_apply.FOLDER / purge_apply.STATE).read_text())
+    assert isinstance(answer, dict)
+    return answer
 
 
 def is_erased(path: Path) -> bool:
@@ -95,12 +95,12 @@ def test_where_it_was_decided_it_is_finished_by_whatever_comes_next(own: Path) -
 def test_elsewhere_nothing_of_it_is_done_and_the_person_is_told(foreign: Path, words: list[str]) -> None:
     before = standing(foreign.parent)
 
-    done = run(*words, folder=foreign.parent)
+    result = run(*words, folder=foreign.parent)
 
-    assert done.exit_code == 1
-    assert "that was not decided on this machine" in done.stderr
-    assert "ctxvc purge --finish" in done.stderr
-    assert "--discard" in done.stderr
+    assert result.exit_code == 1
+    assert "that was not decided on this machine" in result.stderr
+    assert "ctxvc purge --finish" in result.stderr
+    assert "--discard" in result.stderr
     assert standing(foreign.parent) == before
 
 
@@ -231,10 +231,10 @@ def test_a_name_outside_the_store_is_refused_whoever_wants_it(foreign: Path, nam
     for value in OUTSIDE[name]:
         changed(name, value)(foreign)
         before = standing(foreign.parent)
-        for words in (["status"], ["purge", "--finish", "--yes"]):
-            done = run(*words, folder=foreign.parent)
-            assert done.exit_code in (1, 3), (value, done.stderr)
-            assert "bug" not in done.stderr
+        for arguments in (["status"], ["purge", "--finish", "--yes"]):
+            result = run(*arguments, folder=foreign.parent)
+            assert result.exit_code in (1, 3), (value, result.stderr)
+            assert "bug" not in result.stderr
             assert standing(foreign.parent) == before, value
     if name != "format":
         assert run("purge", "--discard", "--yes", folder=foreign.parent).exit_code == 0
@@ -273,8 +273,8 @@ def test_no_link_is_followed(request: pytest.FixtureRequest, tmp_path: Path, mac
     (own / name).symlink_to(elsewhere)
     before = standing(elsewhere)
 
-    for words in (["status"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
-        assert run(*words, folder=own.parent).exit_code in (1, 3)
+    for arguments in (["status"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        assert run(*arguments, folder=own.parent).exit_code in (1, 3)
         assert standing(elsewhere) == before
 
 
@@ -284,16 +284,16 @@ def test_packed_refs_are_not_written_through_a_link(foreign: Path, tmp_path: Pat
     (foreign / "packed-refs").symlink_to(tmp_path / "packed")
     before = (tmp_path / "packed").read_bytes()
 
-    for words in (["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
-        assert run(*words, folder=foreign.parent).exit_code == 1
+    for arguments in (["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        assert run(*arguments, folder=foreign.parent).exit_code == 1
         assert (tmp_path / "packed").read_bytes() == before
 
 
 def test_a_setting_that_could_run_a_program_is_refused_before_a_purge_is_finished(foreign: Path) -> None:
     with (foreign / "config").open("a") as file:
         file.write("[core]\n\tfsmonitor = true\n")
-    for words in (["purge", "--finish"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
-        told = run(*words, folder=foreign.parent)
+    for arguments in (["purge", "--finish"], ["purge", "--finish", "--yes"], ["purge", "--discard", "--yes"]):
+        told = run(*arguments, folder=foreign.parent)
         assert told.exit_code == 1
         assert "core.fsmonitor" in told.stderr
     assert purge_apply.pending(foreign)
@@ -325,14 +325,14 @@ def test_a_checkout_that_a_moved_store_lost_sight_of_is_told(tmp_path: Path, ins
     folder = (project if inside else tmp_path) / "view"
     checked_out(project, folder)
     project.rename(new)
-    told = f"{folder} may still have it"
+    text = f"{folder} may still have it"
 
-    assert told in run("purge", "--text", SECRET, folder=new).stdout
-    done = run("purge", "--text", SECRET, "--yes", folder=new)
-    assert done.exit_code == 0
-    assert told in done.stdout
-    assert "object and file of the store: none" in done.stdout
-    assert "checkout/demo" not in done.stdout  # that one goes
+    assert text in run("purge", "--text", SECRET, folder=new).stdout
+    result = run("purge", "--text", SECRET, "--yes", folder=new)
+    assert result.exit_code == 0
+    assert text in result.stdout
+    assert "object and file of the store: none" in result.stdout
+    assert "checkout/demo" not in result.stdout  # that one goes
     assert is_erased(new / ".ctxvc")
 
 
@@ -344,9 +344,9 @@ def test_finished_after_a_move_a_purge_tells_what_is_not_gone(tmp_path: Path, in
     decide(checked_out(project, folder), SECRET)
     project.rename(new)
 
-    done = run(*words, folder=new)
-    assert f"{folder} may still have" in done.stdout + done.stderr
-    assert "checkout/demo/main may still have" not in done.stdout + done.stderr
+    result = run(*words, folder=new)
+    assert f"{folder} may still have" in result.stdout + result.stderr
+    assert "checkout/demo/main may still have" not in result.stdout + result.stderr
     assert not purge_apply.pending(new / ".ctxvc")
     assert SECRET.encode() in b"".join(standing(new / "view" if inside else folder).values())
 
@@ -400,8 +400,8 @@ def test_done_twice_is_done_once(own: Path) -> None:
 
 def test_whoever_comes_while_it_is_at_work_waits_for_it(foreign: Path) -> None:
     """Without a seal, too: who decided it is finishing it right now."""
-    words = [sys.executable, "-c", WORKING, str(foreign)]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    arguments = [sys.executable, "-c", WORKING, str(foreign)]
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "holds\n"
         started = time.monotonic()
@@ -446,13 +446,13 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
 
 @pytest.mark.parametrize("number", [0, 6, 12, 18, 24])
 def test_killed_while_a_person_finishes_it_it_can_be_finished(foreign: Path, number: int) -> None:
-    words = [sys.executable, str(HERE / "purging.py"), str(foreign), str(number)]
-    done = subprocess.run(
-        words, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, str(HERE / "purging.py"), str(foreign), str(number)]
+    result = subprocess.run(
+        arguments, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
-    assert done.returncode in (0, -9), done.stderr
+    assert result.returncode in (0, -9), result.stderr
     try:
         purge_apply.finish(foreign)
     except NotFound:
-        assert done.returncode == 0 or number > 9
+        assert result.returncode == 0 or number > 9
     assert is_erased(foreign)

@@ -138,13 +138,13 @@ def test_the_map_says_what_became_what(filled: Path) -> None:
         old = store.tips("demo")
         purge.purge(store, PurgeRequest(texts=(SECRET,)))
     with Store(filled) as store:
-        told = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
-        assert {scope: told["commits"][tip] for scope, tip in old.items()} == store.tips("demo")
-        assert len(told["blobs"]) >= 4
+        answer = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
+        assert {scope: answer["commits"][tip] for scope, tip in old.items()} == store.tips("demo")
+        assert len(answer["blobs"]) >= 4
         purge.purge(store, PurgeRequest(texts=("open end",)))
     with Store(filled) as store:
-        told = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
-        assert told["commits"][old["main"]] == store.tips("demo")["main"]
+        answer = json.loads(git(filled, "show", f"{purge_apply.REF}:{purge_apply.MAP}"))
+        assert answer["commits"][old["main"]] == store.tips("demo")["main"]
 
 
 def test_the_rewrite_is_the_same_wherever_it_is_made(filled: Path, tmp_path: Path) -> None:
@@ -161,12 +161,12 @@ def test_the_rewrite_is_the_same_wherever_it_is_made(filled: Path, tmp_path: Pat
 
 
 def test_a_block_is_erased_wherever_its_bytes_are(path: Path) -> None:
-    words = "a whole paragraph that somebody wants to be gone for good"
+    text = "a whole paragraph that somebody wants to be gone for good"
     with Store(path) as store:
         with StoredSession.open(store, "demo") as session:
-            session.append(human(words), reply("so", "c1"), results(result("c1", f"$ cat\n{words}\n")), reply("ok"))
+            session.append(human(text), reply("so", "c1"), results(result("c1", f"$ cat\n{text}\n")), reply("ok"))
         purge.purge(store, PurgeRequest(session="demo", blocks=("B1",)))
-    assert words.encode() not in everything(path)
+    assert text.encode() not in everything(path)
     sound(path)
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         assert contents(session)["B1"].startswith(b"[REDACTED:purged:")
@@ -362,9 +362,9 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
     seen = set()
     for number in range(0, 400, stride):
         path = Path(shutil.copytree(tmp_path / "made", tmp_path / f"killed-{number}", symlinks=True))
-        words = [sys.executable, str(HERE / "purging.py"), str(path), str(number), SECRET]
+        arguments = [sys.executable, str(HERE / "purging.py"), str(path), str(number), SECRET]
         done = subprocess.run(
-            words, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            arguments, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
         )
         with Store(path) as store:
             held = SECRET.encode() in everything(path)
@@ -417,8 +417,8 @@ def test_another_text_that_begins_alike_is_left_alone(path: Path) -> None:
     with Store(path) as store:
         with StoredSession.open(store, "demo") as session:
             session.append(human("hello"), reply("Let me check the customer record of Jane Doe."))
-            for each in others:
-                session.append(human(each), reply(each))
+            for other in others:
+                session.append(human(other), reply(other))
             session.note(f"{others[0]} {others[1]}")
             before, rows = contents(session), {row.id: row for row in session.ledger().rows()}
         purge.purge(store, PurgeRequest(session="demo", blocks=("B2",)))
@@ -430,13 +430,13 @@ def test_another_text_that_begins_alike_is_left_alone(path: Path) -> None:
 
 
 def test_of_what_ctxvc_cut_the_beginning_goes_too(path: Path) -> None:
-    words = "the customer is Jane Doe of 12 Elm Street, and she owes us a lot"
+    text = "the customer is Jane Doe of 12 Elm Street, and she owes us a lot"
     begun = "the customer is Jane Doe"
     left_out = "\n[ctxvc: 1,234 of 5,678 characters left out here; recover c1 for the whole (5,678 bytes)]\nend"
     dashboard = text_part(f"[dashboard]\n| B1 | {begun}… |\n", "user", "client", kind="dashboard")
     with Store(path) as store:
         with StoredSession.open(store, "demo") as session:
-            session.append(human(words), reply("so", "c1"), results(result("c1", f"all: {begun}{left_out}")))
+            session.append(human(text), reply("so", "c1"), results(result("c1", f"all: {begun}{left_out}")))
             session.append(reply("fine"), Message(role="user", parts=(dashboard,)))
             session.append(injected(f"[ctxvc] The session before this one:\n- B1: {begun}…\n"), reply("yes"))
             row = session.ledger()["B2"]
@@ -548,15 +548,15 @@ def test_a_file_in_the_place_of_a_folder_of_objects_goes(filled: Path) -> None:
 
 @pytest.mark.parametrize("where", ["log", "object"])
 def test_what_is_in_no_commit_goes_too(filled: Path, where: str) -> None:
-    words = b"a text that nobody recorded"
+    text = b"a text that nobody recorded"
     if where == "log":
         (filled / "ctxvc" / "hooks").mkdir()
-        (filled / "ctxvc" / "hooks" / "log").write_bytes(words)
+        (filled / "ctxvc" / "hooks" / "log").write_bytes(text)
     else:
-        subprocess.run(["git", f"--git-dir={filled}", "hash-object", "-w", "--stdin"], input=words, check=True)
+        subprocess.run(["git", f"--git-dir={filled}", "hash-object", "-w", "--stdin"], input=text, check=True)
     with Store(filled) as store:
-        purge.purge(store, PurgeRequest(texts=(words.decode(),)))
-    assert words not in everything(filled)
+        purge.purge(store, PurgeRequest(texts=(text.decode(),)))
+    assert text not in everything(filled)
     sound(filled)
 
 

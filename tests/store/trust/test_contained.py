@@ -167,18 +167,18 @@ def test_a_seal_holds_for_its_words_its_store_and_its_machine(
     place_of_seals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "b" / "ctxvc").mkdir(parents=True)
-    made = seals.seal(place_of_seals, b"words")
-    assert not seals.is_sealed_here(tmp_path / "b", b"words", made)  # it has no id
+    text = seals.seal(place_of_seals, b"words")
+    assert not seals.is_sealed_here(tmp_path / "b", b"words", text)  # it has no id
     seals.seal(tmp_path / "b", b"words")
     moved = place_of_seals.rename(tmp_path / "c")
 
-    assert seals.is_sealed_here(moved, b"words", made)
-    assert not seals.is_sealed_here(moved, b"other words", made)
-    assert not seals.is_sealed_here(tmp_path / "b", b"words", made)
+    assert seals.is_sealed_here(moved, b"words", text)
+    assert not seals.is_sealed_here(moved, b"other words", text)
+    assert not seals.is_sealed_here(tmp_path / "b", b"words", text)
     assert not seals.is_sealed_here(moved, b"words", "é")
-    assert not trust.is_sealed_here(trust.store_id(moved), b"words", made)  # it finishes no purge
+    assert not trust.is_sealed_here(trust.store_id(moved), b"words", text)  # it finishes no purge
     monkeypatch.setenv("HOME", str(tmp_path / "another"))
-    assert not seals.is_sealed_here(moved, b"words", made)
+    assert not seals.is_sealed_here(moved, b"words", text)
 
 
 def test_requests_and_code_commits_of_a_store_that_was_moved_are_done(path: Path, tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def test_without_a_data_folder_a_seal_holds_too(
     (tmp_path / "file").write_text("no folder can be made below this")
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = seals.seal(place_of_seals, b"words")
+    text = seals.seal(place_of_seals, b"words")
 
-    assert seals.is_sealed_here(place_of_seals, b"words", made)
+    assert seals.is_sealed_here(place_of_seals, b"words", text)
     (tmp_path / f"ctxvc-{os.getuid()}").chmod(0o777)  # somebody else may have put a key there
-    assert not seals.is_sealed_here(place_of_seals, b"words", made)
+    assert not seals.is_sealed_here(place_of_seals, b"words", text)
 
 
 def test_a_key_lies_in_the_persons_own_data_folder_or_in_the_private_temporary_one(
@@ -222,9 +222,9 @@ def test_a_key_lies_in_the_persons_own_data_folder_or_in_the_private_temporary_o
     passwd.mkdir()
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: str(path).replace("~", str(passwd)))
-    made = seals.seal(place_of_seals, b"words")
+    text = seals.seal(place_of_seals, b"words")
     assert private.exists() and list(passwd.iterdir()) == []
-    assert seals.is_sealed_here(place_of_seals, b"words", made)
+    assert seals.is_sealed_here(place_of_seals, b"words", text)
 
     private.unlink()
     theirs = tmp_path / "theirs"
@@ -309,8 +309,8 @@ def test_git_reads_of_a_checkout_what_was_looked_at_and_no_other_settings(
     for name in (f"{before}..", "objects", "refs"):
         (linked / name).mkdir(exist_ok=True)
     (linked / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n\texcludesFile = {outside}\n")
-    words = ["git", f"--git-dir={linked}", "rev-parse", "--git-common-dir"]
-    led = subprocess.run(words, capture_output=True, text=True, check=False).stdout.rstrip("\n")
+    arguments = ["git", f"--git-dir={linked}", "rev-parse", "--git-common-dir"]
+    led = subprocess.run(arguments, capture_output=True, text=True, check=False).stdout.rstrip("\n")
     assert Path(led) == linked
     assert worktrees.at(store.path, out) is None and not worktrees.remove(store.path, out)
 
@@ -325,7 +325,7 @@ def test_what_is_removed_is_listed_by_git_with_the_stores_own_settings(
 
 
 def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path, tmp_path: Path) -> None:
-    words = [
+    arguments = [
         "git",
         f"--git-dir={store.path}",
         "worktree",
@@ -335,7 +335,7 @@ def test_a_worktree_of_git_alone_is_none_that_ctxvc_made(store: Store, out: Path
         str(tmp_path / "by-hand"),
         "demo/main",
     ]
-    subprocess.run(words, check=True)
+    subprocess.run(arguments, check=True)
     by_hand = worktrees.at(store.path, tmp_path / "by-hand")
 
     assert by_hand and not worktrees.is_made_here(store.path, by_hand)

@@ -144,9 +144,9 @@ COMMANDS = [
 ]
 
 
-def run(*words: str, folder: Path) -> Result:
+def run(*arguments: str, folder: Path) -> Result:
     """Runs `ctxvc` with these words in this process."""
-    return CliRunner().invoke(cli, ["-C", str(folder), *words])
+    return CliRunner().invoke(cli, ["-C", str(folder), *arguments])
 
 
 def lower(key: str) -> str:
@@ -177,12 +177,12 @@ def test_a_store_cannot_have_names_taken_that_another_file_system_reads_as_dot_g
     path: Path, key: str, name: str
 ) -> None:
     blob = git.run(path, "hash-object", "-w", "--stdin", data=b"[core]\n").decode().strip()
-    words = ("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}/config")
+    arguments = ("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}/config")
     git.run(path, "config", key, "false")
 
     with pytest.raises(CtxvcError, match="git update-index failed"):
-        git.run(path, *words)
-    git.run(path, *words, config=[f"{key}=false"])
+        git.run(path, *arguments)
+    git.run(path, *arguments, config=[f"{key}=false"])
 
 
 # --- stores whose settings are hostile
@@ -214,10 +214,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "program"
 
 
-def stock(path: Path, *words: str, check: bool = True) -> str:
+def stock(path: Path, *arguments: str, check: bool = True) -> str:
     """What the person's own git does."""
-    done = subprocess.run(["git", f"--git-dir={path}", *words], capture_output=True, check=check)
-    return done.stdout.decode()
+    result = subprocess.run(["git", f"--git-dir={path}", *arguments], capture_output=True, check=check)
+    return result.stdout.decode()
 
 
 def poison(path: Path, key: str, value: str, program: Path) -> None:
@@ -247,21 +247,21 @@ def test_no_command_runs_what_a_store_names(
         (path / "config").write_bytes(pristine)
         poison(path / "config", key, value, program)
 
-        done = run(*words, folder=project)
+        result = run(*words, folder=project)
 
         assert not mark.exists(), f"{key} = {value} was run"
-        assert done.exit_code == 1, (key, done.stdout, done.stderr)
-        assert lower(key).split("\n")[0][:40] in done.stderr or "promisor" in key.lower(), (key, done.stderr)
-        assert str(path / "config") in done.stderr or "extensions." in done.stderr
-        assert "hint: " in done.stderr
+        assert result.exit_code == 1, (key, result.stdout, result.stderr)
+        assert lower(key).split("\n")[0][:40] in result.stderr or "promisor" in key.lower(), (key, result.stderr)
+        assert str(path / "config") in result.stderr or "extensions." in result.stderr
+        assert "hint: " in result.stderr
 
 
 def test_doctor_says_it_as_a_problem(path: Path, program: Path, mark: Path) -> None:
     poison(path / "config", "core.sshCommand", "MARK", program)
 
-    done = run("doctor", "--json", folder=path.parent)
+    result = run("doctor", "--json", folder=path.parent)
 
-    told = [item for item in json.loads(done.stdout)["items"] if item["check"] == "store"]
+    told = [item for item in json.loads(result.stdout)["items"] if item["check"] == "store"]
     assert [item["level"] for item in told] == ["problem"]
     assert "core.sshcommand" in told[0]["found"]
     assert "ctxvc trust" in told[0]["mend"]
@@ -286,7 +286,7 @@ def test_no_hook_runs_what_a_store_names(path: Path, program: Path, mark: Path, 
     told = {"cwd": str(path.parent), "transcript_path": str(path.parent / "transcript.jsonl"), "session_id": "s"}
     told = {**told, "hook_event_name": words[0], "source": "startup", "trigger": "auto"}
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "ctxvc", "hook", *words],
         cwd=path.parent,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -296,7 +296,7 @@ def test_no_hook_runs_what_a_store_names(path: Path, program: Path, mark: Path, 
         check=False,
     )
 
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
     assert not mark.exists()
 
 
@@ -474,10 +474,10 @@ def test_no_command_runs_what_a_project_names(
     if words != ["init"]:
         create(hostile / ".ctxvc").close()
 
-    done = run(*words, folder=hostile)
+    result = run(*words, folder=hostile)
 
     assert not mark.exists(), mark.read_text()
-    assert "bug" not in done.stderr
+    assert "bug" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -630,10 +630,10 @@ def test_what_changes_between_the_look_and_the_yes_is_not_accepted(foreign: Path
 def test_some_settings_nobody_can_accept(path: Path, program: Path, key: str) -> None:
     poison(path / "config", key, "MARK", program)
 
-    done = run("trust", "--yes", folder=path.parent)
+    result = run("trust", "--yes", folder=path.parent)
 
-    assert done.exit_code == 1
-    assert lower(key) in done.stderr
+    assert result.exit_code == 1
+    assert lower(key) in result.stderr
     assert not is_open(path)
 
 
@@ -651,9 +651,9 @@ def test_what_is_shown_cannot_move_a_cursor(path: Path) -> None:
     with (path / "config").open("a", encoding="utf-8") as config:
         config.write('[alias]\n\tx = "!\x1b[2J\\n\u202efine"\n')
 
-    done = run("trust", folder=path.parent)
+    result = run("trust", folder=path.parent)
 
-    assert "alias.x = !\\x1b[2J\\n\\u202efine" in done.stdout
+    assert "alias.x = !\\x1b[2J\\n\\u202efine" in result.stdout
 
 
 def test_borrowed_objects_are_a_setting_too(path: Path, tmp_path: Path) -> None:
@@ -689,11 +689,11 @@ def test_without_a_data_folder_all_works_but_trust(
     assert run("trust", folder=tmp_path / "project").exit_code == 0
     poison(tmp_path / "project" / ".ctxvc" / "config", "core.sshCommand", "MARK", program)
 
-    done = run("trust", "--yes", folder=tmp_path / "project")
+    result = run("trust", "--yes", folder=tmp_path / "project")
 
-    assert done.exit_code == 1
-    assert "cannot store anything for you" in done.stderr
-    assert "set HOME" in done.stderr
+    assert result.exit_code == 1
+    assert "cannot store anything for you" in result.stderr
+    assert "set HOME" in result.stderr
 
 
 def test_a_data_folder_that_others_may_write_to_is_none(path: Path) -> None:
@@ -744,9 +744,9 @@ print(name, trust.seal(name, b"x"))
 
 
 def test_processes_that_begin_at_once_agree(path: Path) -> None:
-    words = [sys.executable, "-c", RACE, str(path)]
+    arguments = [sys.executable, "-c", RACE, str(path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    running = [subprocess.Popen(words, cwd=ROOT, **pipes) for _ in range(4)]  # type: ignore[call-overload]
+    running = [subprocess.Popen(arguments, cwd=ROOT, **pipes) for _ in range(4)]  # type: ignore[call-overload]
     for process in running:
         process.stdin.write("x")
         process.stdin.flush()

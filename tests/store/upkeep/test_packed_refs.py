@@ -20,8 +20,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def git(store: Store, *words: str) -> str:
-    command = ["git", f"--git-dir={store.path}", "-c", "user.name=x", "-c", "user.email=x@x", *words]
+def git(store: Store, *arguments: str) -> str:
+    command = ["git", f"--git-dir={store.path}", "-c", "user.name=x", "-c", "user.email=x@x", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
