@@ -57,10 +57,10 @@ def _count(store: object) -> None:
     from ctxvc.store.store import Store
 
     assert isinstance(store, Store)
-    with Meter(store) as meter:
-        for name in store.sessions():
-            with StoredSession.open(store, name) as session:
-                meter.costs(revision.now(session))
+    meter = Meter(store)
+    for name in store.sessions():
+        with StoredSession.open(store, name) as session:
+            meter.costs(revision.now(session))
 
 
 def _bytes(path: Path) -> bytes:
