@@ -31,7 +31,7 @@ from ctxvc.tokens.meter import Meter
 #: Seconds between two looks at a session and at the list for news, and until a question for news is answered without.
 _LOOK, _LOOK_AT_ALL, _WAIT = 0.3, 2.0, 20.0
 #: Seconds after which a list of the sessions is answered, whether or not all are on it: at first, and then.
-_LISTING, _LISTING_REST = 0.4, 3.0
+_LISTING, _LISTING_REST = 0.25, 3.0
 #: Milliseconds after which a browser asks for news again.
 _RETRY = 50
 #: Seconds after its newest commit in which a session counts as running.
