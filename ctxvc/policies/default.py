@@ -20,13 +20,12 @@ from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, runs_of
 from ctxvc.core.policy import REACH, Globs, Policy, Share, Terms, Tokens, Weights
 from ctxvc.core.prompt import cut
-from ctxvc.core.prompt.outline import outline
-from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget, is_narrow
 from ctxvc.core.view.view import View
 from ctxvc.policies import context_text, scoped, self_managed
 from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
 from ctxvc.policies.knobs import numbers, ordered, shares
+from ctxvc.policies.old_stubs import old_stubs
 
 #: The tool whose arguments are a plan that the user agreed to, if the call did not fail.
 _PLAN = "exitplanmode"
@@ -84,7 +83,7 @@ class Default(Policy, frozen=True, kw_only=True):
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
         actions = self._batch(view, int(self._soft_limit(view.budget) * self.low(view.budget.window)))
-        plan = Plan(actions=(*actions, *_old_stubs(view, len(actions))), actor=self.actor, pressure=bool(actions))
+        plan = Plan(actions=(*actions, *_old_stubs(view, actions)), actor=self.actor, pressure=bool(actions))
         rehearsal = rehearse(view, plan)
         now = rehearsal.after
         # Old stubs leave only beside something else: otherwise those of this batch would leave with the next call.
@@ -101,7 +100,7 @@ class Default(Policy, frozen=True, kw_only=True):
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
         actions = self._batch(view, target)
-        return (*actions, *_old_stubs(view, len(actions)))
+        return (*actions, *_old_stubs(view, actions))
 
     def low(self, window: int) -> float:
         """The share of the budget that a batch goes down to in a window of so many tokens."""
@@ -212,25 +211,9 @@ def _actions(view: View, batch: Iterable[Departure]) -> tuple[Action, ...]:
     )
 
 
-def _old_stubs(view: View, more: int) -> Iterator[Action]:
-    """The oldest stubs leave where all, with so many `more`, cost more than roll-up begins at: a human's words stand
-    between them.
-
-    What an agent or a person gave an index text stays, as do answers to calls. What left is found by a search.
-    """
-    ledger = view.ledger
-    stubs = [slot for slot in outline(ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
-    cost = more * STUB + sum(view.price.text(slot.text) for slot in stubs)
-    hundredth = view.budget.soft_limit / 100
-    if view.part(cost) <= rollup.MOST * hundredth:
-        return
-    for slot in stubs:
-        if view.part(cost) <= rollup.LEAST * hundredth:
-            return
-        by = ledger.groups[slot.group].removed_by if slot.group else slot.row.removed_by
-        if slot.kind != "tool_result" and by.startswith(("policy:", "guard")):
-            cost -= view.price.text(slot.text)
-            yield Action(verb="prune", targets=(slot.group or slot.row.id,))
+def _old_stubs(view: View, batch: Sequence[Action]) -> tuple[Action, ...]:
+    """The oldest stubs, where all, with those of the batch, cost more than roll-up begins at."""
+    return old_stubs(view, rollup.MOST, rollup.LEAST, more=len(batch) * STUB)[0]
 
 
 def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:

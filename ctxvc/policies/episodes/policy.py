@@ -26,11 +26,15 @@ from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
-from ctxvc.policies.episodes.old_stubs import old_stubs
 from ctxvc.policies.knobs import numbers
+from ctxvc.policies.old_stubs import old_stubs
 
 #: Which of the episodes that may leave goes first: the oldest act while there is one, or the oldest of any type.
 Order = Literal["act_first", "oldest"]
+
+#: Of the ceiling, in hundredths: above what share the oldest stubs leave without a trace, and down to which. Roll-up
+#: begins at half of that: what is left then is what it cannot join.
+_MOST_STUBS, _LEAST_STUBS = 10, 6
 
 PROTOCOL = (
     "Mark your work with the delimiter tool. Before you read and search, start an episode of type expl; end it with a "
@@ -125,7 +129,7 @@ class Episodes(Policy, frozen=True, kw_only=True):
         target = int(ceiling * self.low_water)
         # What stays may have grown above the ceiling: then no graph of all blocks is made for nothing at each call.
         marked = not self.derive or any(view.ledger.by_segment(_marked))
-        forgotten, spared = ((), 0) if marked else old_stubs(view)
+        forgotten, spared = ((), 0) if marked else old_stubs(view, _MOST_STUBS, _LEAST_STUBS)
         bound = before if marked else view.part(spared + _most_saved(view, self.implicit))
         if before <= view.budget.hard_guard and before - bound > ceiling and bound < ceiling - target:
             human = sum(view.price.body(row) for row in chain.from_iterable(view.ledger.by_segment(_of_humans)))
