@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human, turn_answers
 from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.plan.value import WEIGHTS, departures
@@ -128,9 +128,8 @@ def _short(label: str) -> str:
 
 # --- the planner that follows fixed rules
 
-#: A tool's object that was called with what one of so many newest steps called something with is in use. The newest of
-#: these stay as long as they are no more than this share of the budget: else old replies leave in the place of results.
-IN_USE, _IN_USE_MOST = 8, 0.1
+#: A tool's object that was called with what one of so many newest steps called something with is in use.
+IN_USE = 8
 #: What may be a log has at least so many tokens and lines. So many of the largest are looked at, and the beginning of
 #: each, in characters.
 LOG_TOKENS, LOG_LINES, LOGS_READ, LOG_HEAD = 400, 20, 12, 4_000
@@ -140,7 +139,7 @@ HEADER, GAIN = 110, 30
 UNUSED, REPETITIVE, OLD_TURN = "unused_words_elsewhere", "repetitive_output", "old_turn"
 
 #: What a reply says and calls is worth so many times what it is to the default policy: a plan takes results first.
-_REPLIES = 50.0
+_REPLIES = 20.0
 _WEIGHTS = {
     kind: weight * (_REPLIES if kind in ("text", "edit", "answer", "call") else 1.0) for kind, weight in WEIGHTS.items()
 }
@@ -166,7 +165,7 @@ def rules(
     lines of a few large results, and by the words that stand nowhere else (`core.plan.value`). It does not understand
     the conversation, and says that no model did.
     """
-    stays = frozenset() if hard else _in_use(view) | contracts(view)
+    stays = frozenset() if hard else _in_use(view.ledger) | contracts(view)
     obsolete = _obsolete(objects)
     entries: dict[str, Entry] = {}
     freed = 0
@@ -304,26 +303,20 @@ def _repeats(text: str) -> bool:
     return len(lines) >= LOG_LINES and len({line.strip() for line in lines}) * 4 <= len(lines)
 
 
-def _in_use(view: View) -> frozenset[str]:
-    """The results, and bulky calls, whose arguments stand in a call of one of the newest steps too, newest first."""
-    _, newest = edge(view.ledger)
+def _in_use(ledger: Ledger) -> frozenset[str]:
+    """The results, and bulky calls, whose arguments stand in a call of one of the newest steps too."""
+    _, newest = edge(ledger)
     calls: dict[str, Row] = {}
     results: list[tuple[Row, str]] = []
     recent: set[str] = set()
-    for row in view.ledger.rows():
+    for row in ledger.rows():
         if row.kind == "tool_use":
             calls[row.call] = row
             if row.step > newest - IN_USE:
                 recent.add(_arguments(row))
         elif row.kind == "tool_result" and row.call in calls:
             results.append((row, _arguments(calls[row.call])))
-    room = int(view.budget.effective * _IN_USE_MOST)
-    stays: set[str] = set()
-    for row, arguments in reversed(results):
-        if row.present and arguments and arguments in recent and (cost := view.part(view.price.body(row))) <= room:
-            room -= cost
-            stays.add(row.id)
-    return frozenset(stays)
+    return frozenset(row.id for row, arguments in results if arguments and arguments in recent)
 
 
 def _arguments(call: Row) -> str:

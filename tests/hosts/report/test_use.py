@@ -70,6 +70,7 @@ def test_the_brush_chooses_the_calls_of_tables_and_scopes_too(visit: Visit, sess
     for screen, title in (("overview", "The river as a table"), ("cost", "Both pictures as a table")):
         page = visit(session_page, f"#/{screen}?from=3&to=5")
         page.get_by_text(title).click()
+        page.locator("details tbody tr").first.wait_for()
         assert page.locator("details tbody tr").count() == 3, screen
         page.keyboard.press("a")
         assert page.locator("details tbody tr").count() == 60, screen

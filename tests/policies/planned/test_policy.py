@@ -490,25 +490,6 @@ def test_the_rules_prune_what_was_done_again_mask_logs_and_fold_what_is_large() 
     assert "Made by fixed rules, without a model" in plan.reason
 
 
-def test_what_is_in_use_keeps_no_more_than_a_tenth_of_the_budget_and_no_reply_leaves_for_it() -> None:
-    talk = Talk()
-    talk.says("One")
-    looked = [talk.does("Read", f"/file{n}.py", rows(150)) for n in range(6)]
-    talk.says("Two")
-    talk.answers(" ".join(f"What file {n} shows is order_{n}, which has no zone." for n in range(100)))
-    reply = f"B{talk.run.ledger.meta.counters.block}"
-    talk.says("Three")
-    for n in range(6):
-        talk.does("Edit", f"/file{n}.py", "ok")
-    talk.answers("Yes.")
-    view = talk.run.view(int(talk.run.view(10**6).used * 1.4))
-    taken = {target for action in low(least=0).propose(view).actions for target in action.targets}
-    tokens = sum(view.price.body(view.ledger[block]) for block in looked if block not in taken)
-
-    assert reply not in taken and taken.intersection(looked)
-    assert tokens <= view.budget.effective * 0.4
-
-
 def test_the_rules_reach_the_target_and_take_little_more() -> None:
     held = working()
     for target in (0.5, 0.3):
