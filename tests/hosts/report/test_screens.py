@@ -65,6 +65,7 @@ def test_a_replay_is_drawn_and_keeps_nobody_out(visit: Visit, made_page: Any, ax
     assert page.locator(".chart svg").count() == 3
     assert page.locator(".chart .invalid").count() == 3, "points of runs that failed are drawn as such"
     page.get_by_text("The pictures as a table").click()
+    page.locator("details tbody tr").first.wait_for()
     assert page.locator("details tbody tr").count() == 12
     page.locator("#pair").select_option(index=1)
     assert page.get_by_text("<b>bold</b>").is_visible()
