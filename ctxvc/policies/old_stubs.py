@@ -8,11 +8,11 @@ from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
 
-def old_stubs(view: View, most: int, least: int, *, more: int = 0) -> tuple[tuple[Action, ...], int]:
+def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[tuple[Action, ...], int]:
     """What takes the oldest stubs of rules away, and the tokens that this saves.
 
-    Nothing unless all stubs, with `more` tokens to come, cost more than `most` hundredths of the budget; then as many
-    as bring them down to `least`. Stubs that an agent or a person made stay, as do summaries and answers to calls. What
+    Nothing unless all stubs, with `more` tokens to come, cost more than `above` hundredths of the budget; then as many
+    as bring them `down_to`. Stubs that an agent or a person made stay, as do summaries and answers to calls. What
     left is found by a search.
     """
     slots = [slot for slot in outline(view.ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
@@ -20,8 +20,8 @@ def old_stubs(view: View, most: int, least: int, *, more: int = 0) -> tuple[tupl
     hundredth = view.budget.soft_limit / 100
     actions: list[Action] = []
     saved = 0
-    for slot in slots if view.part(total) > most * hundredth else ():
-        if view.part(total - saved) <= least * hundredth:
+    for slot in slots if view.part(total) > above * hundredth else ():
+        if view.part(total - saved) <= down_to * hundredth:
             break
         by = view.ledger.groups[slot.group].removed_by if slot.group else slot.row.removed_by
         if slot.kind != "tool_result" and by.startswith(("policy:", "guard")):
