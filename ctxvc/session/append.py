@@ -134,7 +134,7 @@ def _appended(
         for scope, entry in stored.number(transaction, messages):
             ledger = transaction.ledger(scope)
             texts = _texts(entry)
-            view = context.view(ledger, entry.rows, transaction.bodies) if texts else None
+            view = context.view(ledger, entry.rows, transaction.bodies) if _decides(ledger, entry) else None
             admitted = admit(ledger, entry, texts, view, previews, context.terms.batch, spare)
             if scope == context.scope and admitted.total:
                 total, lacking = admitted.total, lacking + admitted.lacking
@@ -168,7 +168,7 @@ def admit(
     """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
 
     The first message of a human is pinned, a turn begins with a cut where one pays, and `texts` are admitted or blocked
-    by their cost in `view` (None if the entry has no texts), with `spare` tokens beside them. `previews` replaces a
+    by their cost in `view` (None if no cost decides anything), with `spare` tokens beside them. `previews` replaces a
     result's preview, by its call; if all results together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
@@ -221,6 +221,17 @@ def _with_tags(
     tagged = {row.id: row for row in context.tagged(results, view, lambda row: bodies[row.id, ""])}
     rows = tuple(tagged.get(row.id, row) for row in entry.rows)
     return admitted._replace(entry=msgspec.structs.replace(entry, rows=rows))
+
+
+def _decides(ledger: Ledger, entry: Entry) -> bool:
+    """Whether a cost decides how the entry is recorded: then its texts and the prompt are counted.
+
+    Any other text waits for the request that needs its count.
+    """
+    if any(row.kind == "tool_result" or admission.may_be_huge(row) for row in entry.rows):
+        return True
+    begins = bool(entry.rows) and entry.rows[0].turn > ledger.meta.counters.turn
+    return begins and cut.at_turn(ledger) != ledger.meta.cuts
 
 
 def _texts(entry: Entry) -> dict[str, str]:

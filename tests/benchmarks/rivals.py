@@ -176,7 +176,10 @@ class Memgit(Rival):
 
 
 class Ctxvc(Rival):
-    """ctxvc, as its own loop uses it: a managed session, each message admitted under a budget."""
+    """ctxvc, as its own loop uses it: a managed session, each message admitted under a budget.
+
+    Texts are counted where something depends on it, such as a request: see `CtxvcCounted`.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -213,6 +216,15 @@ class Ctxvc(Rival):
         self._session.close()
 
 
+class CtxvcCounted(Ctxvc):
+    """The same, where each reply is asked for: all tokens of the prompt are counted before it."""
+
+    def append(self, number: int, content: str) -> None:
+        super().append(number, content)
+        if number % 2 == 0:
+            _ = self._session.view().used
+
+
 class CtxvcRecorded(Ctxvc):
     """ctxvc, as recorders use it: no budget, nothing counted."""
 
@@ -229,6 +241,7 @@ RIVALS: dict[str, type[Rival]] = {
     "OpenAI Agents SQLiteSession": SqliteSession,
     "ctxvc, recorded": CtxvcRecorded,
     "ctxvc, managed": Ctxvc,
+    "ctxvc, managed and counted": CtxvcCounted,
     "LangGraph, SQLite": LangGraph,
     "memgit": Memgit,
 }

@@ -99,6 +99,11 @@ def is_large(view: View, tokens: int) -> bool:
     return view.part(tokens) > view.budget.offload
 
 
+def may_be_huge(row: Row) -> bool:
+    """Whether a row is a human's text that may be shown by its two ends: no token of a text is shorter than a byte."""
+    return row.kind == "user" and is_human(row.role, row.origin) and row.bytes > HUMAN_PASTE
+
+
 def texts(rows: Iterable[Row], bodies: Mapping[str, bytes]) -> dict[str, str]:
     """The text of each result and human text among `rows`; a result of several parts is the JSON that lists them."""
     return {
@@ -177,7 +182,7 @@ class _Result:
 
 def _paste(row: Row, price: Price) -> Row:
     """A huge text of a human is shown by its two ends; every other row as it is."""
-    if row.kind == "user" and is_human(row.role, row.origin) and price.body(row) > HUMAN_PASTE:
+    if may_be_huge(row) and price.body(row) > HUMAN_PASTE:
         return msgspec.structs.replace(row, state="masked", removed_by="guard")
     return row
 
