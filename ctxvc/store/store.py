@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import time as clock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -173,16 +173,15 @@ class Store:
         except pygit2.GitError as error:
             raise self._unreadable_refs(error) from error
 
-    def current_session(self) -> str:
-        """The session of HEAD. Raises: NotFound if the store has no sessions."""
+    def current_session(self, sessions: Collection[str] = ()) -> str:
+        """The session of HEAD. `sessions` are all names, if already read. Raises: NotFound if the store has none."""
         target = self._symbolic("HEAD")
         place = scope_of(target) if target else None
-        sessions = self.sessions()
-        if place and place[0] in sessions:
+        if place and self.tips(place[0]):
             return place[0]
-        if not sessions:
+        if not (sessions := sessions or self.sessions()):
             raise NotFound(f"no sessions in {self.path} yet", hint=Phrase("import-sessions"))
-        return sessions[-1]
+        return max(sessions)
 
     def current_scope(self, session: str, tips: Mapping[str, str] | None = None) -> str:
         """The scope in which a new writer of the session starts. `tips` are the session's, if already read."""

@@ -184,6 +184,8 @@ class CountCache:
         import sqlite3
 
         counts: dict[bytes, int] = {}
+        if not digests:
+            return counts
         try:
             with closing(self._connect()) as db:
                 for start in range(0, len(digests), self._AT_ONCE):

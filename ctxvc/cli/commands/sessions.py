@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -61,7 +62,8 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
     else:
         with app.store() as store:
             known_stores.remember_used(store.path)
-            (items, _), current = session_items(store, unreadable), _current(store)
+            items, _ = session_items(store, unreadable)
+            current = _current(store, [item.name for item in items])
     if app.output.json:
         app.output.value(Sessions(current=current, items=items))
     else:
@@ -104,7 +106,7 @@ def session_items(
             entries[name] = entry
     if seconds is not None:
         stale.sort(key=lambda one: _newest(store, one[1].values()), reverse=True)
-    unlisted, start = 0, time.monotonic()
+    unlisted, start, reader = 0, time.monotonic(), _Reader(store)
     for number, (name, tips, key) in enumerate(stale):
         if number and seconds is not None and time.monotonic() - start >= seconds:
             if name in cached:
@@ -113,7 +115,7 @@ def session_items(
                 unlisted += 1
             continue
         try:
-            item = _item(store, name, tips)
+            item = reader.item(name, tips)
         except Damaged as error:
             unreadable.append(error)
             continue
@@ -170,63 +172,85 @@ def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
     return [title, Timestamp(item.updated), item.turns, tokens, cost, item.files]
 
 
-def _item(store: Store, name: str, tips: Mapping[str, str]) -> SessionItem:
+class _Reader:
+    """Reads sessions one after another; what they share is loaded once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._meters: dict[str, Meter] = {}
+
+    def item(self, name: str, tips: Mapping[str, str]) -> SessionItem:
+        """A session with these tips, with what is acknowledged and not committed yet. Raises: Damaged."""
+        current, scopes = _scopes(self.store, name, tips)
+        ledger = scopes[current].ledger
+        source = ledger.meta.source
+        agents = {scope: at for scope, at in scopes.items() if scope.startswith(AGENT) and at.ledger.meta.parent}
+        bodies = _blocks(scopes.values())
+        tokens, estimated = self._tokens(ledger, bodies)
+        totals = work(self.store, tips.values(), bodies, caption.folder_of(ledger))
+        return SessionItem(
+            name=name,
+            prompt=_first_prompt(ledger),
+            title=caption.plain(source.title) if source else "",
+            started=source.started if source else "",
+            updated=iso(revision.entry(self.store, scopes[current].commit).time),
+            branch=source.branch if source else "",
+            model=ledger.meta.model,
+            scope=current,
+            scopes=len(scopes),
+            turns=ledger.meta.counters.turn,
+            steps=ledger.meta.counters.step,
+            blocks=len(bodies),
+            tokens=tokens,
+            estimated=estimated,
+            cost=totals.dollars,
+            files=len(totals.files),
+            bytes=sum(row.bytes for row, _ in bodies),
+            format=source.format if source else "",
+            agents=[self._agent(scope, at) for scope, at in agents.items()],
+        )
+
+    def _agent(self, scope: str, at: revision.Moment) -> AgentItem:
+        """A sub-agent. Its cost covers the commits made in its scope, not inherited ones."""
+        ledger, bodies = at.ledger, _blocks([at])
+        tokens, estimated = self._tokens(ledger, bodies)
+        totals = work(self.store, [at.commit], bodies, caption.folder_of(ledger), own=True)
+        return AgentItem(
+            name=scope,
+            prompt=next((row.label for row in ledger.rows() if row.role == "user"), ""),
+            updated=iso(revision.entry(self.store, at.commit).time),
+            turns=ledger.meta.counters.turn,
+            steps=ledger.meta.counters.step,
+            tokens=tokens,
+            estimated=estimated,
+            cost=totals.dollars,
+            files=len(totals.files),
+        )
+
+    def _tokens(self, ledger: Ledger, bodies: Sequence[tuple[Row, Bodies]]) -> tuple[int, bool]:
+        name = ledger.meta.tokenizer
+        if name not in self._meters:
+            self._meters[name] = Meter(self.store, name)
+        return self._meters[name].total(bodies, ledger.meta.model)
+
+
+def _scopes(store: Store, name: str, tips: Mapping[str, str]) -> tuple[str, dict[str, revision.Moment]]:
+    """The session's current scope, and all its scopes, `main` first. Raises: Damaged."""
+    if not os.path.lexists(f"{store.path}/ctxvc/journal/{name}"):  # nothing is waiting: all of it is at the tips
+        current = store.current_scope(name, tips) if len(tips) > 1 else next(iter(tips))
+        in_order = sorted(tips, key=lambda scope: (scope != "main", scope))
+        return current, {scope: revision.moment(store, tips[scope]) for scope in in_order}
     stored = StoredSession.open(store, name)
-    ledger = stored.ledger()
-    source = ledger.meta.source
-    agents = [scope for scope in stored.scopes() if scope.startswith(AGENT) and stored.ledger(scope).meta.parent]
-    bodies = _bodies(stored, stored.scopes())
-    tokens, estimated = Meter(store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(store, tips.values(), bodies, caption.folder_of(ledger))
-    return SessionItem(
-        name=name,
-        prompt=_first_prompt(ledger),
-        title=caption.plain(source.title) if source else "",
-        started=source.started if source else "",
-        updated=iso(revision.entry(store, stored.tip()).time),
-        branch=source.branch if source else "",
-        model=ledger.meta.model,
-        scope=stored.scope,
-        scopes=len(stored.scopes()),
-        turns=ledger.meta.counters.turn,
-        steps=ledger.meta.counters.step,
-        blocks=len(bodies),
-        tokens=tokens,
-        estimated=estimated,
-        cost=totals.dollars,
-        files=len(totals.files),
-        bytes=sum(row.bytes for row, _ in bodies),
-        format=source.format if source else "",
-        agents=[_agent(stored, scope) for scope in agents],
-    )
+    stored.leave()  # a store may have more sessions than a process may have files open
+    return stored.scope, {scope: revision.moment_now(stored, scope) for scope in stored.scopes()}
 
 
-def _agent(stored: StoredSession, scope: str) -> AgentItem:
-    """A sub-agent. Its cost covers the commits made in its scope, not inherited ones."""
-    ledger = stored.ledger(scope)
-    bodies = _bodies(stored, [scope])
-    tokens, estimated = Meter(stored.store, ledger.meta.tokenizer).total(bodies, ledger.meta.model)
-    totals = work(stored.store, [stored.tip(scope)], bodies, caption.folder_of(ledger), own=True)
-    return AgentItem(
-        name=scope,
-        prompt=next((row.label for row in ledger.rows() if row.role == "user"), ""),
-        updated=iso(revision.entry(stored.store, stored.tip(scope)).time),
-        turns=ledger.meta.counters.turn,
-        steps=ledger.meta.counters.step,
-        tokens=tokens,
-        estimated=estimated,
-        cost=totals.dollars,
-        files=len(totals.files),
-    )
-
-
-def _bodies(stored: StoredSession, scopes: Iterable[str]) -> list[tuple[Row, Bodies]]:
+def _blocks(scopes: Iterable[revision.Moment]) -> list[tuple[Row, Bodies]]:
     """Every block of these scopes once, with its reader."""
     blocks: dict[tuple[str, str], tuple[Row, Bodies]] = {}
-    for scope in scopes:
-        bodies = revision.now(stored, scope).bodies
-        for row in stored.ledger(scope).rows():
-            blocks.setdefault((row.id, row.sha256), (row, bodies))
+    for at in scopes:
+        for row in at.ledger.rows():
+            blocks.setdefault((row.id, row.sha256), (row, at.bodies))
     return list(blocks.values())
 
 
@@ -234,9 +258,9 @@ def _first_prompt(ledger: Ledger) -> str:
     return next((caption.plain(row.label) for row in ledger.rows() if speaks(row.kind, row.role, row.origin)), "")
 
 
-def _current(store: Store) -> str:
+def _current(store: Store, names: Sequence[str]) -> str:
     try:
-        return store.current_session()
+        return store.current_session(names)
     except NotFound:
         return ""
 

@@ -16,6 +16,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
 
+_FOLDER = "ctxvc/cache"
 _LARGEST = 64 << 20
 _Content = TypeVar("_Content")
 
@@ -31,6 +32,7 @@ def load(store: Store, name: str, content: type[_Content]) -> _Content | None:
 def save(store: Store, name: str, content: object) -> None:
     """Replaces a file of the cache, if it can."""
     try:
+        contained.make_folder(store.path, _FOLDER)  # a person may have removed it
         contained.replace(store.path, _path(name), msgspec.json.encode(content), durably=False)
     except (OSError, CtxvcError):
         pass  # a store can be read-only, and its disk full
@@ -70,4 +72,4 @@ def file_stamp(store: Store, name: str) -> str:
 
 
 def _path(name: str) -> str:
-    return f"ctxvc/cache/{name}"
+    return f"{_FOLDER}/{name}"

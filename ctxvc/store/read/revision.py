@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pygit2
@@ -60,15 +60,38 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return {name: int(count) for name, _, count in pairs if count.isdigit()}
 
 
+class Moment(NamedTuple):
+    """A scope's ledger at a commit, or after what waits on top of it, and the readers of its bodies."""
+
+    commit: str
+    ledger: Ledger
+    bodies: Bodies
+
+
+def moment(store: Store, commit: str) -> Moment:
+    """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
+
+    def file(row: Row, suffix: str) -> bytes:
+        return store.reader.path(commit, fmt.file_path(row, suffix), f"{row.id}-{suffix}")
+
+    return Moment(commit, store.reader.ledger(commit), Bodies(lambda row: store.reader.body(commit, row), file))
+
+
+def moment_now(stored: StoredSession, scope: str) -> Moment:
+    """The scope now, including changes not committed yet."""
+    bodies = Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope))
+    return Moment(stored.tip(scope), stored.ledger(scope), bodies)
+
+
 def now(stored: StoredSession, scope: str = "") -> Snapshot:
     """The scope now, including changes not committed yet."""
     scope = scope or stored.scope
-    tip = stored.tip(scope)
     system, tools = stored.system_and_tools(scope)
+    commit, ledger, bodies = moment_now(stored, scope)
     return Snapshot(
-        ledger=stored.ledger(scope),
-        bodies=Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope)),
-        commit=tip,
+        ledger=ledger,
+        bodies=bodies,
+        commit=commit,
         session=stored.name,
         scope=scope,
         system=system,
@@ -79,15 +102,11 @@ def now(stored: StoredSession, scope: str = "") -> Snapshot:
 
 def at(store: Store, commit: str) -> Snapshot:
     """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
-    ledger = store.reader.ledger(commit)
+    _, ledger, bodies = moment(store, commit)
     system, tools = store.reader.system_and_tools(commit)
-
-    def file(row: Row, suffix: str) -> bytes:
-        return store.reader.path(commit, fmt.file_path(row, suffix), f"{row.id}-{suffix}")
-
     return Snapshot(
         ledger=ledger,
-        bodies=Bodies(lambda row: store.reader.body(commit, row), file),
+        bodies=bodies,
         commit=commit,
         session=ledger.meta.session,
         scope=ledger.meta.scope,
