@@ -231,9 +231,7 @@ def _reading(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
 def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
     store = session.store
     names = [other for other in store.sessions() if other != session.name] if call.all_sessions else []
-    others = [StoredSession.open(store, other) for other in names]
-    for other in others:
-        other.leave()  # reading must not write anything
+    others = [StoredSession.for_reading(store, other) for other in names]
     result = search(session.stored, call.pattern, ignore_case=call.ignore_case, others=others)
     matches = [
         offer.Found(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxvc.cli.commands.sessions import session_items
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.wire import call_part, result_part, text_part
 from ctxvc.core.recording.events import Opened, Said
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.read.commit_reader import Reader
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
 
@@ -88,16 +93,17 @@ def test_titles_are_cut_so_that_a_line_fits_eighty_columns(
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions that are opened while a command runs."""
-    opened: list[str] = []
-    whole = StoredSession.open
+    """The sessions that are worked out while a command runs."""
+    sessions: list[str] = []
+    whole = Reader.ledger
 
-    def open_and_note(store: Store, name: str = "", scope: str = "") -> StoredSession:
-        opened.append(name)
-        return whole(store, name, scope)
+    def ledger(reader: Reader, commit: str) -> Ledger:
+        read = whole(reader, commit)
+        sessions.append(read.meta.session)
+        return read
 
-    monkeypatch.setattr(StoredSession, "open", open_and_note)
-    return opened
+    monkeypatch.setattr(Reader, "ledger", ledger)
+    return sessions
 
 
 def cache(folder: Path) -> Path:
@@ -115,7 +121,7 @@ def test_a_session_that_did_not_change_is_not_read_again(run: Run, folder: Path,
     run("--session", "t", "note", "-m", "learned", folder=folder)
     read.clear()
     items = json.loads(run("sessions", "--json", folder=folder).stdout)["items"]
-    assert read == ["t"]
+    assert {*read} == {"t"}
     assert {item["name"]: item["blocks"] for item in items} == {"s": 12, "t": 2}
 
 
@@ -226,3 +232,22 @@ def test_a_scratch_file_is_no_work_of_a_session_unless_its_project_is_there(run:
             ingest(store, events, final=True)
         (item,) = json.loads(run("sessions", "--json", folder=tmp_path / name).stdout)["items"]
         assert item["files"] == 2, name
+
+
+def test_a_cache_folder_that_was_removed_is_made_again(run: Run, folder: Path) -> None:
+    cache(folder).parent.rename(folder / "away")
+    run("sessions", folder=folder)
+    assert cache(folder).exists()
+
+
+def test_a_list_leaves_no_file_of_a_session_open(folder: Path) -> None:
+    with Store(folder / FOLDER) as store:
+        for name in ("one", "two"):
+            store.create_session(name)
+            with StoredSession(store, name) as stored:
+                stored.append(Message(role="user", parts=TEXT))
+        assert len(session_items(store, [])[0]) == 3
+        journals = [store.journal_path(name).stat() for name in ("one", "two")]
+        for number in os.listdir("/dev/fd"):
+            with suppress(OSError):  # the list's own
+                assert not any(os.path.samestat(os.fstat(int(number)), journal) for journal in journals)

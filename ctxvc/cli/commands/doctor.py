@@ -415,7 +415,7 @@ def _purged(store: Store) -> Iterator[DoctorItem]:
 
 
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
-    stored = StoredSession.open(store, name)
+    stored = StoredSession.for_reading(store, name)
     if waiting := stored.waiting():
         mend = "ctxvc import --final" if stored.ledger().meta.source else ""
         finding = f"{counted(waiting, 'record')} of an open step not committed yet, safe in the journal"

@@ -169,11 +169,10 @@ def _sessions_besides(
         if name == besides:
             continue
         try:
-            other = StoredSession.open(store, name)
+            other = StoredSession.for_reading(store, name)
         except Damaged as error:
             unreadable.append(error)
             continue
-        other.leave()  # reading must not write anything
         yield other, other.scopes()
 
 

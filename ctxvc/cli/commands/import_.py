@@ -146,7 +146,7 @@ def _of_bundle(store: Store, path: Path) -> Iterator[Outcome]:
         return
     for arrival in arrivals:
         commits = {commit for tip in store.tips(arrival.session).values() for commit in store.first_parents(tip)}
-        blocks = StoredSession.open(store, arrival.session).ledger().meta.counters.block
+        blocks = StoredSession.for_reading(store, arrival.session).ledger().meta.counters.block
         yield Outcome(
             path=path, format=bundle.FORMAT, session=arrival.session, created=True, units=len(commits), blocks=blocks
         )

@@ -240,8 +240,7 @@ def _scopes(store: Store, name: str, tips: Mapping[str, str]) -> tuple[str, dict
         current = store.current_scope(name, tips) if len(tips) > 1 else next(iter(tips))
         in_order = sorted(tips, key=lambda scope: (scope != "main", scope))
         return current, {scope: revision.moment(store, tips[scope]) for scope in in_order}
-    stored = StoredSession.open(store, name)
-    stored.leave()  # a store may have more sessions than a process may have files open
+    stored = StoredSession.for_reading(store, name)
     return stored.scope, {scope: revision.moment_now(stored, scope) for scope in stored.scopes()}
 
 

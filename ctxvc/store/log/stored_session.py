@@ -90,6 +90,13 @@ class StoredSession:
             raise NotFound(f"no session {name!r} in {store.path}", hint=f"available: {near}")
         return StoredSession(store, name, scope)
 
+    @staticmethod
+    def for_reading(store: Store, name: str, scope: str = "") -> StoredSession:
+        """As `open`, with no file left open: a store may have more sessions than a process may have files."""
+        stored = StoredSession.open(store, name, scope)
+        stored.leave()
+        return stored
+
     def __enter__(self) -> StoredSession:
         return self
 

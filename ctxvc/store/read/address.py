@@ -121,7 +121,9 @@ def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Reso
     if elsewhere and not candidates and len(call) >= _UNIQUE:
         others = (name for name in stored.store.sessions() if name != stored.name)
         candidates = [
-            candidate for name in others for candidate in _in_session(StoredSession.open(stored.store, name), call)
+            candidate
+            for name in others
+            for candidate in _in_session(StoredSession.for_reading(stored.store, name), call)
         ]
     if len({_identity(candidate) for candidate in candidates}) > 1:
         listed = ", ".join(_first(map(_full, candidates)))
@@ -145,8 +147,7 @@ def _place(stored: StoredSession, text: str) -> tuple[StoredSession, str, str] |
         session = session_name.match(stored.store, session)
         if not session:
             return None
-        stored = StoredSession.open(stored.store, session)
-        stored.leave()
+        stored = StoredSession.for_reading(stored.store, session)
     return (stored, scope, match["call"]) if scope in stored.scopes() else None
 
 
@@ -185,9 +186,8 @@ def find(stored: StoredSession, address: Address) -> Resolved:
     session, scope = _longest_scope(stored, address.session, address.scope)
     address = msgspec.structs.replace(address, session=session, scope=scope)
     if address.session and address.session != stored.name:
-        # Not closed: a reader does not flush other processes' records.
         session = session_name.resolve(stored.store, address.session)
-        stored = StoredSession.open(stored.store, session, address.scope)
+        stored = StoredSession.for_reading(stored.store, session, address.scope)
     if address.scope:
         return _in_scope(stored, address, address.scope)
     here = _resolved(revision.now(stored), address)

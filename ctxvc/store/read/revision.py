@@ -211,8 +211,7 @@ def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
         return _at_step(store, stored, int(step.group(1)))
     name, slash, scope = base.partition("/")
     if slash and (session := session_name.match(store, name)):
-        other = StoredSession.open(store, session, scope)
-        other.leave()  # a reader writes nothing
+        other = StoredSession.for_reading(store, session, scope)
         return now(other, scope)
     return at(store, _commit(store, stored, base))
 

@@ -158,8 +158,7 @@ def _reason_to_stay(store: Store, name: str, age: int, limits: Limits) -> str:
     if any(aside.unaccepted(store, name)):
         return "parts of its journal could not be read"
     try:
-        stored = StoredSession.open(store, name)
-        stored.leave()
+        stored = StoredSession.for_reading(store, name)
         if limits.pinned and any(_is_pinned(stored.ledger(scope)) for scope in stored.scopes()):
             return "a block is pinned"
     except Damaged as error:
