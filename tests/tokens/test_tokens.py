@@ -248,7 +248,7 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int
     assert any(seconds(large) < 12 * few + 0.02 for _ in range(3))
 
 
-@pytest.mark.parametrize("blank", [" ", "\t", "\u3000"])
+@pytest.mark.parametrize("blank", [" ", "\u3000"])
 def test_more_white_space_than_the_engine_can_take_is_counted(blank: str) -> None:
     assert 0 < count("A" + blank * (1_000_000 + 3 * PIECE) + "b") < 100_000
 
