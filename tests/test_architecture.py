@@ -113,7 +113,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "pygit2": frozenset({"store"}),
     "subprocess": frozenset({"store", "recording", "agent", "cli"}),
     "fcntl": frozenset({"store"}),
-    "regex": frozenset({"core"}),
+    "regex": frozenset({"core", "tokens"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
     "sqlite3": frozenset({"tokens", "importers", "replay"}),  # a host may keep its sessions in one; it ranks by BM25

@@ -581,7 +581,7 @@ def _read_installed(store: Path, transcript: str) -> _Installed:
 
 
 def _packed(value: msgspec.Struct) -> bytes:
-    return zlib.compress(msgspec.json.encode(value))
+    return zlib.compress(msgspec.json.encode(value), 1)  # a host waits for it
 
 
 def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:

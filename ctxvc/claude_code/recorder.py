@@ -175,7 +175,7 @@ class _Recorder:
             requests.set_aside(self.store.path, batch[-1])
         took = clock.monotonic() - started
         followed.due = clock.monotonic() + min(_SHARE * took, _LONGEST)
-        if any(request.last for request in batch):
+        if _has_ended(batch):
             del self.transcripts[transcript]
             spool.end(transcript)
         for path, _ in group:
@@ -188,7 +188,7 @@ class _Recorder:
             return True  # a session without a message yet
         succeeded = True
         ends = compaction.settle(self.store, transcript)
-        last = any(request.last for request in batch)
+        last = _has_ended(batch)
         closes = any(request.event == "PreCompact" for request in batch)
         for outcome in follower.take(final=last, closes=closes, ends=ends):
             if outcome.error:
@@ -220,6 +220,12 @@ class _Recorder:
         where = outcome.path if outcome else batch[-1].transcript
         _report(self.store.path, batch[-1], f"{where}: {log.describe(error, self.phrases)}")
         return False
+
+
+def _has_ended(batch: Sequence[Request]) -> bool:
+    """Whether the conversation has ended, and was not gone on with before that was served."""
+    turns = [request for request in batch if request.event in ("SessionStart", "SessionEnd")]
+    return bool(turns) and turns[-1].last
 
 
 def _place(store: Path) -> int:

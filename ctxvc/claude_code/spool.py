@@ -117,10 +117,13 @@ def mended(transcript: str) -> None:
 
 
 def end(transcript: str) -> None:
-    """Removes what is left of a conversation that has ended, but for its trouble."""
+    """Removes what is left of a conversation that has ended, but for its trouble.
+
+    The person may still be told of that: the end may come in late, when they have gone on already.
+    """
     for path, _ in notices(transcript):
         _unlink(path)
-    for name in (_RECORDER, _UNTOLD):
+    for name in (_RECORDER,) if trouble(transcript) else (_RECORDER, _UNTOLD):
         _remove(transcript, name)
     try:
         if own := folder(transcript):

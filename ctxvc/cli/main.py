@@ -14,7 +14,8 @@ import click
 from ctxvc import __version__
 from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
-from ctxvc.cli.command_list import COMMANDS, LazyGroup
+from ctxvc.cli.command_group import LazyGroup
+from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.errors import CtxvcError

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +23,9 @@ from ctxvc.store import exports, hook_outputs
 from ctxvc.store.ingest import Unfinished, ingest, start_ingest
 from ctxvc.store.store import Store
 from ctxvc.store.unit_commits import IngestResult
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 #: Seconds after its last change during which a file may still grow: its open step waits.
 SETTLED = 3600.0
@@ -93,6 +96,8 @@ def import_paths(
     when: they stay out unless they changed since. Of the files in `ends` only so many bytes are read. `progress` is
     called with the number of raw bytes read.
     """
+    from concurrent.futures import ThreadPoolExecutor  # not for those who follow one file
+
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
         run = _Run(store, format, name, final, as_new, redact, projects, removed, ends, progress, background)
         try:

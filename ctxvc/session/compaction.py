@@ -5,6 +5,7 @@ Nothing is changed here: the plan is committed once the host has installed what 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ def compaction(
     comes back. Raises: Refused if there is too little to gain; BadPolicy.
     """
     redactor = session.store.redaction.of(session.name)
-    stored = redactor.text if redactor else _as_it_is
+    stored = functools.cache(redactor.text) if redactor else _as_it_is  # asked twice of each text
     shows = match(messages, session.ledger(), session.stored.body, stored, former)
     view, bodies, new = _with_unknown(session, messages, shows)
     ledger = view.ledger

@@ -178,6 +178,37 @@ def test_a_hook_that_cannot_leave_its_request_tells_so_itself(
     assert "No space left" in json.loads(answered(place, transcript, "SessionStart", source="startup"))["systemMessage"]
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_conversation_that_goes_on_before_its_end_was_served_has_not_ended(
+    place: Path, transcript: Path, goes_on: bool
+) -> None:
+    store = place / FOLDER
+    write(transcript, *CONVERSATION[:8])  # two calls are under way
+    spool.begin(str(transcript))
+    requests.post(store, Request("SessionEnd", str(transcript)))
+    if goes_on:
+        requests.post(store, Request("SessionStart", str(transcript), "resume"))
+    requests.post(store, Request("Stop", str(transcript)))  # a notice, which is read behind all requests
+
+    recorder.work(store, linger=0)
+
+    with Store(store) as opened:
+        (session,) = opened.sessions()
+        source = opened.source_of(session, SESSION)
+    assert source and (source.offset == transcript.stat().st_size) is not goes_on
+    assert spool.tell(str(transcript)) is goes_on
+
+
+def test_an_end_that_comes_in_late_leaves_trouble_to_be_told(place: Path, transcript: Path) -> None:
+    for trouble in (True, False):
+        spool.begin(str(transcript))
+        if trouble:
+            spool.report(str(transcript), place / FOLDER, "odd")
+        spool.end(str(transcript))
+        assert spool.tell(str(transcript)) is trouble
+        spool.mended(str(transcript))
+
+
 def test_the_reason_is_logged_once_until_it_changes(place: Path, transcript: Path) -> None:
     store = place / FOLDER
     write(transcript, *CONVERSATION)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ctxvc.claude_code import compaction
 from ctxvc.cli import main
 from ctxvc.cli.command_list import COMMANDS
 from tests.cli.conftest import Run
+from tests.making.played_host import SESSION, PlayedHost
 
 ROOT = Path(main.__file__).parents[2]
 HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
@@ -61,6 +64,44 @@ def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
         not {"ctxvc.importers.file", "ctxvc.core.prompt.formats", "ctxvc.core.secrets.rules", "ctxvc.core.secrets.find"}
         & found
     )
+
+
+def test_a_compaction_in_a_host_loads_no_tokenizer_for_its_stubs(tmp_path: Path) -> None:
+    host = PlayedHost(tmp_path)
+    host.says("Look around.")
+    for number in range(40):
+        host.calls(f"call-{number}", f"line {number} of what it shows\n" * 120)
+    host.records()
+    with host.stored() as stored:
+        compaction.warm(stored)
+    host.says("And what did you see?")  # what the recorder has not counted
+    settings = tmp_path / "config.toml"
+    settings.write_text("[claude-code]\nalways = true\n")
+    event = {"session": SESSION, "folder": str(host.project), "trigger": "auto", "messages": host.messages}
+
+    result = subprocess.run(
+        [sys.executable, "-c", HOOK],
+        env={**host.env, "PYTHONPATH": str(ROOT), "CTXVC_CONFIG": str(settings)},
+        input=json.dumps(event).encode(),
+        capture_output=True,
+        check=True,
+    )
+
+    answer = json.loads(result.stdout)
+    assert " archived, 0 lost" in answer["line"]
+    used = set(result.stderr.decode().split())
+    assert "ctxvc.tokens.byte_pairs" in used
+    extra = {"tiktoken", "click", "rich", "wcwidth", "concurrent.futures"} & used
+    assert not extra
+
+
+#: Prints what is loaded once a host's event is answered.
+HOOK = """
+import sys
+from ctxvc.cli.hook_entry import hook
+hook(["SessionCompact"])
+print(*sys.modules, file=sys.stderr)
+"""
 
 
 # --- completion

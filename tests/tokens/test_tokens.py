@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.errors import BadName, Refused
+from ctxvc.tokens import byte_pairs, models
 from ctxvc.tokens import count as tokens
-from ctxvc.tokens import models
 from ctxvc.tokens.calibration import Calibration, fit, initial
 from ctxvc.tokens.count import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
 from ctxvc.tokens.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
@@ -144,6 +144,64 @@ def test_importing_loads_nothing_that_is_slow() -> None:
 
 CHARACTERS = [*"aZ7éʰǅ漢\u0301';{/😀\ufeff", "//", "'s", "'LL", "it's", " don't"]
 BLANKS = [" ", "  ", "\t", "\n", "\r\n", "\n\n", "\x1c", "\x85", "\u3000"]
+#: What stubs are made of, and words that are several tokens.
+STUBS = ["[archived B", "@3fa9c1, 2,310 tokens]", "–", "×12 ", "…", "ſ\u212a", "flüssig", "qzxjkv", "0x1F", "ReadState"]
+
+
+@pytest.fixture(scope="module")
+def few() -> Callable[[str], int | None]:
+    """Counts a few short texts without tiktoken."""
+    return byte_pairs.counter(ranks(), tokens._PATTERN)
+
+
+@given(choices(62).map(lambda choose: "".join(choose.some(CHARACTERS + BLANKS + STUBS, 0, 30))))
+def test_a_few_short_texts_have_the_same_count_without_tiktoken(
+    reference: tiktoken.Encoding, few: Callable[[str], int | None], text: str
+) -> None:
+    assert few(text) in (len(reference.encode(text, disallowed_special=())), None)
+
+
+def test_each_character_that_is_counted_without_tiktoken_cuts_words_as_it_does(
+    reference: tiktoken.Encoding, few: Callable[[str], int | None]
+) -> None:
+    characters = [character for character in map(chr, range(0x3100)) if few(character) is not None]
+    for character in characters:
+        text = f"a{character}b C'{character} 1{character}2 \n{character}/ {character}{character}"
+        assert few(text) == len(reference.encode(text, disallowed_special=())), hex(ord(character))
+    assert len(characters) > 3_900
+
+
+def test_what_would_be_counted_wrong_or_slowly_is_left_to_tiktoken(few: Callable[[str], int | None]) -> None:
+    assert [few(text) for text in ("漢字", "a\x1cb", "x" * 41, "\ud800")] == [None] * 4
+    assert few("[archived B12@3fa9c1, 2,310 tokens]") == 18
+
+
+@pytest.mark.usefixtures("engine_not_loaded")
+def test_tiktoken_is_loaded_once_a_text_wants_it_or_there_are_many(
+    reference: tiktoken.Encoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "toktok", None)
+    monkeypatch.setattr(tokens, "_FEW", 20)
+    used: list[str] = []
+
+    def encoding(_vocabulary: object) -> tiktoken.Encoding:
+        used.append("tiktoken")
+        return reference
+
+    monkeypatch.setattr(tokens, "_encoding", encoding)
+
+    assert (count("a stub"), used) == (2, [])
+    assert (count("漢字"), used) == (2, ["tiktoken"])
+    assert (count("a stub"), count("a stub"), count("漢字"), used) == (2, 2, 2, ["tiktoken"])
+
+
+@pytest.mark.usefixtures("engine_not_loaded")
+def test_many_texts_are_counted_by_tiktoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "toktok", None)
+    monkeypatch.setattr(tokens, "_FEW", 10)
+    monkeypatch.setattr(byte_pairs, "counter", lambda *_: lambda _text: 7)
+
+    assert [count("a stub"), count("a stub"), count("a")] == [7, 2, 1]
 
 
 @given(choices(61).map(lambda choose: "".join(choose.some(CHARACTERS + BLANKS, 0, 60))), st.integers(1, 30))
@@ -190,7 +248,7 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int
     assert any(seconds(large) < 12 * few + 0.02 for _ in range(3))
 
 
-@pytest.mark.parametrize("blank", [" ", "\t", "\u3000"])
+@pytest.mark.parametrize("blank", [" ", "\u3000"])
 def test_more_white_space_than_the_engine_can_take_is_counted(blank: str) -> None:
     assert 0 < count("A" + blank * (1_000_000 + 3 * PIECE) + "b") < 100_000
 

@@ -5,6 +5,7 @@ All patterns are over bytes and match ASCII only, so that cutting a match out of
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """A kind of secret. Of a match, the group `secret` is what is secret; without one, all of it.
+    """A kind of secret. Of a match of `expression`, the group `secret` is what is secret; without one, all of it.
 
     Every match holds one of `anchors`. `check` is asked about the secret; none takes every match. `least` is how long
     the unbroken run of a token's characters is that an anchor lies in.
@@ -22,9 +23,19 @@ class Rule(NamedTuple):
 
     kind: str
     anchors: tuple[bytes, ...]
-    pattern: re.Pattern[bytes]
+    expression: bytes
     check: Callable[[bytes], bool] | None
     least: int = 0
+
+    @property
+    def pattern(self) -> re.Pattern[bytes]:
+        """The expression, compiled when it is first needed: all of them take longer than most texts."""
+        return _compiled(self.expression)
+
+
+@functools.cache
+def _compiled(expression: bytes) -> re.Pattern[bytes]:
+    return re.compile(expression, re.DOTALL)
 
 
 # What a token of its own may follow: no character of a longer word, but an escape in text that was quoted once more, a
@@ -122,9 +133,7 @@ def _rule(
     differing = (place for place, of in enumerate(zip(*heads, strict=False)) if len({*of}) > 1)
     common = heads[0][: next(differing, min(map(len, heads)))]
     ends = (re.escape(head[len(common) :]) + begin % {b"n": len(head)} for head in heads)
-    return Rule(
-        kind, tuple(heads), re.compile(re.escape(common) + b"(?:%s)" % b"|".join(ends) + rest, re.DOTALL), check, least
-    )
+    return Rule(kind, tuple(heads), re.escape(common) + b"(?:%s)" % b"|".join(ends) + rest, check, least)
 
 
 def _inner(
@@ -138,7 +147,7 @@ def _inner(
 ) -> Rule:
     """A rule for tokens that have an anchor inside. `first` is what one character at the beginning may be, or none."""
     begin = _BEGIN % {b"n": 1 if first else 0}
-    return Rule(kind, tuple(anchors.split()), re.compile(first + begin + rest, re.DOTALL), check, least)
+    return Rule(kind, tuple(anchors.split()), first + begin + rest, check, least)
 
 
 def is_telling(anchor: bytes) -> bool:
@@ -149,7 +158,7 @@ def is_telling(anchor: bytes) -> bool:
 
 
 #: Found by `secret_search`, in parts: as one pattern it would look through a long run again from each `eyJ` in it.
-JWT = Rule("jwt", (b"eyJ",), re.compile(rb"eyJ" + _BEGIN % {b"n": 3}, re.DOTALL), _is_jwt, RUN)
+JWT = Rule("jwt", (b"eyJ",), rb"eyJ" + _BEGIN % {b"n": 3}, _is_jwt, RUN)
 #: What follows the first part of one, from the dot on; and how long that part is behind `eyJ` at least.
 JWT_REST = re.compile(rb"\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}")
 JWT_PART = 10
@@ -227,28 +236,26 @@ ADDRESSES: tuple[Rule, ...] = (
     Rule(
         "slack-webhook",
         (b"hooks.slack.com",),
-        re.compile(rb"https://hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9_/-]{40,})"),
+        rb"https://hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9_/-]{40,})",
         None,
     ),
     Rule(
         "discord-webhook",
         (b"/webhooks/",),
-        re.compile(rb"https://discord(?:app)?\.com/api/webhooks/(?P<secret>[0-9]{15,22}/[A-Za-z0-9_-]{60,})"),
+        rb"https://discord(?:app)?\.com/api/webhooks/(?P<secret>[0-9]{15,22}/[A-Za-z0-9_-]{60,})",
         None,
     ),
     Rule(
         "azure-signature",
         (b"sig=",),
-        re.compile(rb"[?&]sig=(?P<secret>[A-Za-z0-9%+/_-]{43,60}(?:=|%3[dD])?)"),
+        rb"[?&]sig=(?P<secret>[A-Za-z0-9%+/_-]{43,60}(?:=|%3[dD])?)",
         is_random,
     ),
     Rule(
         "connection-string",
         (b"@",),
-        re.compile(
-            rb"[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[!#-&(-.0-9;=?A-Z\\^_a-z{-~]{0,100}:"
-            rb"(?!\[REDACTED:)(?P<secret>[!#-&(-.0-9:;=?A-Z^_a-z|~]{3,200})@[A-Za-z0-9\[]"
-        ),
+        rb"[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[!#-&(-.0-9;=?A-Z\\^_a-z{-~]{0,100}:"
+        rb"(?!\[REDACTED:)(?P<secret>[!#-&(-.0-9:;=?A-Z^_a-z|~]{3,200})@[A-Za-z0-9\[]",
         _is_url_password,
     ),
 )
@@ -268,7 +275,7 @@ KEY_LINES = re.compile(
 DJANGO_KEY = Rule(
     "django-key",
     (b"django-insecure-",),
-    re.compile(rb"django-insecure-(?P<secret>[!#-&(-\[\]-~]{20,80})"),
+    rb"django-insecure-(?P<secret>[!#-&(-\[\]-~]{20,80})",
     is_random,
 )
 

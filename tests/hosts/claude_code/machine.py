@@ -204,8 +204,11 @@ class Machine:
         assert not well or not log.entries(self.store), log.entries(self.store)
 
     def _is_quiet(self) -> bool:
-        recorders = [line for line in self.space.running() if " hook record " in line]
-        return self.store.exists() and not recorder_requests.pending(self.store) and len(recorders) <= 1
+        hooks = [line for line in self.space.running() if " hook " in line]
+        recorders = [line for line in hooks if " hook record " in line]
+        # The hook of a client's end may still be at work when the client is gone.
+        at_work = len(hooks) > len(recorders) or len(recorders) > 1
+        return self.store.exists() and not at_work and not recorder_requests.pending(self.store)
 
     def end_recorder(self) -> None:
         """Kills the recorder, as a power cut would; what hosts and people run goes on."""

@@ -12,11 +12,16 @@ from tests.hosts.claude_code.machine import PLUGIN, Finished, Machine
 from tests.messages_api import call, text
 from tests.messages_api.script import Said
 
+#: Ends once it is noted why the conversation is not recorded, which the next hook tells; after half a minute at most.
+NOTED = (
+    "for i in $(seq 300); do ls ~/.local/share/ctxvc/conversations/*/trouble && break; sleep 0.1; done > /dev/null 2>&1"
+)
 
-def prints(*arguments: str) -> list[Said]:
-    """A turn that prints each of these with a call of its own."""
+
+def prints(*arguments: str, until: str = "sleep 0.3") -> list[Said]:
+    """A turn that prints each of these with a call of its own, which ends with `until`."""
     return [
-        *([call("Bash", command=f"echo {word}; sleep 0.3", description="print")] for word in arguments),
+        *([call("Bash", command=f"echo {word}; {until}", description="print")] for word in arguments),
         [text("Done.")],
     ]
 
@@ -52,7 +57,7 @@ def test_a_damaged_store_is_told_once_and_what_is_missing_is_recorded_when_it_is
     copy = shutil.copytree(here.store, here.project.parent / "copy")
     damage(here.store)
 
-    second = here.run("Two.", *prints("needle-2", "needle-3"))
+    second = here.run("Two.", *prints("needle-2", "needle-3", until=NOTED))
     assert len(complaints(second)) == 1, second.shown
     assert " is not recorded: " in doctor(here)
     here.run("/compact")
@@ -79,7 +84,7 @@ def test_a_full_disk_is_told_and_what_is_missing_is_recorded_once_there_is_room(
     here.settle()
     here.shell("sh", "-c", "cat /dev/zero > .ctxvc/filler 2>/dev/null || true")
 
-    second = here.run("Two.", *prints("needle-2", "needle-3"))
+    second = here.run("Two.", *prints("needle-2", "needle-3", until=NOTED))
     assert len(complaints(second)) == 1, second.shown
     here.shell("rm", ".ctxvc/filler")
     here.run("Three.", *prints("needle-4"))
