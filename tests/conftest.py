@@ -10,10 +10,12 @@ from contextlib import suppress
 from importlib import import_module
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ctxvc.store.git import program
 from ctxvc.store.store import Store, create
 from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # noqa: F401 - pytest finds them here
 
@@ -84,6 +86,27 @@ def _turns_apart() -> Iterator[None]:
     runs decides nothing. Tests of bursts set the time themselves."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ctxvc.store.log.stored_session.TURN_SECONDS", 0.0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _init_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`git init` gives every store in this process the same folders and files: it is run for the first one."""
+    run, made = program.run, dict[tuple[str, ...], Path]()
+
+    def copied_or_run(git_dir: Path | None, *arguments: str, **options: Any) -> bytes:
+        *words, folder = arguments
+        if words[:1] != ["init"] or not Path(folder).is_dir():
+            return run(git_dir, *arguments, **options)
+        program.program()  # or there is none, as a test may have it
+        if tuple(words) not in made:
+            made[tuple(words)] = tmp_path_factory.mktemp("bare")
+            run(git_dir, *words, str(made[tuple(words)]), **options)
+        shutil.copytree(made[tuple(words)], folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        return b""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "run", copied_or_run)
         yield
 
 
