@@ -6,12 +6,16 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ctxvc.store.git import program
 from ctxvc.store.store import Store, create
 from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # noqa: F401 - pytest finds them here
 
@@ -21,6 +25,8 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
 settings.register_profile("search", _PATIENT, max_examples=500)
 settings.load_profile("same")
+
+_TESTS = Path(__file__).parent
 
 #: Copies to a folder what a function builds in one; built once.
 Copied = Callable[[Callable[[Path], object], Path], Path]
@@ -32,6 +38,21 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 def pytest_configure(config: pytest.Config) -> None:
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Several processes that collect all tests compile them by turns: each begins elsewhere, and then reads what the
+    others have compiled. In a fresh clone, where all of them would compile everything, this saves half a minute."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    paths = sorted(_TESTS.rglob("test_*.py"))
+    first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in paths[first:] + paths[:first]:
+        # What a module says against its import is heard when it is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.relative_to(_TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
@@ -65,6 +86,27 @@ def _turns_apart() -> Iterator[None]:
     runs decides nothing. Tests of bursts set the time themselves."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ctxvc.store.log.stored_session.TURN_SECONDS", 0.0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _init_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`git init` gives every store in this process the same folders and files: it is run for the first one."""
+    run, made = program.run, dict[tuple[str, ...], Path]()
+
+    def copied_or_run(git_dir: Path | None, *arguments: str, **options: Any) -> bytes:
+        *words, folder = arguments
+        if words[:1] != ["init"] or not Path(folder).is_dir():
+            return run(git_dir, *arguments, **options)
+        program.program()  # or there is none, as a test may have it
+        if tuple(words) not in made:
+            made[tuple(words)] = tmp_path_factory.mktemp("bare")
+            run(git_dir, *words, str(made[tuple(words)]), **options)
+        shutil.copytree(made[tuple(words)], folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        return b""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "run", copied_or_run)
         yield
 
 

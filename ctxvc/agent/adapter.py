@@ -5,7 +5,6 @@ It needs nothing of the client but the shape of its messages, so the Anthropic p
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
@@ -290,6 +289,8 @@ class AsyncAdapter:
     """
 
     def __init__(self, session: Session) -> None:
+        import asyncio  # a command line's run needs none
+
         self.session = session
         self._adapter = Adapter(session)
         self._turn = asyncio.Lock()  # those who wait for their turn take no thread
@@ -323,5 +324,7 @@ class AsyncAdapter:
         return await self._run(lambda: self._adapter.too_long(tokens, window))
 
     async def _run(self, work: Callable[[], _T]) -> _T:
+        import asyncio
+
         async with self._turn:
             return await asyncio.to_thread(work)

@@ -23,7 +23,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store, create
-from tests.importers.test_claude_code import assert_every_beginning_is_told_alike
+from tests.importers.claude_code.lines import assert_every_beginning_is_told_alike
 from tests.recording.test_files import take
 
 DATA = Path(__file__).parents[1] / "data" / "claude-code"

@@ -25,7 +25,7 @@ from ctxvc.importers.claude_code import read as claude_code
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store, create
-from tests.importers.test_claude_code import WHOLE_LINES
+from tests.importers.claude_code.lines import WHOLE_LINES
 from tests.importers.test_codex import compacted, event, item, output, user
 from tests.importers.test_limits import FORMATS as BUILT
 from tests.importers.test_pi import entry

@@ -12,7 +12,7 @@ from ctxvc import importers
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Compacted, Opened
 from ctxvc.importers.file import Recording
-from tests.importers.test_claude_code import between, line, prompt, reply, text
+from tests.importers.claude_code.lines import between, line, prompt, reply, text
 
 UNKNOWN = Window()
 LARGE = {"tokens": 1_000_000, "compacts": 967_000}

@@ -177,3 +177,11 @@ def flip(path: Path, at: int) -> None:
 def messages(count: int) -> list[Message]:
     """`count` steps of four blocks."""
     return [said for number in range(count) for said in exchange(number)]
+
+
+def commit_tree(store: Store, tree: pygit2.Oid, message: str = "x\n\nCtxvc-Op: step\n") -> str:
+    """The id of a commit of ours with this tree, which is main's tip from now on."""
+    who = pygit2.Signature("ctxvc", "ctxvc@ctxvc", 1, 0)
+    made = store.repository.create_commit(None, who, who, message, tree, [head(store)])
+    store.repository.references.create("refs/heads/demo/main", made, force=True)
+    return str(made)

@@ -220,6 +220,8 @@ def of_project(
     list trusted owners; without `personal` none counts, and all owners are trusted. `at` are options of git itself that
     locate the repository, `data` is what it reads.
     """
+    if not at and not _may_be_in_a_repository(folder):
+        return None  # as git says, which takes a process
     env = _surroundings() if personal else environment()
     # Asking for the folder of hooks starts none.
     alone = [setting for setting in _ALONE if verb != "rev-parse" or not setting.startswith("core.hooksPath")]
@@ -231,6 +233,13 @@ def of_project(
         return _output([*before, verb, *_PLAIN.get(verb, ()), *arguments], folder, env, data)
     except (OSError, subprocess.TimeoutExpired):
         return None
+
+
+def _may_be_in_a_repository(folder: Path) -> bool:
+    """Whether git can find a repository around `folder`: there is a `.git`, or the `HEAD` of a bare one, in it or above
+    it."""
+    here = folder.resolve()
+    return any(os.path.lexists(place / name) for place in (here, *here.parents) for name in (".git", "HEAD"))
 
 
 def own_repository(folder: Path) -> Path | None:
