@@ -303,7 +303,19 @@ class LedgerDraft:
         return digests.text(self._digest(rows, self.text_of), room) if self.text_of else contents(list(rows))
 
     def _digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
+        """What was done in blocks. Their states don't matter to it, so it is worked out once for a ledger."""
         rows = sorted(rows, key=lambda row: row.number)
+        cache = self.ledger.cache_of(digests.digest)
+        if cache.get("ledger") is not self.ledger:
+            cache.clear()
+            cache["ledger"] = self.ledger
+        blocks = tuple(row.id for row in rows)
+        if blocks not in cache:
+            cache[blocks] = self._new_digest(rows, text_of)
+        known: Digest = cache[blocks]
+        return known
+
+    def _new_digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
         inside = {row.id for row in rows}
         exchanges = [
             Exchange(self.rows[call], self.rows.get(self.results.get(call, "")))
@@ -314,7 +326,7 @@ class LedgerDraft:
         cache = self.ledger.cache_of(facts)
 
         def facts_of(call: Row) -> tuple[Fact, ...]:
-            key = call.sha256, call.tool
+            key = call.sha256, call.tool, call.ext
             if key not in cache:
                 cache[key] = facts(call.tool, text_of(call), call.ext)
             result: tuple[Fact, ...] = cache[key]
