@@ -58,6 +58,8 @@ _FAILING = re.compile(r"error|fail|panic|exception|undefined|cannot|not found|no
 _WHOLE = re.compile(r"[\w.-]")
 _WHOLE_END = re.compile(r"(?<![\w.-])[\w.-]*\Z")
 _TAG = re.compile(r"</?[a-z_]{1,40}>")
+_STATEMENT = re.compile(r"(?![#<|])(?:[-*•]\s+|[0-9]{1,3}[.)]\s+)?(.{20,}[^:\s*])\**")
+_OF_ITSELF = re.compile(r"summar|chronological", re.IGNORECASE)
 _HUMP = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]")
 
 
@@ -308,6 +310,13 @@ def _prose(value: str) -> str:
     """The beginning of an answer without its tables, headings and code."""
     lines = (line.strip() for line in value[:4_000].partition("```")[0].split("\n"))
     return " ".join(line for line in lines if line and not line.startswith(("|", "#", "---"))) or value
+
+
+def first_statement(value: str) -> str:
+    """The first line of a summary that says something: no heading, no introduction of a list or of the summary."""
+    lines = (line.strip() for line in value[:_TAIL].split("\n"))
+    matches = (_STATEMENT.fullmatch(line) for line in lines if not _OF_ITSELF.search(line))
+    return clipped(next((match[1] for match in matches if match), value), _ANSWER)
 
 
 def _error_line(value: str) -> str:
