@@ -419,14 +419,13 @@ def _end(path: str) -> str:
 
 
 def _scalars(value: Mapping[str, Any]) -> str:
-    """The short values of arguments that nothing else is known of."""
+    """The short texts among arguments that nothing else is known of; without any, the first number: mostly an id."""
     items = [inner for item in value.values() for inner in (item[:4] if isinstance(item, list) else [item])]
-    short = [
-        str(item)
-        for item in items
-        if isinstance(item, (str, int, float)) and not isinstance(item, bool) and 0 < len(str(item)) <= 80
-    ]
+    short = [item for item in items if isinstance(item, str) and 0 < len(item) <= 80]
     if short:
         return " ".join(short[:4])
+    numbers = [str(item) for item in items if isinstance(item, (int, float)) and not isinstance(item, bool)]
+    if numbers and len(numbers[0]) <= 80:
+        return numbers[0]
     texts = [item for item in value.values() if isinstance(item, str) and item.strip()]
     return _first_line(texts[0]) if texts else ""
