@@ -21,18 +21,15 @@ def _of(run: Run, call: str) -> Digest:
 
 
 def test_a_result_has_other_names_for_what_ran_than_for_what_was_read_with_one_cache() -> None:
-    calls = {"t1": ("Bash", {"command": "make all"}), "t2": ("Read", {"file_path": "build.log"})}
     run = running(
-        *(
-            Message(role=role, parts=(part,), reply=call if role == "assistant" else "")
-            for call, (tool, arguments) in calls.items()
-            for role, part in (
-                ("assistant", call_part(tool, call, compact(arguments))),
-                ("user", result_part(_RESULT, call)),
-            )
-        )
+        Message(role="assistant", parts=(call_part("Bash", "t1", compact({"command": "make all"})),)),
+        Message(role="user", parts=(result_part(_RESULT, "t1"),)),
+        Message(role="assistant", parts=(call_part("Read", "t2", compact({"file_path": "build.log"})),)),
+        Message(role="user", parts=(result_part(_RESULT, "t2"),)),
     )
     cache: dict[Any, NamesOfBlock] = {}
-    ran, read = (text(with_names(_of(run, call), run.words, (), lambda _: 400, 100, cache), 400) for call in calls)
+    ran, read = (
+        text(with_names(_of(run, call), run.words, (), lambda _: 400, 100, cache), 400) for call in ("t1", "t2")
+    )
     assert ran == "ran make all (checkpoint.go retention.go)"
     assert read == "read build.log"
