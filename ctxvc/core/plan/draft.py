@@ -40,20 +40,20 @@ def header(
     *,
     way_back: bool = True,
     content: str = "",
-    standing: Sequence[str] = (),
+    mentions: Sequence[str] = (),
 ) -> str:
     """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
-    It says `content`, else the group's label, and what else was `standing` for more than itself in it, such as
-    a skill. If the group had a summary, that stays.
+    It says `content`, else the group's label, and `mentions`, such as the skills in it. If the group had a summary,
+    that stays.
     """
     rows = list(rows)
     _, summarised, summary = group.stub.partition("\n")
     titled = msgspec.structs.replace(group, label="") if summarised else group
     steps = [row.step for row in rows]
     content = "" if summarised else content
-    if standing:
-        content = "; ".join(filter(None, (content or titled.label, *standing)))
+    if mentions:
+        content = "; ".join(filter(None, (content or titled.label, *mentions)))
     stub = stubs.group_stub(
         titled,
         steps=(min(steps, default=0), max(steps, default=0)),
@@ -214,7 +214,7 @@ class LedgerDraft:
         return stubs.stub(
             row,
             tokens=self.price.body(row),
-            index=index or self._standing(row),
+            index=index or self._mention(row),
             called=call is not None and call.present,
             call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
@@ -232,10 +232,10 @@ class LedgerDraft:
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
         """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        standing = list(dict.fromkeys(filter(None, map(self._standing, rows))))
-        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, standing=standing)
+        mentions = list(dict.fromkeys(filter(None, map(self._mention, rows))))
+        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, mentions=mentions)
 
-    def _standing(self, row: Row) -> str:
+    def _mention(self, row: Row) -> str:
         """What a stub says of a block that stood for more than itself; empty of others.
 
         `skill pdf, skills/pdf/SKILL.md`, or the beginning of the summary that a host put in the place of what left.
@@ -322,8 +322,8 @@ class LedgerDraft:
         blocks = tuple(row.id for row in rows)
         if blocks not in cache:
             cache[blocks] = self._new_digest(rows, text_of)
-        known: Digest = cache[blocks]
-        return known
+        digest_of_blocks: Digest = cache[blocks]
+        return digest_of_blocks
 
     def _new_digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
         inside = {row.id for row in rows}

@@ -239,8 +239,8 @@ def _scores(thing: Thing, text_of: TextOf, cache: MutableMapping[Any, NamesOfBlo
 def _names_of_block(row: Row, act: Deed, body: str) -> NamesOfBlock:
     text = argument_text(body, row.ext) if row.kind == "tool_use" else body
     # What has neither a capital nor an underscore has no hump, which is most words.
-    words = Counter(word for word in _WORD.findall(text) if not word.islower() or "_" in word)
-    occurrences = {name: min(count, 4) for name, count in words.items() if _HUMP.search(name)}
+    candidates = Counter(word for word in _WORD.findall(text) if not word.islower() or "_" in word)
+    occurrences = {name: min(count, 4) for name, count in candidates.items() if _HUMP.search(name)}
     marked = Counter(dict.fromkeys(_DEFINED.findall(text), 30))
     if act in ("searched", "listed", "ran", "called") and "." in text:
         marked.update(dict.fromkeys(_FILE.findall(text), 6))
