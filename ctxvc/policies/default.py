@@ -32,6 +32,9 @@ _PLAN = "exitplanmode"
 #: The most that summary, plan, task list and files that the user named may keep of the budget; beyond it they leave
 #: like others.
 _KEPT = 0.2
+#: The most that the summary may take of the budget: it is all that the prompt has of what left before it. Of 37 that
+#: hosts recorded 14 are below a fifth of 12,000 tokens, and 31 below this.
+_SUMMARY = 0.3
 #: θ in a narrow window, where a quarter is less than a file: recordings keep a third more of what is at risk.
 _NARROW_OFFLOAD = 0.5
 #: The context tools in a narrow window.
@@ -57,7 +60,7 @@ class Default(Policy, frozen=True, kw_only=True):
 
     Human text, pins, notes, instruction files and the newest step stay under every policy. Here the host's newest
     summary of what left, the plan that the user agreed to, the newest task list and the files of `protect` also stay,
-    up to a fifth of the budget.
+    up to a fifth of the budget, the summary up to three tenths.
     """
 
     name: ClassVar[str] = "default"
@@ -220,7 +223,8 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     """The host's newest summary of what left, the plan that the user agreed to, the newest task list, and calls on
     files of these patterns, with results.
 
-    The summary first, then the newest, as long as they are together no more than `_KEPT` of the budget.
+    The summary first, if it is no more than `_SUMMARY` of the budget, then the newest, as long as all are together no
+    more than `_KEPT` of it.
     """
     ledger = view.ledger
     matches = re.compile("|".join(translate(glob) for glob in globs)).match if globs else None
@@ -229,7 +233,7 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
     stays: set[str] = set()
     room = int(view.budget.soft_limit * _KEPT)
     for row in _summary(ledger):
-        if (cost := view.part(cost_in_prompt(view, row))) <= room:
+        if (cost := view.part(cost_in_prompt(view, row))) <= view.budget.soft_limit * _SUMMARY:
             stays.add(row.id)
             room -= cost
     states: set[str] = set()  # the kinds of state of which the newest is enough

@@ -26,6 +26,13 @@ from tests.policies.laws import settled
 from tests.policies.recorded import Run, running, states
 
 POLICY = Default()
+#: As hosts begin their summaries: of itself, a heading, an introduction, and then what it has to say.
+_SUMMARY = """This session is being continued from a previous conversation. The summary below covers its beginning.
+
+Analysis:
+Let me go through the conversation chronologically.
+1. **Request**: make every path in config.toml relative
+"""
 
 
 def call(
@@ -105,6 +112,31 @@ def test_the_newest_summary_of_a_host_stays_and_older_ones_leave() -> None:
     made.next_group = 3
     settled(Default(low_water=0.0, trigger=0.0), made, 20_000)
     assert [made.ledger[row.id].state for row in (older, newer)] == ["archived", "visible"]
+
+
+def test_a_hosts_summary_of_a_quarter_of_a_small_window_stays() -> None:
+    made = _summarised(LONG * 3)
+    settled(Default(low_water=0.0, trigger=0.0), made, 10_300)
+    assert [row.state for row in made.ledger.rows() if row.kind == "user" and row.origin == "client"] == ["visible"]
+
+
+def test_the_stub_of_a_hosts_summary_says_what_it_is_and_begins_as_it_does() -> None:
+    made = _summarised(_SUMMARY + LONG * 3)
+    settled(Default(low_water=0.0, trigger=0.0), made, 5_000)
+    (stub,) = [slot.text for slot in outline(made.ledger) if slot.show == "text" and "summary" in slot.text]
+    assert "the host's summary: “**Request**: make every path in config.toml relative”" in stub
+
+
+def _summarised(text: str) -> Run:
+    """A run that its host has compacted: a summary of this text stands in the place of the first steps."""
+    made = running(human("Do it"), *steps(4), injected(text), *steps(8, first=5))
+    rows = [row for row in made.ledger.rows() if row.step <= 4 and row.kind != "user"]
+    summary = next(row for row in made.ledger.rows() if row.kind == "user" and row.origin == "client")
+    group = Group(id="G1", members=tuple(row.id for row in rows), summary=(summary.id,), removed_by="host")
+    archived = [msgspec.structs.replace(row, state="archived", level=1, group="G1", removed_by="host") for row in rows]
+    made.ledger = made.ledger.with_rows(archived).with_groups([group])
+    made.next_group = 2
+    return made
 
 
 def test_what_a_client_put_in_since_the_latest_reply_leaves_only_if_it_is_oversized() -> None:

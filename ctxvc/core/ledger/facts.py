@@ -41,6 +41,11 @@ _PATCHED = re.compile(r"\*\*\* (Update|Add|Delete) File: ([^\n]+)")
 _SHOWING = frozenset({"cat", "head", "tail", "nl", "less", "more", "bat", "sed"})
 _LOOKING = frozenset({"grep", "rg", "egrep", "fgrep", "ag", "ack", "zgrep"})
 _LISTERS = frozenset({"ls", "find", "tree", "fd"})
+#: Those that only shape what another gave, and those that run a script of their own.
+_SHAPING = frozenset({"wc", "sort", "uniq", "cut", "tr", "awk", "tee", "jq"})
+_SHELLS = frozenset({"bash", "sh", "zsh"})
+#: All of which more is known than that they ran.
+_KNOWN = _SHOWING | _LOOKING | _LISTERS | _SHAPING | _SHELLS | {"git"}
 #: Those that say nothing of what was done.
 _SILENT = frozenset(
     {"cd", "export", "set", "source", ".", "echo", "true", "pushd", "popd", "sleep", "unset", "printf", "test", "wait"}
@@ -55,9 +60,11 @@ _LOOPS = ("for ", "while ", "until ")
 _PROGRAM = re.compile(r"[^\s'\"`$(){}<>|&;,]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _RANGE = re.compile(r"([0-9]{1,9}),([0-9]{1,9})p")
-_SEPARATORS = re.compile(r"&&|\|\||[;\n]")
+_SEPARATORS = re.compile(r"&&|\|\||;|\n")
 _QUOTE = re.compile(r"'[^']{0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"")
 _WORD = re.compile(r"(?:'[^']{0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"|[^\s'\"]|['\"])+?(?=\s|$)")
+#: What makes a word more than what stands between two blanks: quotes, redirections, hidden signs.
+_BY_RULES = re.compile(r"['\"<>\ue000-\ue003]")
 _REDIRECTION = re.compile(r"[0-9&]?[<>]")
 _MESSAGE = re.compile(r"\bcommit\b[^\n|;&]{0,80}?(?:-[a-z]{0,3}m|--message)[ =]?(\"|')")
 _HEREDOC = re.compile(r"\$\(cat <<-?\s*['\"]?(\w{1,20})['\"]?[^\n]*\n\s*([^\n]{1,200})")
@@ -260,11 +267,11 @@ def _on_script(script: str) -> Iterator[Fact]:
     facts: list[Fact] = []
     if message := commit_message(head):
         facts.append(Fact("committed", message))
-    written = _WRITTEN.search(head)
+    written = _WRITTEN.search(head) if "<<" in head else None
     if written and (path := written[1] or written[2]):
         facts.append(Fact("wrote", path.strip("'\"")))
     elif not head.startswith(_LOOPS):
-        for pipeline in _SEPARATORS.split(_QUOTE.sub(_hidden, without_documents(head)))[:_COMMANDS]:
+        for pipeline in _SEPARATORS.split(_without_quoted_signs(without_documents(head)))[:_COMMANDS]:
             # A pipe's later programs only shape what the first one gave.
             fact = next(filter(None, (_command(_words(command)) for command in pipeline.split("|"))), None)
             if fact and not (fact.act == "committed" and facts):
@@ -274,6 +281,8 @@ def _on_script(script: str) -> Iterator[Fact]:
 
 def without_documents(script: str) -> str:
     """A script without its here-documents, of which it keeps the lines that begin them."""
+    if "<<" not in script:
+        return script
     lines: list[str] = []
     end = ""
     for line in script.split("\n"):
@@ -284,6 +293,10 @@ def without_documents(script: str) -> str:
         if document := _DOCUMENT.search(line):
             end = document[1]
     return "\n".join(lines)
+
+
+def _without_quoted_signs(script: str) -> str:
+    return _QUOTE.sub(_hidden, script) if "'" in script or '"' in script else script
 
 
 def _hidden(quote: re.Match[str]) -> str:
@@ -299,7 +312,10 @@ def _words(command: str) -> list[str]:
     """The words of a simple command as written, without redirections, assignments and what only runs another."""
     argv: list[str] = []
     is_target = False
-    for word in _WORD.findall(command[:2_000]):
+    command = command[:2_000]
+    if not _BY_RULES.search(command):
+        argv = command.split()
+    for word in () if argv else _WORD.findall(command):
         if is_target:
             is_target = False
         elif _REDIRECTION.match(word):
@@ -318,6 +334,8 @@ def _command(argv: Sequence[str]) -> Fact | None:
     if not argv or argv[0] in _SILENT or argv[0].startswith(("#", "-")) or not _PROGRAM.fullmatch(argv[0]):
         return None
     program = argv[0].rpartition("/")[2]
+    if program not in _KNOWN:
+        return Fact("ran", " ".join(argv))
     options = [word for word in argv[1:] if word.startswith("-") and len(word) > 1]
     plain = [word.strip("'\"") for word in argv[1:] if not word.startswith("-")]
     if program in _SHOWING:
@@ -326,11 +344,11 @@ def _command(argv: Sequence[str]) -> Fact | None:
         return Fact("searched", plain[0], _end(plain[1]) if len(plain) > 1 else "") if plain else None
     if program in _LISTERS:
         return Fact("listed", plain[0] if plain else "")
-    if program in ("wc", "sort", "uniq", "cut", "tr", "awk", "tee", "jq") and not plain[1:]:
+    if program in _SHAPING and not plain[1:]:
         return None
     if program == "git" and plain[:1] == ["commit"]:
         return Fact("committed", "")
-    if program in ("bash", "sh", "zsh") and len(argv) > 2 and argv[1].startswith("-") and "c" in argv[1]:
+    if program in _SHELLS and len(argv) > 2 and argv[1].startswith("-") and "c" in argv[1]:
         return Fact("ran", _first_line(argv[2].strip("'\"")))
     return Fact("ran", " ".join(argv))
 
@@ -350,7 +368,7 @@ def _showing(program: str, options: Sequence[str], plain: Sequence[str]) -> Fact
 
 def commit_message(script: str) -> str:
     """The first line of a commit's message, as the command has it."""
-    match = _MESSAGE.search(script)
+    match = _MESSAGE.search(script) if "commit" in script else None
     if not match:
         return ""
     tail = script[match.end() : match.end() + 2_000]
@@ -401,14 +419,13 @@ def _end(path: str) -> str:
 
 
 def _scalars(value: Mapping[str, Any]) -> str:
-    """The short values of arguments that nothing else is known of."""
+    """The short texts among arguments that nothing else is known of; without any, the first number: mostly an id."""
     items = [inner for item in value.values() for inner in (item[:4] if isinstance(item, list) else [item])]
-    short = [
-        str(item)
-        for item in items
-        if isinstance(item, (str, int, float)) and not isinstance(item, bool) and 0 < len(str(item)) <= 80
-    ]
+    short = [item for item in items if isinstance(item, str) and 0 < len(item) <= 80]
     if short:
         return " ".join(short[:4])
+    numbers = [str(item) for item in items if isinstance(item, (int, float)) and not isinstance(item, bool)]
+    if numbers and len(numbers[0]) <= 80:
+        return numbers[0]
     texts = [item for item in value.values() if isinstance(item, str) and item.strip()]
     return _first_line(texts[0]) if texts else ""

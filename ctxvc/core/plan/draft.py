@@ -40,20 +40,20 @@ def header(
     *,
     way_back: bool = True,
     content: str = "",
-    loaded: Sequence[str] = (),
+    mentions: Sequence[str] = (),
 ) -> str:
     """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
 
-    It says `content`, else the group's label, and names the skills that were `loaded` in it. If the group had a
-    summary, that stays.
+    It says `content`, else the group's label, and `mentions`, such as the skills in it. If the group had a summary,
+    that stays.
     """
     rows = list(rows)
     _, summarised, summary = group.stub.partition("\n")
     titled = msgspec.structs.replace(group, label="") if summarised else group
     steps = [row.step for row in rows]
     content = "" if summarised else content
-    if loaded:
-        content = "; ".join(filter(None, (content or titled.label, *loaded)))
+    if mentions:
+        content = "; ".join(filter(None, (content or titled.label, *mentions)))
     stub = stubs.group_stub(
         titled,
         steps=(min(steps, default=0), max(steps, default=0)),
@@ -85,6 +85,11 @@ class Reach(NamedTuple):
 
 def _skills(ledger: Ledger) -> dict[str, Skill]:
     return {skill.row.id: skill for skill in skills(ledger)}
+
+
+def _host_summaries(ledger: Ledger) -> frozenset[str]:
+    """The texts that a host put in the place of what left."""
+    return frozenset(block for group in ledger.groups.values() if group.removed_by == "host" for block in group.summary)
 
 
 def _places(ledger: Ledger) -> dict[str, int]:
@@ -209,7 +214,7 @@ class LedgerDraft:
         return stubs.stub(
             row,
             tokens=self.price.body(row),
-            index=index or self._loaded(row),
+            index=index or self._mention(row),
             called=call is not None and call.present,
             call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
@@ -227,11 +232,16 @@ class LedgerDraft:
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
         """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        loaded = list(dict.fromkeys(filter(None, map(self._loaded, rows))))
-        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, loaded=loaded)
+        mentions = list(dict.fromkeys(filter(None, map(self._mention, rows))))
+        return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, mentions=mentions)
 
-    def _loaded(self, row: Row) -> str:
-        """`skill pdf, skills/pdf/SKILL.md` where a block is a skill; else empty."""
+    def _mention(self, row: Row) -> str:
+        """What a stub says of a block that stood for more than itself; empty of others.
+
+        `skill pdf, skills/pdf/SKILL.md`, or the beginning of the summary that a host put in the place of what left.
+        """
+        if row.id in self.ledger.derived(_host_summaries) and self.text_of:
+            return f"the host's summary: “{digests.first_statement(self.text_of(row))}”"
         skill = self.ledger.derived(_skills).get(row.id)
         if skill is None:
             return ""
@@ -303,7 +313,19 @@ class LedgerDraft:
         return digests.text(self._digest(rows, self.text_of), room) if self.text_of else contents(list(rows))
 
     def _digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
+        """What was done in blocks. Their states don't matter to it, so it is worked out once for a ledger."""
         rows = sorted(rows, key=lambda row: row.number)
+        cache = self.ledger.cache_of(digests.digest)
+        if cache.get("ledger") is not self.ledger:
+            cache.clear()
+            cache["ledger"] = self.ledger
+        blocks = tuple(row.id for row in rows)
+        if blocks not in cache:
+            cache[blocks] = self._new_digest(rows, text_of)
+        digest_of_blocks: Digest = cache[blocks]
+        return digest_of_blocks
+
+    def _new_digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
         inside = {row.id for row in rows}
         exchanges = [
             Exchange(self.rows[call], self.rows.get(self.results.get(call, "")))
@@ -314,7 +336,7 @@ class LedgerDraft:
         cache = self.ledger.cache_of(facts)
 
         def facts_of(call: Row) -> tuple[Fact, ...]:
-            key = call.sha256, call.tool
+            key = call.sha256, call.tool, call.ext
             if key not in cache:
                 cache[key] = facts(call.tool, text_of(call), call.ext)
             result: tuple[Fact, ...] = cache[key]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import sqrt
 from typing import Literal, NamedTuple, get_args
 
@@ -114,7 +115,7 @@ class _Item:
     def __init__(
         self,
         rows: tuple[Row, ...],
-        vocabulary: frozenset[str],
+        vocabulary: Sequence[str],
         tokens: int,
         weight: float,
         used: int,
@@ -128,15 +129,9 @@ class _Item:
 
     def value(self, count: Mapping[str, int], now: int) -> float:
         """Per token freed, beside what still stands in the prompt."""
-        once = twice = 0
-        for word in self.words:
-            holders = count[word]
-            if holders == 1:
-                once += 1
-            elif holders == 2:
-                twice += 1
-        self.unique = once
-        worth = once + SHARED * twice + TOKEN * self.tokens
+        holders = [*map(count.__getitem__, self.words)]
+        self.unique = holders.count(1)
+        worth = self.unique + SHARED * holders.count(2) + TOKEN * self.tokens
         return worth * self.weight / sqrt(max(now - self.used, 0) + 1) / max(self.freed, 1)
 
 
@@ -226,8 +221,8 @@ class _Bench:
         """The item leaves: its words stand in one block less. Gives what may leave now, and could not before."""
         for row in item.rows:
             if row.present:
-                for word in of_row(self._view.ledger, row, self._view.words):
-                    self.count[word] -= 1
+                own = of_row(self._view.ledger, row, self._view.words)
+                dict.update(self.count, zip(own, map((-1).__add__, map(self.count.__getitem__, own)), strict=True))
         if not item.stubbed:
             run = self._runs[item.rows[0].id]
             self._begun.add(run)
@@ -258,12 +253,13 @@ class _Bench:
         stands = stands or (LINE if self._runs[rows[0].id] in self._begun else GROUP)
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
-        own_words = frozenset[str]().union(*(of_row(ledger, row, text) for row in rows if row.present))
+        every = [of_row(ledger, row, text) for row in rows if row.present]
+        own_words = every[0] if len(every) == 1 else tuple(dict.fromkeys(chain.from_iterable(every)))
         weight = max(map(self._weight, rows)) * self._at_work(rows[0], own_words)
         used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
         return _Item(rows, own_words, tokens, weight, used, stands=stands, stubbed=stubbed)
 
-    def _at_work(self, row: Row, own_words: frozenset[str]) -> float:
+    def _at_work(self, row: Row, own_words: Sequence[str]) -> float:
         """By how much a block of these words is worth more, as the newest replies name some of them.
 
         These replies name all of their own words. That counts in a narrow window alone: what the model wrote lately
@@ -271,7 +267,7 @@ class _Bench:
         """
         if row.role == "assistant" and row.step >= self.now - RECENT and not is_narrow(self._view.budget.window):
             return 1.0
-        rare = sum(self.count[word] <= RARE for word in own_words & self._named)
+        rare = sum(map(RARE.__ge__, map(self.count.__getitem__, self._named.intersection(own_words))))
         return 1 + NAMED * rare / max(1, len(own_words))
 
     def _weight(self, row: Row) -> float:

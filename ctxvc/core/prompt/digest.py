@@ -51,12 +51,15 @@ _DEFINED = re.compile(
     r"(?:\([^()\n]{0,60}\)[ \t]*)?([A-Za-z_][A-Za-z0-9_]{4,59})(?![A-Za-z0-9_])",
     re.MULTILINE,
 )
-_LOCAL = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]{1,59})[ \t]*:=|\b(?:let|var|for)[ \t]+([A-Za-z_][A-Za-z0-9_]{1,59})")
+_DECLARED = re.compile(r"(?:let|var|for)(?<=\b\w{3})[ \t]+([A-Za-z_][A-Za-z0-9_]{1,59})")
+_ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]{1,59})[ \t]*:=")
 _FILE = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_][A-Za-z0-9_.-]{1,80}\.[a-z]{1,5}(?=[\s:'\"`,;)\]]|$)", re.MULTILINE)
 _FAILING = re.compile(r"error|fail|panic|exception|undefined|cannot|not found|no such|traceback|denied", re.IGNORECASE)
 _WHOLE = re.compile(r"[\w.-]")
 _WHOLE_END = re.compile(r"(?<![\w.-])[\w.-]*\Z")
 _TAG = re.compile(r"</?[a-z_]{1,40}>")
+_STATEMENT = re.compile(r"(?![#<|])(?:[-*•]\s+|[0-9]{1,3}[.)]\s+)?(.{20,}[^:\s*])\**")
+_OF_ITSELF = re.compile(r"summar|chronological", re.IGNORECASE)
 _HUMP = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]")
 
 
@@ -235,13 +238,16 @@ def _scores(thing: Thing, text_of: TextOf, cache: MutableMapping[Any, NamesOfBlo
 
 def _names_of_block(row: Row, act: Deed, body: str) -> NamesOfBlock:
     text = argument_text(body, row.ext) if row.kind == "tool_use" else body
-    occurrences = {name: min(count, 4) for name, count in Counter(_WORD.findall(text)).items() if _HUMP.search(name)}
+    # What has neither a capital nor an underscore has no hump, which is most words.
+    candidates = Counter(word for word in _WORD.findall(text) if not word.islower() or "_" in word)
+    occurrences = {name: min(count, 4) for name, count in candidates.items() if _HUMP.search(name)}
     marked = Counter(dict.fromkeys(_DEFINED.findall(text), 30))
-    if act in ("searched", "listed", "ran", "called"):
+    if act in ("searched", "listed", "ran", "called") and "." in text:
         marked.update(dict.fromkeys(_FILE.findall(text), 6))
     if row.error:
         marked.update(dict.fromkeys(_WORD.findall(_error_line(text)), 12))
-    local = frozenset(match[1] or match[2] for match in _LOCAL.finditer(text))
+    # Most texts have no `:=`, for which every word would be tried.
+    local = frozenset(_DECLARED.findall(text)).union(_ASSIGNED.findall(text) if ":=" in text else ())
     return NamesOfBlock(occurrences, marked, local)
 
 
@@ -304,6 +310,13 @@ def _prose(value: str) -> str:
     """The beginning of an answer without its tables, headings and code."""
     lines = (line.strip() for line in value[:4_000].partition("```")[0].split("\n"))
     return " ".join(line for line in lines if line and not line.startswith(("|", "#", "---"))) or value
+
+
+def first_statement(value: str) -> str:
+    """The first line of a summary that says something: no heading, no introduction of a list or of the summary."""
+    lines = (line.strip() for line in value[:_TAIL].split("\n"))
+    matches = (_STATEMENT.fullmatch(line) for line in lines if not _OF_ITSELF.search(line))
+    return clipped(next((match[1] for match in matches if match), value), _ANSWER)
 
 
 def _error_line(value: str) -> str:

@@ -60,6 +60,8 @@ def told(arguments: Any, tool: str = "t") -> list[tuple[str, str, str]]:
         # what is none of these
         ({"reservation_id": "JG7FMM", "cabin": "economy"}, ("called", "JG7FMM economy", "")),
         ({"filepaths": ["/m/a.md", "/m/b.md"]}, ("called", "/m/a.md /m/b.md", "")),
+        ({"session_id": 32087, "chars": "", "yield_time_ms": 30000}, ("called", "32087", "")),
+        ({"path_count": 3, "query_id": "q1"}, ("called", "q1", "")),
         ({}, ("called", "", "")),
     ],
 )  # fmt: skip

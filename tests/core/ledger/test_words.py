@@ -18,6 +18,11 @@ def test_words_are_names_of_four_letters_and_numbers_of_four_digits_each_once() 
     assert vocabulary("open src/rate_limit.py: 12 1234 if rate_limit fo") == ("open", "rate_limit", "1234")
 
 
+def test_words_of_any_script_are_words_and_the_others_stay_as_they_are() -> None:
+    assert vocabulary("naïve_name café 1234 if rate_limit") == ("naïve_name", "café", "1234", "rate_limit")
+    assert vocabulary("x1234 ٣٤٥٦ naïve") == ("x1234", "٣٤٥٦", "naïve")
+
+
 def test_a_block_is_used_where_the_model_names_a_word_that_it_was_the_newest_to_hold() -> None:
     run = running(
         human("Fix it"),  # B1
