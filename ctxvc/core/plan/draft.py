@@ -21,7 +21,7 @@ from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.digest import Digest, Exchange, TextOf
-from ctxvc.core.prompt.outline import in_prompt_order
+from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 from ctxvc.core.view.view import Price, View
 
 #: Characters of a group's label where nobody gave it one.
@@ -89,9 +89,9 @@ def _skills(ledger: Ledger) -> dict[str, Skill]:
 
 def _places(ledger: Ledger) -> dict[str, int]:
     """A block → where it is in the order of the prompt; empty where that is the order of their numbers."""
-    rows = list(ledger.rows())
-    ordered = in_prompt_order(ledger, rows)
-    return {} if ordered is rows else {row.id: place for place, row in enumerate(ordered)}
+    if not has_moved(ledger):
+        return {}
+    return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
 
 
 def _answers(ledger: Ledger) -> frozenset[str]:
@@ -209,7 +209,7 @@ class LedgerDraft:
         return stubs.stub(
             row,
             tokens=self.price.body(row),
-            index=index or self._loaded(row),
+            index=index or self.loaded(row),
             called=call is not None and call.present,
             call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
@@ -227,10 +227,10 @@ class LedgerDraft:
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
         """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        loaded = list(dict.fromkeys(filter(None, map(self._loaded, rows))))
+        loaded = list(dict.fromkeys(filter(None, map(self.loaded, rows))))
         return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, loaded=loaded)
 
-    def _loaded(self, row: Row) -> str:
+    def loaded(self, row: Row) -> str:
         """`skill pdf, skills/pdf/SKILL.md` where a block is a skill; else empty."""
         skill = self.ledger.derived(_skills).get(row.id)
         if skill is None:
