@@ -93,18 +93,18 @@ def _pairs(ledger: Ledger) -> Pairs:
     """The pairs of the newest ledger are kept, with what all of its parts but the last give: mostly that one grows."""
     cache: dict[str, tuple[list[_OfSegment], _Beginning, Pairs]] = ledger.cache_of(_pairs)
     parts = list(ledger.by_segment(_of_segment))
-    earlier, beginning, known = cache.get("newest", ([], _Beginning({}, {}, {}), Pairs({}, {})))
+    earlier, beginning, newest_pairs = cache.get("newest", ([], _Beginning({}, {}, {}), Pairs({}, {})))
     if earlier == parts:
-        return known
+        return newest_pairs
     start = max(0, len(earlier) - 1)
     if len(parts) <= start or parts[:start] != earlier[:start]:
         start, beginning = 0, _Beginning({}, {}, {})
     beginning = beginning.copy()
     for part in parts[start:-1]:
         beginning.add(part)
-    whole = beginning.copy()
-    whole.add(parts[-1])
-    result = Pairs(whole.results, whole.calls)
+    to_end = beginning.copy()
+    to_end.add(parts[-1])
+    result = Pairs(to_end.results, to_end.calls)
     cache["newest"] = parts, beginning, result
     return result
 

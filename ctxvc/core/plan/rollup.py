@@ -12,7 +12,7 @@ from functools import cache, partial
 
 from ctxvc.core.ledger.ledger import Group, Row, outermost
 from ctxvc.core.plan.draft import LedgerDraft, header
-from ctxvc.core.plan.runs import Outermost, Step, is_member, runs
+from ctxvc.core.plan.runs import Outermost, Run, Step, is_member, runs
 from ctxvc.core.prompt.outline import Slot
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
@@ -64,10 +64,7 @@ def gather(
     stub_steps = sorted({draft.rows[block].step for block in stubs})
     outer = cache(partial(outermost, draft.groups))
     for run in runs(draft, outer, protect):
-        newest = bisect_right(stub_steps, run[-1].number)
-        if not newest or stub_steps[newest - 1] < run[0].number:
-            continue
-        if not _is_several(draft, outer, run):
+        if not _is_among(stub_steps, run) or not _is_several(draft, outer, run):
             continue
         rows = [row for step in run for row in step.rows]
         if not any(row.id in stubs for row in rows):
@@ -123,6 +120,12 @@ def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
 def _units(draft: LedgerDraft, rows: Iterable[Row]) -> dict[str, None]:
     """The blocks and outermost groups that rows are in, in their order."""
     return dict.fromkeys(draft.around(row) or row.id for row in rows if is_member(row))
+
+
+def _is_among(numbers: Sequence[int], run: Run) -> bool:
+    """Whether one of these numbers, in ascending order, is that of a step of a run."""
+    newest = bisect_right(numbers, run[-1].number) - 1
+    return newest >= 0 and numbers[newest] >= run[0].number
 
 
 def _is_several(draft: LedgerDraft, outer: Outermost, run: Iterable[Step]) -> bool:

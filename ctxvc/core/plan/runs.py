@@ -39,15 +39,15 @@ def runs(draft: LedgerDraft, outer: Outermost, stay: frozenset[str]) -> Sequence
     stay |= {block for group in draft.groups.values() for block in group.summary}
     parts = list(_parts(draft, outer, stay))
     insides = _insides(outer, parts)
-    whole: Sequence[Run] = _joined(parts)
+    all_runs: Sequence[Run] = _joined(parts)
     without: set[int] = set()
     while True:
-        places = _Places(whole)
+        places = _Places(all_runs)
         split = {number for inside in insides if inside.is_split(places) for number in inside.steps}
         if not any(places.get(number) is not None for number in split):
-            return whole
+            return all_runs
         without |= split
-        whole = _joined(part.without(without) for part in parts)
+        all_runs = _joined(part.without(without) for part in parts)
 
 
 def is_member(row: Row) -> bool:
@@ -58,9 +58,9 @@ def is_member(row: Row) -> bool:
 class _Places:
     """A step → the place of the run that it is in."""
 
-    def __init__(self, whole: Sequence[Run]) -> None:
-        self._runs = whole
-        self._first = [run[0].number for run in whole]
+    def __init__(self, all_runs: Sequence[Run]) -> None:
+        self._runs = all_runs
+        self._first = [run[0].number for run in all_runs]
 
     def get(self, number: int) -> int | None:
         place = bisect_right(self._first, number) - 1
@@ -97,9 +97,9 @@ class _Part(NamedTuple):
         steps = {number: step for number, step in self.steps.items() if number not in numbers}
         return self._replace(steps=steps, runs=_runs_in(self.rows, steps))
 
-    def goes_on(self, other: _Part) -> bool:
+    def goes_on(self, following: _Part) -> bool:
         """Whether its last run goes on with the first of the part behind it."""
-        last, first = self.steps.get(next(reversed(self.rows))), other.steps.get(next(iter(other.rows)))
+        last, first = self.steps.get(next(reversed(self.rows))), following.steps.get(next(iter(following.rows)))
         return last is not None and first is not None and not last.ends and not first.begins
 
 
@@ -155,28 +155,28 @@ def _part(draft: LedgerDraft, outer: Outermost, rows: dict[int, list[Row]], term
 
 def _runs_in(numbers: Iterable[int], steps: Mapping[int, Step]) -> list[Run]:
     """The runs of these steps, each of which has a number."""
-    found: list[list[Step]] = [[]]
+    inside: list[list[Step]] = [[]]
     for number in numbers:
         step = steps.get(number)
-        if found[-1] and (step is None or step.begins or found[-1][-1].ends):
-            found.append([])
+        if inside[-1] and (step is None or step.begins or inside[-1][-1].ends):
+            inside.append([])
         if step:
-            found[-1].append(step)
-    return [run for run in found if run]
+            inside[-1].append(step)
+    return [run for run in inside if run]
 
 
 def _joined(parts: Iterable[_Part]) -> list[Run]:
     """The runs of all parts, of which one may go on in the next."""
-    whole: list[Run] = []
+    joined: list[Run] = []
     before: _Part | None = None
     for part in parts:
         of_part = part.runs
         if before and before.goes_on(part):
-            whole[-1] = [*whole[-1], *of_part[0]]
+            joined[-1] = [*joined[-1], *of_part[0]]
             of_part = of_part[1:]
-        whole += of_part
+        joined += of_part
         before = part
-    return whole
+    return joined
 
 
 class _Inside(NamedTuple):
@@ -219,7 +219,7 @@ def _depends(draft: LedgerDraft, row: Row, step: Sequence[Row]) -> bool:
     if row.kind != "tool_result" or not row.present:
         return False
     call = draft.calls.get(row.id, "")
-    return bool(draft.loaded(row)) or not any(other.id == call for other in step)
+    return bool(draft.loaded(row)) or not any(of_step.id == call for of_step in step)
 
 
 def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> Step | None:

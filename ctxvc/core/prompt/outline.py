@@ -174,12 +174,12 @@ class _SlotCache:
 def _whole(ledger: Ledger, cache: _SlotCache) -> tuple[Slot, ...]:
     places = _places(ledger, cache)
     visible: dict[str, Slot] = {}  # what a row shows, as if calls and results did not depend on each other
-    told: set[str] = set()
+    stubs: set[str] = set()  # groups whose stub stands before
     for place in places:
-        if place.slot is not None and place.group not in told:
+        if place.slot is not None and place.group not in stubs:
             visible[place.row.id] = place.slot
             if place.group:
-                told.add(place.group)
+                stubs.add(place.group)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in visible.values() if slot.kind == "tool_use"}
     paired = calls_and_results(ledger, asked_for)
@@ -285,24 +285,25 @@ def _places(ledger: Ledger, cache: _SlotCache) -> list[_Place]:
     if None in chain.from_iterable(around) or has_moved(ledger):
         alone = {slot.row.id: slot for slot in _each_alone(ledger.rows())}
         slots = [alone[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
-        return _placed(ledger, slots, outer, cache)
-    known: dict[int, _Placed] = ledger.cache_of(_places)
+        return _places_of(ledger, slots, outer, cache)
+    cache_of_segments: dict[int, _SegmentPlaces] = ledger.cache_of(_places)
     places: list[_Place] = []
     for segment, slots, groups in zip(ledger.segments, ledger.by_segment(_alone), around, strict=True):
-        placed = known.get(segment)
+        entry = cache_of_segments.get(segment)
         if (
-            placed is None
-            or placed.slots is not slots
-            or (placed.cuts is not None and placed.cuts != ledger.meta.cuts)
-            or any(map(is_not, placed.groups, groups))
+            entry is None
+            or entry.slots is not slots
+            or (entry.cuts is not None and entry.cuts != ledger.meta.cuts)
+            or any(map(is_not, entry.groups, groups))
         ):
             cuts = ledger.meta.cuts if any(slot.row.kind in CUT for slot in slots) else None
-            placed = known[segment] = _Placed(slots, groups, cuts, _placed(ledger, slots, outer, cache))
-        places += placed.places
+            entry = _SegmentPlaces(slots, groups, cuts, _places_of(ledger, slots, outer, cache))
+            cache_of_segments[segment] = entry
+        places += entry.places
     return places
 
 
-class _Placed(NamedTuple):
+class _SegmentPlaces(NamedTuple):
     """The places of a segment, and what decides them: its rows alone, the groups around them, the cuts if they may."""
 
     slots: list[Slot]
@@ -311,7 +312,7 @@ class _Placed(NamedTuple):
     places: list[_Place]
 
 
-def _placed(
+def _places_of(
     ledger: Ledger, slots: Iterable[Slot], outer: Mapping[str, Group | None], cache: _SlotCache
 ) -> list[_Place]:
     """The places of rows that each would show this if they stood alone."""
@@ -319,18 +320,19 @@ def _placed(
     silent: set[str] = set()  # groups whose stub has been told, or that have none
     calls = True  # whether calls of a reply may stand before this
     for slot in slots:
-        row, shown, group = slot.row, slot, None
+        row, group = slot.row, None
+        stands: Slot | None = slot
         if row.kind in CUT and is_cut(row, ledger.meta):
-            shown = None
+            stands = None
         elif slot.show == "text" and row.state != "pruned" and row.group and (group := outer.get(row.group)):
             shows = group.stub and group.id not in silent
             silent.add(group.id)
             stub_of = partial(msgspec.structs.replace, slot, text=group.stub, group=group.id)
-            shown = cache.slot("group", row.id, (slot, group), stub_of) if shows else None
+            stands = cache.slot("group", row.id, (slot, group), stub_of) if shows else None
         elif slot.show == "text" and not slot.text:
-            shown = None
-        if shown or (calls and row.role != "assistant"):
-            places.append(_Place(row, shown, group.id if group and shown else ""))
+            stands = None
+        if stands or (calls and row.role != "assistant"):
+            places.append(_Place(row, stands, group.id if group and stands else ""))
             calls = row.role == "assistant" and (calls or (slot.show != "text" and row.kind == "tool_use"))
     return places
 
