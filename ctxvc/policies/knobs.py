@@ -38,6 +38,8 @@ def ordered(policy: Policy, *names: str) -> None:
         raise ValueError(f"{listed} are not {' <= '.join(names)}")
 
 
+#: The value of a knob that depends on the window where nobody sets it.
+AUTO = "auto"
 #: Signs that separate, and how they are written inside a knob's value.
 _CODES = (("%", "%25"), (",", "%2C"), ("+", "%2B"))
 
@@ -57,6 +59,8 @@ def knob_units(kind: type[Policy]) -> Mapping[str, str]:
 
 
 def _unit(kind: Any) -> str:
+    if type(None) in get_args(kind):
+        kind = get_args(kind)[0]
     if kind is bool:
         return "on or off"
     if get_origin(kind) is Literal:
@@ -101,14 +105,16 @@ def _unpacked(value: str, usual: Any) -> Any:
         return tuple(value.split("|")) if value else ()
     if isinstance(usual, bool):
         return {"on": "true", "off": "false"}.get(value, value)
-    return "0" if value == "off" and isinstance(usual, float) else value
+    if usual is None and value == AUTO:
+        return "null"
+    return "0" if value == "off" and isinstance(usual, float | None) else value
 
 
 def word(value: Any) -> str:
     """A knob's value as `parse` takes it."""
     if isinstance(value, tuple):
         value = "|".join(map(str, value))
-    text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    text = {True: "on", False: "off"}[value] if isinstance(value, bool) else AUTO if value is None else str(value)
     for sign, code in _CODES:
         text = text.replace(sign, code)
     return text
@@ -125,6 +131,8 @@ def _typed(knob: str, value: str, kind: Any) -> Any:
 def _takes(kind: Any) -> str:
     """The values that a knob of this type takes, in words."""
     unit = _unit(kind)
+    if type(None) in get_args(kind):
+        return f"{_takes(get_args(kind)[0])} or {AUTO}"
     if kind is bool or get_origin(kind) is Literal:
         return unit
     plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind

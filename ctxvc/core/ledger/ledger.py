@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -225,6 +225,10 @@ class Ledger:
         """A block → its row, in order."""
         return self.derived(_by_id)
 
+    def by_place(self) -> Mapping[str, int]:
+        """A block → how many come before it."""
+        return self.derived(_by_place)
+
     def of_step(self, step: int) -> list[Row]:
         """The rows of a step, in order."""
         inside = zip(self.by_segment(_steps), self.segments.values(), strict=True)
@@ -241,7 +245,9 @@ class Ledger:
         """The row of `block_id`, or None. Raises: ValueError if that is no block's address."""
         number = block_number(block_id)
         rows = self.segments.get(segment_of(number))
-        at = bisect_left(rows, number, key=lambda row: row.number)
+        at = number - rows[0].number if rows else 0  # where no block between is another scope's
+        if not (0 <= at < len(rows) and rows[at].number == number):
+            at = bisect_left(rows, number, key=_number)
         return rows[at] if at < len(rows) and rows[at].number == number else None
 
     def __getitem__(self, block_id: str) -> Row:
@@ -267,20 +273,21 @@ class Ledger:
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
         """The ledger with each of `rows` added, or in the place of the row that has its id."""
         segments: dict[int, tuple[Row, ...]] = {}
-        by_number: dict[int, dict[int, Row]] = {}  # of the segments in which a row is replaced
+        replaced: dict[int, dict[str, Row]] = {}  # of the segments in which a row is replaced
         for row in rows:
             number = row.number
             segment = segment_of(number)
-            if segment in by_number:
-                by_number[segment][number] = row
+            if segment in replaced:
+                replaced[segment][row.id] = row
                 continue
             old = segments.get(segment) or self.segments.get(segment)
             if not old or old[-1].number < number:
                 segments[segment] = (*old, row)  # the common case: a new block at the end
             else:
-                by_number[segment] = {row.number: row for row in old} | {number: row}
-        for segment, replaced in by_number.items():
-            segments[segment] = tuple(replaced[number] for number in sorted(replaced))
+                replaced[segment] = _ids(old) | {row.id: row}
+        for segment, by_id in replaced.items():
+            is_longer = len(by_id) > len(segments.get(segment) or self.segments.get(segment))
+            segments[segment] = tuple(sorted(by_id.values(), key=_number) if is_longer else by_id.values())
         return self._with(segments=self.segments.updated(segments))
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
@@ -308,15 +315,53 @@ class Ledger:
         )
 
 
+class _ByBlock(NamedTuple):
+    """What is known of each block, in order, and the segments that it is known of."""
+
+    segments: Segments
+    of: dict[str, Any]
+
+
 def _by_id(ledger: Ledger) -> dict[str, Row]:
-    rows: dict[str, Row] = {}
-    for segment in ledger.by_segment(_ids):
-        rows |= segment
+    earlier, changed = _newest(ledger, _by_id)
+    rows: dict[str, Row] = earlier.of.copy()
+    for segment in changed:
+        rows |= _ids(ledger.segments[segment])
+    ledger.cache_of(_by_id)["newest"] = _ByBlock(ledger.segments, rows)
     return rows
+
+
+def _by_place(ledger: Ledger) -> dict[str, int]:
+    earlier, changed = _newest(ledger, _by_place)
+    places: dict[str, int] = earlier.of.copy() if len(ledger) > earlier.segments.rows else earlier.of
+    for segment in changed:
+        for row in ledger.segments[segment]:
+            places.setdefault(row.id, len(places))
+    ledger.cache_of(_by_place)["newest"] = _ByBlock(ledger.segments, places)
+    return places
+
+
+def _newest(ledger: Ledger, rule: Callable[..., Any]) -> tuple[_ByBlock, list[int]]:
+    """What `rule` made of an earlier ledger, if its blocks are the first ones here, and the segments that changed."""
+    nothing = _ByBlock(NO_SEGMENTS, {})
+    earlier: _ByBlock = ledger.cache_of(rule).get("newest", nothing)
+    changed = ledger.segments.changed_since(earlier.segments)
+    last = next(reversed(earlier.segments), -1)
+    for segment in changed:
+        before, now = ([row.id for row in of.get(segment)] for of in (earlier.segments, ledger.segments))
+        if segment <= last and before != (now[: len(before)] if segment == last else now):
+            return nothing, list(ledger.segments)
+    if ledger.segments.removed_since(earlier.segments):
+        return nothing, list(ledger.segments)
+    return earlier, changed
 
 
 def _ids(rows: tuple[Row, ...]) -> dict[str, Row]:
     return {row.id: row for row in rows}
+
+
+def _number(row: Row) -> int:
+    return row.number
 
 
 def _steps(rows: tuple[Row, ...]) -> frozenset[int]:

@@ -56,34 +56,66 @@ def _interrupted(row: Row) -> bool:
     return wire.own_metadata(row.extra).get("interrupted") is True
 
 
-def _pairs(ledger: Ledger) -> Pairs:
-    results: dict[str, str] = {}
-    calls: dict[str, str] = {}
-    for segment in ledger.by_segment(_of_segment):
-        for row in segment.later:
-            call = calls.get(row.call)
-            if call and not (call in results and _interrupted(row)):
-                results[call] = row.id
-        results |= segment.results
-        calls |= segment.calls
-    return Pairs(results, {result: call for call, result in results.items()})
-
-
 class _OfSegment(NamedTuple):
-    """The pairs of neighbours in the ledger, their calls by id, and results of calls before them."""
+    """The pairs of neighbours in the ledger, their calls by id, and results of calls before them.
+
+    Of those the block, the id of the call, and whether it was interrupted.
+    """
 
     results: Mapping[str, str]
     calls: Mapping[str, str]
-    later: tuple[Row, ...]
+    later: tuple[tuple[str, str, bool], ...]
+
+
+class _Beginning(NamedTuple):
+    """What the first parts of a ledger give: `results`, `calls` as in `Pairs`, the `newest` call of each id."""
+
+    results: dict[str, str]
+    calls: dict[str, str]
+    newest: dict[str, str]
+
+    def copy(self) -> _Beginning:
+        return _Beginning(*map(dict.copy, self))
+
+    def add(self, part: _OfSegment) -> None:
+        for result, name, interrupted in part.later:
+            call = self.newest.get(name)
+            if call and not (call in self.results and interrupted):
+                self.calls.pop(self.results.get(call, ""), None)
+                self.results[call] = result
+                self.calls[result] = call
+        self.results.update(part.results)
+        self.calls.update((result, call) for call, result in part.results.items())
+        self.newest.update(part.calls)
+
+
+def _pairs(ledger: Ledger) -> Pairs:
+    """The pairs of the newest ledger are kept, with what all of its parts but the last give: mostly that one grows."""
+    cache: dict[str, tuple[list[_OfSegment], _Beginning, Pairs]] = ledger.cache_of(_pairs)
+    parts = list(ledger.by_segment(_of_segment))
+    earlier, beginning, newest_pairs = cache.get("newest", ([], _Beginning({}, {}, {}), Pairs({}, {})))
+    if earlier == parts:
+        return newest_pairs
+    start = max(0, len(earlier) - 1)
+    if len(parts) <= start or parts[:start] != earlier[:start]:
+        start, beginning = 0, _Beginning({}, {}, {})
+    beginning = beginning.copy()
+    for part in parts[start:-1]:
+        beginning.add(part)
+    to_end = beginning.copy()
+    to_end.add(parts[-1])
+    result = Pairs(to_end.results, to_end.calls)
+    cache["newest"] = parts, beginning, result
+    return result
 
 
 def _of_segment(rows: tuple[Row, ...]) -> _OfSegment:
     results = {call: result.id for call, result in results_of(rows).items()}
     calls: dict[str, str] = {}
-    later: list[Row] = []
+    later: list[tuple[str, str, bool]] = []
     for row in rows:
         if row.kind == "tool_use":
             calls[row.call] = row.id
         elif row.kind == "tool_result" and row.call not in calls:
-            later.append(row)
+            later.append((row.id, row.call, _interrupted(row)))
     return _OfSegment(results, calls, tuple(later))

@@ -21,7 +21,7 @@ from ctxvc.core.prompt import digest as digests
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.digest import Digest, Exchange, TextOf
-from ctxvc.core.prompt.outline import in_prompt_order
+from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 from ctxvc.core.view.view import Price, View
 
 #: Characters of a group's label where nobody gave it one.
@@ -94,9 +94,9 @@ def _host_summaries(ledger: Ledger) -> frozenset[str]:
 
 def _places(ledger: Ledger) -> dict[str, int]:
     """A block → where it is in the order of the prompt; empty where that is the order of their numbers."""
-    rows = list(ledger.rows())
-    ordered = in_prompt_order(ledger, rows)
-    return {} if ordered is rows else {row.id: place for place, row in enumerate(ordered)}
+    if not has_moved(ledger):
+        return {}
+    return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
 
 
 def _answers(ledger: Ledger) -> frozenset[str]:
@@ -214,7 +214,7 @@ class LedgerDraft:
         return stubs.stub(
             row,
             tokens=self.price.body(row),
-            index=index or self._mention(row),
+            index=index or self.mention(row),
             called=call is not None and call.present,
             call=stubs.arguments(call),
             truncated=stubs.is_truncated(row),
@@ -232,10 +232,10 @@ class LedgerDraft:
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
         """The stub of a group that has these blocks, and says `content` of them, else its label."""
         rows = list(rows)
-        mentions = list(dict.fromkeys(filter(None, map(self._mention, rows))))
+        mentions = list(dict.fromkeys(filter(None, map(self.mention, rows))))
         return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, mentions=mentions)
 
-    def _mention(self, row: Row) -> str:
+    def mention(self, row: Row) -> str:
         """What a stub says of a block that stood for more than itself; empty of others.
 
         `skill pdf, skills/pdf/SKILL.md`, or the beginning of the summary that a host put in the place of what left.

@@ -27,7 +27,7 @@ from ctxvc.core.prompt import cut
 from ctxvc.core.view.view import View, costs_in_prompt
 
 ACTOR = "guard"
-#: The share of the effective budget that is left where there is enough to take away.
+#: The share of what the guard keeps a prompt below that is left where there is enough to take away.
 LOW_WATER = 0.9
 
 #: What leaves first, for a view whose prompt is to come down to so many tokens: the guard takes as many of the actions,
@@ -44,7 +44,7 @@ def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal
     target = view.budget.guard - spare
     if view.used <= target:
         return None
-    low = min(target, int(view.budget.effective * LOW_WATER) - spare)
+    low = min(target, int(view.budget.guarded * LOW_WATER) - spare)
     protect = protected(view.ledger)
     newest, reply = _newest_results(view.ledger), _reply(view.ledger)
     first = tuple((relief or largest_results)(view, low))
@@ -160,14 +160,17 @@ def _fence(row: Row) -> bool:
 
 
 def _enough(view: View, actions: Sequence[Action], low: int, target: int, protect: frozenset[str]) -> Rehearsal:
-    """The shortest beginning of `actions` that reaches `low` without roll-up, else `target`; all if neither is."""
-    plan = Plan(
-        actions=tuple(actions), actor=ACTOR, reason=f"the prompt is over {view.budget.guard:,} tokens", pressure=True
-    )
+    """The shortest beginning of `actions` that reaches `low` without roll-up, else `target`; all if neither is.
+
+    Stubs are rolled up where the hard budget is at stake, and at a ceiling below it only where it pays.
+    """
+    reason = f"the prompt is over {view.budget.guard:,} tokens"
+    plan = Plan(actions=tuple(actions), actor=ACTOR, reason=reason, pressure=True, rolls_up=True)
+    is_hard = view.used > target + view.budget.hard_guard - view.budget.guard
     needed, after = fewest_actions(view, plan, low, protect=protect)
     if low < after <= target:
         needed, _ = fewest_actions(view, plan, target, protect=protect)
-    return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=protect, roll_up=True)
+    return rehearse(view, msgspec.structs.replace(plan, actions=needed), protect=protect, roll_up=is_hard)
 
 
 def _results(view: View, protect: frozenset[str], only: frozenset[str] | None = None) -> tuple[Action, ...]:

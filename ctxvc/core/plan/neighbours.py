@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
-from ctxvc.core.prompt.outline import in_prompt_order
+from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 
 #: Tokens of blocks that become one group, at least and as a share of the budget: a larger group is told of by itself.
 _TOGETHER = 1_000
@@ -95,7 +95,9 @@ def _is_gone(row: Row) -> bool:
     return row.state in ("archived", "blocked")
 
 
-def _order(ledger: Ledger) -> tuple[list[str], dict[str, int]]:
+def _order(ledger: Ledger) -> tuple[Sequence[str], Mapping[str, int]]:
     """The blocks in the order of the prompt, and the place of each in it."""
+    if not has_moved(ledger):
+        return tuple(ledger.by_place()), ledger.by_place()
     order = [row.id for row in in_prompt_order(ledger, list(ledger.rows()))]
     return order, {block: place for place, block in enumerate(order)}

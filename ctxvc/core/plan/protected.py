@@ -10,6 +10,7 @@ from itertools import chain
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
+from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.ledger.skills import skills, unused
 
 #: Files whose words bind the model: for the whole session, those of a skill as long as it is in use.
@@ -62,8 +63,8 @@ def _instructions(ledger: Ledger, names: tuple[str, ...]) -> Iterator[Row]:
             yield row
     latest: dict[str, Row] = {}
     names_file = _name_search(names)
-    for row in ledger.rows() if calls else ():
-        if row.call in calls and row.kind == "tool_use":
+    for row in calls_and_results(ledger, calls) if calls else ():
+        if row.kind == "tool_use":
             latest[row.call] = row
         elif row.call in latest and row.kind == "tool_result" and names_file(latest[row.call].label):
             yield row

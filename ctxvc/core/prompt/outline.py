@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain, pairwise, takewhile
 from operator import is_not
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,7 @@ __all__ = [
     "Piece",
     "Show",
     "Slot",
+    "has_moved",
     "in_prompt_order",
     "outline",
     "pieces",
@@ -171,8 +172,14 @@ class _SlotCache:
 
 
 def _whole(ledger: Ledger, cache: _SlotCache) -> tuple[Slot, ...]:
-    places = _places(ledger)
-    visible = _visible_slots(ledger, places, cache)
+    places = _places(ledger, cache)
+    visible: dict[str, Slot] = {}  # what a row shows, as if calls and results did not depend on each other
+    stubs: set[str] = set()  # groups whose stub stands before
+    for place in places:
+        if place.slot is not None and place.group not in stubs:
+            visible[place.row.id] = place.slot
+            if place.group:
+                stubs.add(place.group)
     # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
     asked_for = {slot.call for slot in visible.values() if slot.kind == "tool_use"}
     paired = calls_and_results(ledger, asked_for)
@@ -249,17 +256,85 @@ def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
     return [by_id[block] for row in rows if row.id not in moved for block in (*ahead.get(row.id, ()), row.id)]
 
 
+def has_moved(ledger: Ledger) -> bool:
+    """Whether the prompt has another order than the ledger."""
+    return bool(_moves(ledger))
+
+
 def _moves(ledger: Ledger) -> list[tuple[tuple[str, ...], str]]:
     """The summaries that stand elsewhere than where they were recorded: their blocks, and the block that follows."""
     return [(group.summary, group.before) for group in ledger.groups.values() if group.before]
 
 
-def _places(ledger: Ledger) -> list[Slot]:
-    """The rows that may show something, in prompt order, each as it would if it stood alone."""
-    if all(names <= ledger.groups.keys() for names in ledger.by_segment(_groups_in)) and not _moves(ledger):
-        return list(chain.from_iterable(ledger.by_segment(_alone)))
-    alone = {slot.row.id: slot for slot in _each_alone(ledger.rows())}
-    return [alone[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
+class _Place(NamedTuple):
+    """A row that shows something, or nothing (`slot` is None) where that ends a reply with calls.
+
+    `group` is the group whose stub it shows, if no row before it does.
+    """
+
+    row: Row
+    slot: Slot | None
+    group: str
+
+
+def _places(ledger: Ledger, cache: _SlotCache) -> list[_Place]:
+    """The rows that may show something, in prompt order. Of segments that are as before mostly the same objects."""
+    names_of_groups = frozenset[str]().union(*ledger.by_segment(_groups_in))
+    outer = {name: _outermost(ledger, name) for name in names_of_groups}
+    around = [tuple(map(outer.get, names)) for names in ledger.by_segment(_groups_in)]
+    if None in chain.from_iterable(around) or has_moved(ledger):
+        alone = {slot.row.id: slot for slot in _each_alone(ledger.rows())}
+        slots = [alone[row.id] for row in in_prompt_order(ledger, list(ledger.rows()))]
+        return _places_of(ledger, slots, outer, cache)
+    cache_of_segments: dict[int, _SegmentPlaces] = ledger.cache_of(_places)
+    places: list[_Place] = []
+    for segment, slots, groups in zip(ledger.segments, ledger.by_segment(_alone), around, strict=True):
+        entry = cache_of_segments.get(segment)
+        if (
+            entry is None
+            or entry.slots is not slots
+            or (entry.cuts is not None and entry.cuts != ledger.meta.cuts)
+            or any(map(is_not, entry.groups, groups))
+        ):
+            cuts = ledger.meta.cuts if any(slot.row.kind in CUT for slot in slots) else None
+            entry = _SegmentPlaces(slots, groups, cuts, _places_of(ledger, slots, outer, cache))
+            cache_of_segments[segment] = entry
+        places += entry.places
+    return places
+
+
+class _SegmentPlaces(NamedTuple):
+    """The places of a segment, and what decides them: its rows alone, the groups around them, the cuts if they may."""
+
+    slots: list[Slot]
+    groups: tuple[Group | None, ...]
+    cuts: tuple[int, ...] | None
+    places: list[_Place]
+
+
+def _places_of(
+    ledger: Ledger, slots: Iterable[Slot], outer: Mapping[str, Group | None], cache: _SlotCache
+) -> list[_Place]:
+    """The places of rows that each would show this if they stood alone."""
+    places: list[_Place] = []
+    silent: set[str] = set()  # groups whose stub has been told, or that have none
+    calls = True  # whether calls of a reply may stand before this
+    for slot in slots:
+        row, group = slot.row, None
+        stands: Slot | None = slot
+        if row.kind in CUT and is_cut(row, ledger.meta):
+            stands = None
+        elif slot.show == "text" and row.state != "pruned" and row.group and (group := outer.get(row.group)):
+            shows = group.stub and group.id not in silent
+            silent.add(group.id)
+            stub_of = partial(msgspec.structs.replace, slot, text=group.stub, group=group.id)
+            stands = cache.slot("group", row.id, (slot, group), stub_of) if shows else None
+        elif slot.show == "text" and not slot.text:
+            stands = None
+        if stands or (calls and row.role != "assistant"):
+            places.append(_Place(row, stands, group.id if group and stands else ""))
+            calls = row.role == "assistant" and (calls or (slot.show != "text" and row.kind == "tool_use"))
+    return places
 
 
 def _groups_in(rows: tuple[Row, ...]) -> set[str]:
@@ -296,29 +371,6 @@ def _each_alone(rows: Iterable[Row]) -> list[Slot]:
         else Slot(row, "text", row.role, row.role, "" if row.state == "pruned" else row.stub)
         for row in rows
     ]
-
-
-def _visible_slots(ledger: Ledger, places: Iterable[Slot], cache: _SlotCache) -> dict[str, Slot]:
-    """For each row that shows something: what, as if calls and results did not depend on each other."""
-    visible: dict[str, Slot] = {}
-    silent: set[str] = set()  # groups whose stub has been told, or that have none
-    for slot in places:
-        row, own = slot.row, slot
-        if row.kind in CUT and is_cut(row, ledger.meta):
-            continue
-        if slot.show == "text" and row.state != "pruned" and row.group:
-            if row.group in silent:
-                continue
-            if group := _outermost(ledger, row.group):
-                shows = group.stub and group.id not in silent
-                silent |= {group.id, row.group}
-                if not shows:
-                    continue
-                stub_of = partial(msgspec.structs.replace, slot, text=group.stub, group=group.id)
-                own = cache.slot("group", row.id, (slot, group), stub_of)
-        if own.show != "text" or own.text:
-            visible[row.id] = own
-    return visible
 
 
 def _outermost(ledger: Ledger, name: str) -> Group | None:

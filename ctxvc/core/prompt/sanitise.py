@@ -254,7 +254,9 @@ def _with_texts_within(content: list[Piece]) -> list[Piece]:
 
 def _within(piece: Piece) -> str:
     """The call in whose result a host sent the text; empty for another piece."""
-    call = wire.own_metadata(piece.extra).get("within") if piece.kind == "user" and piece.extra else ""
+    if piece.kind != "user" or "ctxvc" not in piece.extra:
+        return ""
+    call = wire.own_metadata(piece.extra).get("within")
     return call if isinstance(call, str) else ""
 
 

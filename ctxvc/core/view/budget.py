@@ -61,6 +61,11 @@ class Budget(msgspec.Struct, frozen=True):
         return min(limit, self.ceiling) if self.ladder.guard_at_ceiling else limit
 
     @property
+    def guarded(self) -> int:
+        """The budget, or the ceiling where the guard acts there."""
+        return self.ceiling if self.ladder.guard_at_ceiling else self.effective
+
+    @property
     def offload(self) -> int:
         """A single result of more tokens than this is offloaded."""
         return min(self.ladder.offload_most, int(self.effective * self.ladder.offload))

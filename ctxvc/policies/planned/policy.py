@@ -41,12 +41,27 @@ LEAST = 1_000
 #: The share of `trigger` that fixed rules aim at where there is no target.
 AIM = 0.7
 
+#: The marks where nobody sets them, and those of a small window: there what is always in the prompt leaves so little
+#: room that a batch down to the usual target takes what the next calls need (docs/decisions/0076).
+_TRIGGER, _TARGET = 0.85, 0.6
+_SMALL_TRIGGER, _SMALL_TARGET = 0.95, 0.8
+#: The largest small window, in tokens.
+_SMALL = 64_000
+
 #: When rounds begin: where the prompt passes a share of the budget, or then, but only when a turn begins.
 Round = Literal["pressure", "turn"]
 #: How often fixed rules plan again on what their plan leaves.
 _ROUNDS = 4
 #: Names of what a plan had wrong, in its reason, for each way to be wrong.
 _NAMED = 3
+
+
+class Marks(NamedTuple):
+    """Shares of the budget: above which a round starts, at which it ends, above which the latest turn is included."""
+
+    trigger: float
+    target: float
+    tight: float
 
 
 class Planned(Policy, frozen=True, kw_only=True):
@@ -68,9 +83,11 @@ class Planned(Policy, frozen=True, kw_only=True):
     enough, by fixed rules like them: its tools and replies, and of its span the oldest parts, ten steps at a time.
 
     - `round`: `pressure`, or `turn`: only when a turn begins or the hard budget would be exceeded.
-    - `trigger`: share of the budget at which a round starts.
-    - `target`: share of the budget down to which a plan is applied; `off` applies all of it.
-    - `tight`: share of the budget above which the latest turn is included, except for its latest step.
+    - `trigger`: share of the budget at which a round starts; `auto` is 0.85, in windows up to 64,000 tokens 0.95.
+    - `target`: share of the budget down to which a plan is applied; `off` applies all of it. `auto` is 0.6, where
+      `trigger` is 0.95 by itself 0.8.
+    - `tight`: share of the budget above which the latest turn is included, except for its latest step; `auto` is 0.85,
+      or `trigger` if that is more.
     - `least`: new tokens between two rounds.
     - `saving`: the least share of the prompt that a plan must free.
     - `share`, `lifetime` (seconds), `read_price`, `write_price` (of a fresh token), `calls`: as in `timing.Timing`.
@@ -84,9 +101,9 @@ class Planned(Policy, frozen=True, kw_only=True):
 
     ask: Ask | None = None
     round: Round = "pressure"
-    trigger: Share = 0.85
-    target: Share = 0.6
-    tight: Share = 0.85
+    trigger: Share | None = None
+    target: Share | None = None
+    tight: Share | None = None
     least: Tokens = 4_000
     saving: PromptShare = 0.0
     share: PromptShare = 0.3
@@ -96,11 +113,12 @@ class Planned(Policy, frozen=True, kw_only=True):
     calls: Calls = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.target < self.trigger <= 1:
-            raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 <= target < trigger <= 1")
-        shares(self, "tight")
+        trigger, target, tight = self.marks(_SMALL + 1)
+        if not 0 <= target < trigger <= 1:
+            raise ValueError(f"target {target:g} and trigger {trigger:g} are not 0 <= target < trigger <= 1")
+        if not trigger <= tight <= 1:
+            raise ValueError(f"trigger {trigger:g} and tight {tight:g} are not trigger <= tight <= 1")
         shares(self, "saving", "share", of="prompt")
-        ordered(self, "trigger", "tight")
         numbers(self, 0, "least", "lifetime", "read_price", "write_price", "calls")
         ordered(self, "read_price", "write_price")
 
@@ -108,13 +126,21 @@ class Planned(Policy, frozen=True, kw_only=True):
     def actor(self) -> str:
         return ACTOR
 
+    def marks(self, budget: int) -> Marks:
+        """The shares that it goes by under a budget of so many tokens."""
+        is_small = self.trigger is None and budget <= _SMALL
+        trigger = self.trigger if self.trigger is not None else _SMALL_TRIGGER if is_small else _TRIGGER
+        target = self.target if self.target is not None else _SMALL_TARGET if is_small else _TARGET
+        return Marks(trigger, target, max(trigger, _TRIGGER) if self.tight is None else self.tight)
+
     def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
+        return int(budget.effective * self.marks(budget.effective).trigger)
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
         total = view.used
-        trigger, tight = int(budget.effective * self.trigger), int(budget.effective * self.tight)
+        marks = self.marks(budget.effective)
+        trigger, tight = int(budget.effective * marks.trigger), int(budget.effective * marks.tight)
         used = f"{total:,} of {budget.effective:,} tokens"
         hard = total > budget.guard
         if total <= trigger:
@@ -133,7 +159,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         if gc_plan and not gc_plan.usable:
             fallback = f"its answer is not a plan ({_LeftOut(gc_plan)})"
         if by_rule := gc_plan is None or not gc_plan.usable:
-            aim = self.target or self.trigger * AIM
+            aim = marks.target or marks.trigger * AIM
             free = int(total - budget.effective * aim) * 1000 // max(1, view.calibration[0]) + 1
             gc_plan = parse(planner.rules(view, by_name, candidates, free, hard=hard), by_name)
         plan = self._plan(view, gc_plan, candidates, trigger, by_rule=by_rule)
@@ -184,7 +210,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         """What a planner said as actions: in its order until the target is reached, the others for later."""
         left_out = _LeftOut(gc_plan)
         older, latest = _chosen(view, gc_plan, candidates, left_out, hard=view.used > view.budget.guard)
-        target = int(view.budget.effective * self.target)
+        target = int(view.budget.effective * self.marks(view.budget.effective).target)
         if by_rule:  # which weighed the turns against each other
             places = {entry.target: place for place, entry in enumerate(gc_plan.entries)}
             older, latest = sorted([*older, *latest], key=lambda pair: places[pair.entry.target]), []
@@ -221,9 +247,9 @@ class Planned(Policy, frozen=True, kw_only=True):
         if not self.ask:
             return unasked, ""
         gain = view.part(sum(one.tokens for one in candidates if one.object.is_turn))
-        if gain < LEAST or gain < min(self.least, total - int(view.budget.effective * self.target)):
+        target = int(view.budget.effective * self.marks(view.budget.effective).target)
+        if gain < LEAST or gain < min(self.least, total - target):
             return unasked, f"at most {gain:,} tokens could leave, which is not worth asking"
-        target = int(view.budget.effective * self.target)
         question = planner.trailing_block(view, candidates, target=target)
         if not question:
             return unasked, f"no room for the question below {view.budget.guard:,} tokens"

@@ -73,7 +73,10 @@ def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
             return policy.trigger * most, policy.low(budget) * most
         case Layered():  # its second layer: the third begins only where that was not enough
             return policy.clear or ladder.clear, policy.low_water
-        case Planned() | Heuristic():  # with a model, `target` is what the rules aim at that stand for it
+        case Planned():  # with a model, `target` is what the rules aim at that stand for it
+            marks = policy.marks(budget or Budget().window)
+            return marks.trigger, marks.target
+        case Heuristic():
             return policy.trigger, policy.target
         case Skeleton():
             return policy.trigger, policy.low_water

@@ -9,7 +9,7 @@ from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.plan.guard import ACTOR, guard
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.budget import Budget, Ladder
 from ctxvc.core.view.view import measure
 from tests.making.generated import Letters, worked_on
 
@@ -56,6 +56,16 @@ def gone(rehearsal: Rehearsal) -> list[int]:
 def test_below_the_guard_nothing_is_done() -> None:
     ledger = conversation(1_000, 2_000, 500)
     assert guard(view_of(ledger, measure(ledger, Letters()) * 100 // 98 + 2)) is None
+
+
+def test_at_a_ceiling_below_the_budget_it_goes_on_to_its_low_water_mark_too() -> None:
+    """It took just what came in, so that in a long session each result needed a batch of its own."""
+    ledger = conversation(*[300] * 40)
+    ceiling = measure(ledger, Letters()) - 50
+    budget = Budget(200_000, ladder=Ladder(guard_at_ceiling=True, episodes_most=ceiling))
+    rehearsal = guard(View(ledger=ledger, price=Letters(), budget=budget), 40)
+    assert rehearsal
+    assert 0.8 * ceiling < rehearsal.tokens_after <= 0.9 * ceiling - 40
 
 
 def test_the_largest_raw_results_leave_first() -> None:

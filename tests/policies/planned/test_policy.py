@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc import policies
 from ctxvc.core.ledger.objects import objects
 from ctxvc.core.plan import Action, Plan, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request
+from ctxvc.core.view.budget import Budget
+from ctxvc.errors import BadInput
 from ctxvc.policies.composed import after
 from ctxvc.policies.heuristics import ToolPrune
 from ctxvc.policies.planned import planner
@@ -59,6 +62,31 @@ def low(**knobs: Any) -> Planned:
 
 def fold(name: str) -> Entry:
     return Entry("fold", name, "done")
+
+
+# --- when
+
+
+def test_marks_that_nobody_sets_depend_on_the_window() -> None:
+    usual = policies.parse("planned")
+    assert isinstance(usual, Planned)
+    assert usual.marks(32_000) == usual.marks(64_000) == (0.95, 0.8, 0.95)
+    assert usual.marks(80_000) == usual.marks(1_000_000) == (0.85, 0.6, 0.85)
+    assert usual.high(Budget(32_000)) == 30_400
+    assert policies.parse("planned:trigger=auto,target=auto,tight=auto") == usual
+    for words, marks in (
+        ("planned:trigger=0.7", (0.7, 0.6, 0.85)),
+        ("planned:target=off", (0.95, 0, 0.95)),
+        ("planned:trigger=0.9,target=0.75", (0.9, 0.75, 0.9)),
+    ):
+        own = policies.parse(words)
+        assert isinstance(own, Planned)
+        assert own.marks(32_000) == marks
+        assert policies.parse(policies.spec(own)) == own
+    with pytest.raises(BadInput, match=r"target 0\.6 and trigger 0\.5"):
+        policies.parse("planned:trigger=0.5")
+    with pytest.raises(BadInput, match="trigger cannot be 'soon'"):
+        policies.parse("planned:trigger=soon")
 
 
 # --- what a planner says
