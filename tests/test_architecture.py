@@ -373,7 +373,7 @@ NEWER = {
 
 def newer_imports(module: str, source: str) -> Iterator[str]:
     """What a module imports by a name that the oldest supported Python lacks."""
-    for node in ast.walk(at_run_time(source)):
+    for node in every_node(at_run_time(source)):
         if isinstance(node, ast.ImportFrom) and node.module in NEWER:
             for alias in node.names:
                 if alias.name in NEWER[node.module]:
@@ -576,6 +576,8 @@ def imports() -> dict[str, set[str]]:
 @cache
 def at_run_time(source: str) -> ast.Module:
     """The syntax tree of a source without what is for type checkers."""
+    if "TYPE_CHECKING" not in source:
+        return parsed(source)
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import ctxvc
-from tests.test_architecture import parsed
+from tests.test_architecture import every_node, parsed
 
 PACKAGE = Path(ctxvc.__file__).parent
 
@@ -96,7 +96,7 @@ class Binding(NamedTuple):
 
 def bindings(source: str, file: str = "") -> Iterator[Binding]:
     """Every binding in a module's source but `self`, functions and classes as `_found` → `found`."""
-    for node in ast.walk(parsed(source)):
+    for node in every_node(parsed(source)):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                 pass

@@ -16,7 +16,7 @@ from ctxvc.agent.tools.phrases import MODEL, NEEDS, READER, hint
 from ctxvc.cli import phrases
 from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.errors import PYTHON, CtxvcError, Phrase, render
-from tests.test_architecture import of_command_line, parsed
+from tests.test_architecture import every_node, of_command_line, parsed
 
 TABLES = {"the command line": COMMAND_LINE, "a model": MODEL, "a model that asks": READER, "Python": PYTHON}
 
@@ -32,7 +32,9 @@ def used() -> frozenset[tuple[str, frozenset[str]]]:
 
 def _used() -> Iterator[tuple[str, frozenset[str]]]:
     for path in Path(ctxvc.__file__).parent.rglob("*.py"):
-        for node in ast.walk(parsed(path.read_text())):
+        if "Phrase" not in (source := path.read_text()):
+            continue
+        for node in every_node(parsed(source)):
             match node:
                 case ast.Call(func=ast.Name(id="Phrase"), args=[ast.Constant(value=str(key))], keywords=keywords):
                     yield key, frozenset(keyword.arg or "" for keyword in keywords)

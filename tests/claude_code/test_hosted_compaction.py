@@ -21,20 +21,13 @@ from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
-from tests.making.played_host import SESSION, PlayedHost
-
-LONG = "".join(f"line {number}\n" for number in range(4000))
+from tests.making.played_host import LONG, SESSION, PlayedHost
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> PlayedHost:
     played_host = PlayedHost(tmp_path)
-    played_host.says("Read both.")
-    played_host.calls("t1", LONG)
-    played_host.calls("t2", LONG.replace("line", "row"))
-    played_host.replies("I did.")
-    played_host.says("And now?")
-    played_host.replies("Nothing.")
+    played_host.reads_two_files()
     return played_host
 
 

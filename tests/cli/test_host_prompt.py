@@ -13,8 +13,6 @@ from ctxvc.claude_code.requests import Request
 from tests.cli.conftest import Run
 from tests.making.played_host import PlayedHost
 
-LONG = "".join(f"line {number}\n" for number in range(4000))
-
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedHost:
@@ -22,12 +20,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedHost:
     monkeypatch.setenv("HOME", str(tmp_path))
     played_host = PlayedHost(tmp_path)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(played_host.config))
-    played_host.says("Read both.")
-    played_host.calls("t1", LONG)
-    played_host.calls("t2", LONG.replace("line", "row"))
-    played_host.replies("I did.")
-    played_host.says("And now?")
-    played_host.replies("Nothing.")
+    played_host.reads_two_files()
     return played_host
 
 

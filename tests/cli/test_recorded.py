@@ -58,11 +58,14 @@ CHANGING = (
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the three recordings in its store."""
+    """A project with the three recordings in its store, whose tokens are counted: no test's screens depend on those
+    that another looked at before."""
     folder = tmp_path_factory.mktemp("imported")
     for host in HOSTS:
         arguments = ["-C", str(folder), "import", "--final", "--name", host, str(DATA / f"{host}.jsonl")]
         assert CliRunner().invoke(cli, arguments).exit_code == 0
+        for look in LOOKS:
+            CliRunner().invoke(cli, ["-C", str(folder), "--session", host, *look.split()])
     return folder
 
 

@@ -23,6 +23,10 @@ from ctxvc.store.store import Store, create
 SESSION = "0b9c3c1e-6a52-4f5e-9a57-0d1f4b1b8f10"
 
 
+#: A tool's output that is too long to keep.
+LONG = "".join(f"line {number}\n" for number in range(4000))
+
+
 class PlayedHost:
     """A Claude Code that is played: it writes its transcript, asks for compactions, and installs them or not."""
 
@@ -66,6 +70,15 @@ class PlayedHost:
         """A person's prompt."""
         name = self.line(type="user", promptId="p", promptSource="sdk", message={"role": "user", "content": text})
         self.messages.append({"role": "user", "text": text, "toolUses": [], "handle": name})
+
+    def reads_two_files(self) -> None:
+        """A turn that reads two long files, and a short turn behind it."""
+        self.says("Read both.")
+        self.calls("t1", LONG)
+        self.calls("t2", LONG.replace("line", "row"))
+        self.replies("I did.")
+        self.says("And now?")
+        self.replies("Nothing.")
 
     def replies(self, text: str) -> None:
         name = self._reply({"type": "text", "text": text})

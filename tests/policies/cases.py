@@ -1,9 +1,12 @@
 """The two cases that Self-GC reports of sessions that went wrong (section "Failure Categories and Case Studies").
 
-Both hold for every policy here, at every budget: what a human said stays, and what a contract file said stays.
+Both hold for every policy here, at every budget: what a human said stays, and what a contract file said stays. They are
+looked at by all and changed by none.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
@@ -20,6 +23,7 @@ CORRECTION = "Do not replace the table header; edit single cells only."
 CONTRACT = "Every record has an id of eight digits. Dates are written 2026-01-31. Ask before a record is merged."
 
 
+@cache
 def repair_loop() -> Run:
     """A document is repaired; attempts that break the table's header are corrected by its owner, early on."""
     talk = Talk()
@@ -34,6 +38,7 @@ def repair_loop() -> Run:
     return talk.run
 
 
+@cache
 def data_entry() -> Run:
     """Many records are entered by a contract that was written down and read in the first turn."""
     talk = Talk()
