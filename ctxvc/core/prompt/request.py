@@ -18,7 +18,7 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, Piece, Slot, outline, pieces
-from ctxvc.core.prompt.sanitise import alone, together
+from ctxvc.core.prompt.sanitise import alone, independent, together
 
 #: Cache breakpoints that the Messages API takes in one request.
 BREAKPOINTS = 4
@@ -97,10 +97,11 @@ class _Block(NamedTuple):
 
 
 class _Rendered(NamedTuple):
-    """A piece of the prompt and the blocks that it becomes."""
+    """A piece of the prompt, the blocks that it becomes, and whether it is `sanitise.independent`."""
 
     piece: Piece
     blocks: list[_Block]
+    independent: bool
 
 
 class _RenderedSlot(NamedTuple):
@@ -160,10 +161,10 @@ def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]
 def _together(content: list[_Rendered]) -> list[_Rendered]:
     """Pieces adjusted to their neighbours; pieces that render to no block are dropped."""
     apart = [rendered.piece for rendered in content]
-    fit = together(apart)
+    fit = together(apart, apart=all(map(attrgetter("independent"), content)))
     if len(fit) != len(apart) or any(map(is_not, fit, apart)):
         by_piece = {id(rendered.piece): rendered for rendered in content}
-        content = [by_piece.get(id(piece)) or _Rendered(piece, list(_blocks(piece))) for piece in fit]
+        content = [by_piece.get(id(piece)) or _rendered(piece) for piece in fit]
     return [rendered for rendered in content if rendered.blocks]
 
 
@@ -181,7 +182,11 @@ def _render(
         return earlier
     (piece,) = pieces([slot], bodies, render)
     fit = None if _unsigned(piece) else alone(piece, render)
-    return _RenderedSlot(slot, _Rendered(fit, list(_blocks(fit))) if fit else None)
+    return _RenderedSlot(slot, _rendered(fit) if fit else None)
+
+
+def _rendered(piece: Piece) -> _Rendered:
+    return _Rendered(piece, list(_blocks(piece)), independent(piece))
 
 
 def _blocks(piece: Piece) -> Iterator[_Block]:

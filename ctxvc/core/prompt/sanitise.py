@@ -94,13 +94,22 @@ def alone(piece: Piece, render: int = RENDER) -> Piece | None:
     return fit if _says_something(fit) else None
 
 
-def together(content: Iterable[Piece]) -> list[Piece]:
-    """The rest of it: what each piece must have because of the others. A piece that has it already is not copied."""
-    fit = _with_system_in_place(_with_ids(_with_whole_pairs(_with_texts_within(list(content)))))
+def together(content: Iterable[Piece], *, apart: bool = False) -> list[Piece]:
+    """The rest of it: what each piece must have because of the others. A piece that has it already is not copied.
+
+    With `apart` all of them are `independent`.
+    """
+    fit = _with_ids(list(content) if apart else _with_whole_pairs(_with_texts_within(list(content))))
+    fit = fit if apart else _with_system_in_place(fit)
     if fit and fit[0].role != "user":
         beginning = OwnText(message=fit[0].message, role="user", kind="user", body=display.encode(stub.BEGINNING))
         return [beginning, *fit]
     return fit
+
+
+def independent(piece: Piece) -> bool:
+    """Whether no neighbour changes more of a piece than the id of its call."""
+    return piece.kind != "other" and piece.role != "system" and not _within(piece)
 
 
 # --- nothing recorded passes for ours

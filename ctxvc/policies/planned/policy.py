@@ -41,8 +41,9 @@ LEAST = 1_000
 #: The share of `trigger` that fixed rules aim at where there is no target.
 AIM = 0.7
 
-#: The marks where nobody sets them, and those of a small window: there what is always in the prompt leaves so little
-#: room that a batch down to the usual target takes what the next calls need (docs/decisions/0076).
+#: The marks where nobody sets them, and those of fixed rules in a small window: there what is always in the prompt
+#: leaves so little room that a batch down to the usual target takes what the next calls need (docs/decisions/0076). A
+#: model's question needs the room from the usual trigger to the guard.
 _TRIGGER, _TARGET = 0.85, 0.6
 _SMALL_TRIGGER, _SMALL_TARGET = 0.95, 0.8
 #: The largest small window, in tokens.
@@ -83,7 +84,8 @@ class Planned(Policy, frozen=True, kw_only=True):
     enough, by fixed rules like them: its tools and replies, and of its span the oldest parts, ten steps at a time.
 
     - `round`: `pressure`, or `turn`: only when a turn begins or the hard budget would be exceeded.
-    - `trigger`: share of the budget at which a round starts; `auto` is 0.85, in windows up to 64,000 tokens 0.95.
+    - `trigger`: share of the budget at which a round starts; `auto` is 0.85, or 0.95 for fixed rules in windows up to
+      64,000 tokens: above that no question to a model fits.
     - `target`: share of the budget down to which a plan is applied; `off` applies all of it. `auto` is 0.6, where
       `trigger` is 0.95 by itself 0.8.
     - `tight`: share of the budget above which the latest turn is included, except for its latest step; `auto` is 0.85,
@@ -128,7 +130,7 @@ class Planned(Policy, frozen=True, kw_only=True):
 
     def marks(self, budget: int) -> Marks:
         """The shares that it goes by under a budget of so many tokens."""
-        is_small = self.trigger is None and budget <= _SMALL
+        is_small = self.trigger is None and self.ask is None and budget <= _SMALL
         trigger = self.trigger if self.trigger is not None else _SMALL_TRIGGER if is_small else _TRIGGER
         target = self.target if self.target is not None else _SMALL_TARGET if is_small else _TARGET
         return Marks(trigger, target, max(trigger, _TRIGGER) if self.tight is None else self.tight)

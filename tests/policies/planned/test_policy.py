@@ -83,6 +83,8 @@ def test_marks_that_nobody_sets_depend_on_the_window() -> None:
         assert isinstance(own, Planned)
         assert own.marks(32_000) == marks
         assert policies.parse(policies.spec(own)) == own
+    asking = msgspec.structs.replace(usual, ask=Scripted())
+    assert asking.marks(32_000) == usual.marks(80_000), "a question to a model needs room"
     with pytest.raises(BadInput, match=r"target 0\.6 and trigger 0\.5"):
         policies.parse("planned:trigger=0.5")
     with pytest.raises(BadInput, match="trigger cannot be 'soon'"):
