@@ -18,6 +18,7 @@ from ctxvc.cli.command_group import LazyGroup
 from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
+from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError
 
 INTERRUPTED = 130
@@ -104,6 +105,10 @@ def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
     match error:
         case CtxvcError():
             return Failure(error.code, phrases.message(error), phrases.hint(error), error.exit_code)
+        case click.NoSuchOption():
+            near = meant(error.option_name, error.possibilities or ())  # click suggests what is hardly alike
+            path = error.ctx.command_path if error.ctx else "ctxvc"
+            return Failure("usage", f"there is no option {error.option_name}{near}", f"see `{path} --help`", 2)
         case click.UsageError():
             path = error.ctx.command_path if error.ctx else "ctxvc"
             return Failure("usage", error.format_message(), f"see `{path} --help`", 2)

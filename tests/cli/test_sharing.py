@@ -144,7 +144,7 @@ def test_a_purge_goes_along_only_if_a_person_says_so(run: Run, project: Path, se
 def test_a_path_is_the_same_remote_from_every_folder(run: Run, project: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "near.git")], check=True)
     (project / "src").mkdir()
-    ran(run, "remote", "add", "../near.git", "--yes", folder=project)
+    ran(run, "remote", "add", "origin", "../near.git", "--yes", folder=project)  # as git has it
     ran(run, "push", folder=project / "src")
     assert json.loads(ran(run, "remote", "--json", folder=project).stdout)["items"][0]["address"] == str(
         tmp_path / "near.git"
@@ -166,6 +166,8 @@ def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_pa
     ("words", "code"),
     [
         (["remote", "add"], 2),
+        (["remote", "add", "a", "/nowhere/x.git", "--name", "b", "--yes"], 2),
+        (["remote", "remove", "a", "b"], 2),
         (["remote", "frobnicate"], 2),
         (["remote", "remove", "nobody"], 1),
         (["remote", "add", "ext::sh -c true", "--yes"], 1),

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
     ("words", "suggested"),
     [
         (["statsu"], "did you mean status"),
-        (["log", "--onelin"], "--oneline"),
+        (["log", "--onelin"], "did you mean --oneline?"),
         (["--sesion", "demo", "log"], "--session"),
         (["--session", "dmeo", "log"], "did you mean demo?"),
         (["diff", "mian"], "did you mean main?"),
@@ -38,6 +38,17 @@ def test_what_may_have_been_meant_is_named(words: list[str], suggested: str, run
 def test_a_name_like_no_other_gets_no_suggestion() -> None:
     assert meant("zzz", ["main", "fix"]) == ""
     assert meant("", ["main"]) == ""
+    assert meant("nope", ["scoped", "scope", "notes"]) == ""
+    assert meant("--port", ["--color", "--pager"]) == ""
+
+
+@pytest.mark.parametrize("typed", ["lgo", "lg", "logg", "lag", "LOG", "xlog"])
+def test_a_short_name_is_like_another_by_one_slip(typed: str) -> None:
+    assert meant(typed, ["log", "goto", "main"]) == "; did you mean log?"
+
+
+def test_a_short_name_may_be_the_beginning_of_another() -> None:
+    assert meant("stat", ["status", "stack", "note"]) == "; did you mean status?"
 
 
 def test_several_are_listed_in_the_order_of_likeness() -> None:

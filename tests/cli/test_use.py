@@ -170,7 +170,7 @@ def test_a_beginning_of_several_is_an_error_in_a_revision_and_an_address(run: Ru
 @pytest.mark.parametrize("words", [("status", "-x"), ("log", "--nope"), ("use", "--aut"), ("show", "-x/main")])
 def test_an_option_that_there_is_not_is_no_session(run: Run, folder: Path, words: tuple[str, str]) -> None:
     result = run(*words, folder=folder)
-    assert (result.exit_code, "o such option" in result.stderr) == (2, True)
+    assert (result.exit_code, "there is no option" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

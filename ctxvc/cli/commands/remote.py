@@ -6,6 +6,7 @@ from typing import Annotated
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
 from ctxvc.cli.app import App, command, json_option
@@ -21,6 +22,7 @@ _ACTIONS = ("list", "add", "remove")
 @command("remote", "ctxvc remote add git@host:me/sessions.git")
 @click.argument("action", metavar="[ACTION]", type=click.Choice(_ACTIONS), default="list")
 @click.argument("target", metavar="[ADDRESS|NAME]", default="")
+@click.argument("address", metavar="[ADDRESS]", default="")
 @click.option("--name", default=remotes.DEFAULT, show_default=True, help="What the remote is called here.")
 @click.option("--as", "clone", metavar="CLONE", default="", help="What this store is called there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Push only this session; repeatable.")
@@ -33,6 +35,7 @@ def remote(
     ctx: click.Context,
     action: str,
     target: str,
+    address: str,
     name: str,
     clone: str,
     sessions: tuple[str, ...],
@@ -41,7 +44,8 @@ def remote(
     yes: bool,
 ) -> None:
     """
-    ACTION is `add`, with the ADDRESS of an empty private git repository; `remove`, with the remote's NAME; or `list`.
+    ACTION is `add`, with the ADDRESS of an empty private git repository, behind a NAME if you like; `remove`, with the
+    remote's NAME; or `list`.
     Nothing is sent before `ctxvc push`. Sessions contain everything that the model saw, so a remote that anybody can
     read, or that has the project's code, is refused. Forks are not always recognised: use a repository for sessions
     alone.
@@ -49,6 +53,12 @@ def remote(
     Each store writes one ref of its own there, `refs/ctxvc/w/CLONE`, and no branch.
     """
     app = ctx.ensure_object(App)
+    if action == "add" and address:  # as git has it
+        if ctx.get_parameter_source("name") is not ParameterSource.DEFAULT:
+            raise click.UsageError("give the name once", ctx)
+        name, target = target, address
+    elif address:
+        raise click.UsageError(f"unexpected argument {address!r}", ctx)
     if action == "list":
         if target:
             raise click.UsageError(f"unknown action {target!r}", ctx)

@@ -307,7 +307,8 @@ class Rehearser:
         state = actions.after(row.state, action.verb) if row else None
         if row is None or state is None:
             if row:
-                self._drop(action, target, "not allowed", f"it is {row.state}")
+                now = "not pinned" if action.verb == "unpin" else row.state
+                self._drop(action, target, "not allowed", f"it is {now}")
             return False
         self.draft.put(msgspec.structs.replace(row, state=state))
         return True

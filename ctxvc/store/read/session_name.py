@@ -47,9 +47,9 @@ def resolve(store: Store, text: str) -> str:
 
     `-0` is the session recorded last, `-1` the one before it. Raises: NotFound; Ambiguous where several fit.
     """
-    names = store.sessions()
-    if text in names:
+    if store.tips(text):
         return text
+    names = store.sessions()
     if back := _BACK.fullmatch(text):
         place = int(back[1])
         if place < len(names):

@@ -38,12 +38,12 @@ class Quarantine:
         self._objects = objects
         self._lock = lock
         self._repository: pygit2.Repository | None = None
-        self._history: History | None = None
+        self._reader: Objects | None = None
 
     def fetch(self, address: str, wants: Iterable[str], *, ask: bool = False) -> None:
         """Fetches commits by their ids, or whole refs, with all that they need. Raises: as `transport.fetch`."""
         transport.fetch(self._store.path, address, wants, objects=self._objects, ask=ask, inherit=(self._lock,))
-        self._repository = None
+        self._repository = self._reader = None
 
     def assemble(self, address: str, carrier: str, ref: str, *, ask: bool = False) -> None:
         """Puts together what comes in pieces: the packs of a carrier, and of those before it that are needed.
@@ -62,7 +62,7 @@ class Quarantine:
                     raise Damaged(
                         f"the pieces of {carrier[:12]} make no pack: {error}", hint=Phrase("share-theirs")
                     ) from error
-                self._repository = None
+                self._repository = self._reader = None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -91,8 +91,9 @@ class Quarantine:
 
         Raises: Damaged, with the first fault.
         """
-        objects = Objects(self.repository)
-        history = History(objects)
+        if self._reader is None:
+            self._reader = Objects(self.repository)  # one for all checks: scopes of a session share most trees
+        objects, history = self._reader, History(self._reader)
         try:
             meta = history.meta(objects.commit(bytes.fromhex(tip)))
             if meta is None or (meta.session, meta.scope) != (session, scope.partition("@")[0]):
@@ -141,7 +142,7 @@ class Quarantine:
                 for suffix in _PACKS:  # git looks for the index, which comes last
                     os.replace(pack.with_suffix(suffix), target / f"{pack.stem}{suffix}")
             files.sync_folder(target)
-        self._repository = None
+        self._repository = self._reader = None
 
 
 @contextmanager
