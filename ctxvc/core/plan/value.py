@@ -44,6 +44,9 @@ WEIGHTS: Mapping[Class, float] = {
     "todo": 0.05,  # a state that a newer one replaced
     "notice": 0.1,  # of the client
 }
+#: What a call weighs at least in a narrow window, where most results leave and it is all that stays of an exchange;
+#: with other weights in the same proportion.
+NARROW_CALL = 2.0
 #: Of a failed call and its result.
 FAILED = 0.3
 #: Of a word that one other visible block holds, and of a token, beside a word that stands nowhere else.
@@ -273,4 +276,7 @@ class _Bench:
 
     def _weight(self, row: Row) -> float:
         kind = "answer" if row.id in self._last else class_of(row, self._calls.get(row.id))
-        return sqrt(self._weights[kind] * (FAILED if row.error else 1.0))
+        weight = self._weights[kind] * (FAILED if row.error else 1.0)
+        if row.kind == "tool_use" and kind != "todo" and is_narrow(self._view.budget.window):
+            weight *= max(1.0, NARROW_CALL / WEIGHTS[kind])
+        return sqrt(weight)

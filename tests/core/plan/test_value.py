@@ -92,6 +92,19 @@ def test_in_a_narrow_window_what_the_model_wrote_lately_stays_longer(window: int
     assert next(blocks for blocks in order(run, window) if blocks[0] in ("B3", "B4")) == (first,)
 
 
+@pytest.mark.parametrize(("window", "first"), [(12_000, "B4"), (100_000, "B2")])
+def test_in_a_narrow_window_a_call_stays_longer_than_other_text(window: int, first: str) -> None:
+    called, written = (" ".join(f"{name}_{number:04}" for number in range(30)) for name in ("call", "text"))
+    run = running(
+        human("Go"),
+        *exchange(called, "ok"),  # B2, with B3
+        reply(written, "d1"),  # B4
+        results(result("d1", "ok")),
+        *exchange("e1", "newest"),
+    )
+    assert next(blocks[0] for blocks in order(run, window) if blocks[0] in ("B2", "B4")) == first
+
+
 def test_a_result_leaves_before_its_call_and_a_small_one_with_it() -> None:
     run = running(human("Go"), *asking("c1", UNIQUE), *asking("c2", "it is done " * 8), *exchange("c3", "newest"))
     leaving = order(run)
