@@ -145,8 +145,8 @@ def departures(
     """The `free` blocks in the order in which they should leave: the least valuable per token freed first.
 
     A result leaves before its call, which then may leave too; a small one with it. The value of what remains rises as
-    the others that hold its words leave. `last` are turns' last answers; `narrow_call` is what a call weighs at least in
-    a narrow window, with other weights than usual in the same proportion. Nothing is worked out before the first is
+    the others that hold its words leave. `last` are turns' last answers; `narrow_call` is what a call weighs at least
+    in a narrow window, with other weights than usual in the same proportion. Nothing is worked out before the first is
     asked for; for n blocks it takes n·log n.
     """
     bench = _Bench(view, free, weights, last, narrow_call)
