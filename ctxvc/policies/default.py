@@ -37,6 +37,8 @@ _KEPT = 0.2
 _SUMMARY = 0.3
 #: θ in a narrow window, where a quarter is less than a file: recordings keep a third more of what is at risk.
 _NARROW_OFFLOAD = 0.5
+#: What a call weighs at least in a narrow window: most results leave there, and it is all that stays of an exchange.
+_NARROW_CALL = 2.0
 #: The context tools in a narrow window.
 _FEW = ("archive", *REACH)
 _PATH = re.compile(r"[^\s\"'`,;:()\[\]{}<>|=]+")
@@ -139,7 +141,8 @@ class Default(Policy, frozen=True, kw_only=True):
         free = [row for row in removable(ahead) if row.id not in stays and row.kind not in cut.CUT]
         free += _oversized(ahead)
         batch: list[Departure] = []
-        for departure in departures(ahead, free, _weights(self.weights), view.ledger.derived(turn_answers)):
+        answers = view.ledger.derived(turn_answers)
+        for departure in departures(ahead, free, _weights(self.weights), answers, _NARROW_CALL):
             if used - view.part(freed) <= target:
                 break
             batch.append(departure)

@@ -310,22 +310,25 @@ _SHOWN = str.maketrans({"\ue000": "&", "\ue001": "|", "\ue002": ";", "\ue003": "
 
 def _words(command: str) -> list[str]:
     """The words of a simple command as written, without redirections, assignments and what only runs another."""
+    command = command[:2_000]
+    argv = _shell_words(command) if _BY_RULES.search(command) else command.split()
+    while argv and (_ASSIGNMENT.match(argv[0]) or argv[0] in _PREFIXES):
+        prefix = argv.pop(0)
+        while prefix in _PREFIXES and argv and (argv[0].startswith("-") or argv[0].rstrip("smh").isdigit()):
+            argv.pop(0)
+    return argv
+
+
+def _shell_words(command: str) -> list[str]:
     argv: list[str] = []
     is_target = False
-    command = command[:2_000]
-    if not _BY_RULES.search(command):
-        argv = command.split()
-    for word in () if argv else _WORD.findall(command):
+    for word in _WORD.findall(command):
         if is_target:
             is_target = False
         elif _REDIRECTION.match(word):
             is_target = word[-1] in "<>"  # its file is the next word
         else:
             argv.append(word.translate(_SHOWN))
-    while argv and (_ASSIGNMENT.match(argv[0]) or argv[0] in _PREFIXES):
-        prefix = argv.pop(0)
-        while prefix in _PREFIXES and argv and (argv[0].startswith("-") or argv[0].rstrip("smh").isdigit()):
-            argv.pop(0)
     return argv
 
 

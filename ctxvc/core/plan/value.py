@@ -140,14 +140,16 @@ def departures(
     free: Sequence[Row],
     weights: Mapping[Class, float] = WEIGHTS,
     last: frozenset[str] = frozenset(),
+    narrow_call: float = 0.0,
 ) -> Iterator[Departure]:
     """The `free` blocks in the order in which they should leave: the least valuable per token freed first.
 
     A result leaves before its call, which then may leave too; a small one with it. The value of what remains rises as
-    the others that hold its words leave. `last` are turns' last answers. Nothing is worked out before the first is
+    the others that hold its words leave. `last` are turns' last answers; `narrow_call` is what a call weighs at least
+    in a narrow window, with other weights than usual in the same proportion. Nothing is worked out before the first is
     asked for; for n blocks it takes n·log n.
     """
-    bench = _Bench(view, free, weights, last)
+    bench = _Bench(view, free, weights, last, narrow_call)
     heap = [(item.value(bench.count, bench.now), item.rows[0].number, item) for item in bench.items()]
     heapify(heap)
     while heap:
@@ -181,8 +183,16 @@ def is_fence(row: Row) -> bool:
 class _Bench:
     """What the values of a view's blocks are worked out from. `count` is the blocks of the prompt that hold a word."""
 
-    def __init__(self, view: View, free: Sequence[Row], weights: Mapping[Class, float], last: frozenset[str]) -> None:
+    def __init__(
+        self,
+        view: View,
+        free: Sequence[Row],
+        weights: Mapping[Class, float],
+        last: frozenset[str],
+        narrow_call: float,
+    ) -> None:
         self._view, self._free, self._weights, self._last = view, free, weights, last
+        self._least_of_calls = narrow_call if is_narrow(view.budget.window) else 0.0
         ledger = view.ledger
         self._may_leave = {row.id for row in free}
         self._results = results_of(calls_and_results(ledger, {row.call for row in free} - {""}))
@@ -222,6 +232,7 @@ class _Bench:
         for row in item.rows:
             if row.present:
                 own = of_row(self._view.ledger, row, self._view.words)
+                # A loop in Python takes twice as long, and a Counter's own `update` would add.
                 dict.update(self.count, zip(own, map((-1).__add__, map(self.count.__getitem__, own)), strict=True))
         if not item.stubbed:
             run = self._runs[item.rows[0].id]
@@ -272,4 +283,7 @@ class _Bench:
 
     def _weight(self, row: Row) -> float:
         kind = "answer" if row.id in self._last else class_of(row, self._calls.get(row.id))
-        return sqrt(self._weights[kind] * (FAILED if row.error else 1.0))
+        weight = self._weights[kind] * (FAILED if row.error else 1.0)
+        if row.kind == "tool_use" and kind != "todo":
+            weight *= max(1.0, self._least_of_calls / WEIGHTS[kind])
+        return sqrt(weight)

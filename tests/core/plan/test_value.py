@@ -17,7 +17,7 @@ from tests.policies.recorded import Run, running
 UNIQUE = " ".join(f"name_{number:04}" for number in range(100))
 
 
-def order(run: Run, window: int = 100_000, **more: frozenset[str]) -> list[tuple[str, ...]]:
+def order(run: Run, window: int = 100_000, **more: object) -> list[tuple[str, ...]]:
     view = run.view(window)
     return [tuple(row.id for row in departure.rows) for departure in departures(view, removable(view), **more)]  # type: ignore[arg-type]
 
@@ -90,6 +90,20 @@ def test_in_a_narrow_window_what_the_model_wrote_lately_stays_longer(window: int
         *exchange("f1", "newest"),
     )
     assert next(blocks for blocks in order(run, window) if blocks[0] in ("B3", "B4")) == (first,)
+
+
+@pytest.mark.parametrize(("window", "first"), [(12_000, "B4"), (100_000, "B2")])
+def test_in_a_narrow_window_a_call_stays_longer_than_other_text(window: int, first: str) -> None:
+    called, written = (" ".join(f"{name}_{number:04}" for number in range(30)) for name in ("call", "text"))
+    run = running(
+        human("Go"),
+        *exchange(called, "ok"),  # B2, with B3
+        reply(written, "d1"),  # B4
+        results(result("d1", "ok")),
+        *exchange("e1", "newest"),
+    )
+    leaving = order(run, window, narrow_call=2.0)
+    assert next(blocks[0] for blocks in leaving if blocks[0] in ("B2", "B4")) == first
 
 
 def test_a_result_leaves_before_its_call_and_a_small_one_with_it() -> None:
