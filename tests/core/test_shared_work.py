@@ -21,7 +21,7 @@ from ctxvc.core.plan import View
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt import outline as prompt
-from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.prompt.outline import outline
 from ctxvc.core.prompt.request import canonical, request
 from ctxvc.core.view import view
 from ctxvc.core.view.dashboard import dashboard, totals
@@ -90,8 +90,11 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
 def test_the_rows_that_are_not_looked_at_would_show_nothing(
     made: tuple[list[Ledger], Held], data: st.DataObject
 ) -> None:
-    def every(ledger: Ledger) -> list[Slot]:
-        return prompt._each_alone(prompt.in_prompt_order(ledger, list(ledger.rows())))
+    def every(ledger: Ledger, cache: prompt._SlotCache) -> list[prompt._Place]:
+        rows = prompt.in_prompt_order(ledger, list(ledger.rows()))
+        outer = {row.group: prompt._outermost(ledger, row.group) for row in rows if row.group}
+        places = {p.row.id: p for p in prompt._places_of(ledger, prompt._each_alone(rows), outer, cache)}
+        return [places.get(row.id) or prompt._Place(row, None, "") for row in rows]
 
     for ledger in made[0]:
         # States that no verb makes, but a damaged store may have.
