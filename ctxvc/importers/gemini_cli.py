@@ -285,29 +285,37 @@ class _Session:
             yield from self._changed(record, line.start)
 
     def _compared(self, records: Sequence[dict[str, Any]]) -> _Compared:
-        known: list[str] = []
+        known: dict[str, None] = {}
+        prompt = set(self._prompt)
+        alike: dict[str, list[str]] = {}
+        for name in reversed(self._prompt):
+            alike.setdefault(self._texts[name], []).append(name)
         new: list[dict[str, Any]] = []
         order: list[str] = []
         before = ""
         for record in records:
-            name = self._identity(record, known)
-            if name in self._prompt:
-                known.append(name)
+            name = self._identity(record, known, alike)
+            if name in prompt:
+                known[name] = None
                 if new and not before:
                     before = self._keys[name][0]
             elif not name and self._adds(record):
                 new.append(record)
             order.append(name or record["id"])
-        return _Compared(known, new, order, before)
+        return _Compared([*known], new, order, before)
 
-    def _identity(self, record: dict[str, Any], taken: Sequence[str]) -> str:
-        """The record that this one is: by its id, by a call, or by role and text; empty for none."""
+    def _identity(self, record: dict[str, Any], taken: Mapping[str, None], alike: Mapping[str, list[str]]) -> str:
+        """The record that this one is: by its id, by a call, or by role and text; empty for none.
+
+        `alike` has the records of the prompt by role and text, the last first; those that are gone over leave it.
+        """
         name = self._alias.get(record["id"], record["id"])
         if name in self._keys:
             return "" if name in taken else name
         names = [self._calls[part.call] for part in gemini_parts.calls(record) if part.call in self._calls]
-        if not names and (likeness := _likeness(record)):
-            names = [other for other in self._prompt if other not in taken and self._texts[other] == likeness]
+        candidates = alike.get(_likeness(record), []) if not names else []
+        while candidates and not names:
+            names = [other for other in (candidates.pop(),) if other not in taken]
         if names:
             self._alias[record["id"]] = names[0]
         return names[0] if names else ""
@@ -324,7 +332,7 @@ class _Session:
         time = _text(here.new[0], "timestamp") if here.new else ""
         if not dropped and not here.before:
             for record in here.new:
-                yield from self._added(record, line.start)
+                yield from self._added(record, line.end)
         elif here.new or self._scope or any(self._texts[name].startswith("gemini") for name in dropped):
             kept = frozenset(key for name in here.known for key in self._keys[name])
             summary = tuple(message for record in here.new for message in self._messages(record, record["id"]))

@@ -34,7 +34,8 @@ def has_media(content: Any) -> bool:
 def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, ...]:
     """What a message of the user adds besides results: the person's words, and the files that the host read for them.
 
-    Of a message that was shown otherwise than it was sent, what was shown is the person's. `by_host` is for what a sub-agent is asked.
+    Of a message that was shown otherwise than it was sent, what was shown is the person's. `by_host` is for what a
+    sub-agent is asked.
     """
     content = items(record.get("content"))
     shown = {text_of(item.get("text")) for item in items(record.get("displayContent"))} - {""}
