@@ -214,17 +214,17 @@ class _Session:
             self._calls |= {part.call: name for part in new}
             self._tools |= {part.call: part.tool for part in new}
             used = gemini_parts.usage(record.get("tokens"))
-            said = [
+            messages = [
                 Message(role="assistant", parts=parts, reply=name, time=time, model=model, usage=used)
                 for parts in (gemini_parts.reply(record) if is_new else (), new)
             ]
             answers = self._new_results(gemini_parts.recorded_results(record))
         else:
             parts = gemini_parts.prompt(record, by_host=bool(self._scope)) if is_new else ()
-            said = [Message(role="user", parts=parts, time=time)]
+            messages = [Message(role="user", parts=parts, time=time)]
             answers = self._new_results(gemini_parts.items(record.get("content")))
         answered = Message(role="user", parts=answers, time=time)
-        messages = [*said, answered] if record["type"] == "gemini" else [answered, *said]
+        messages = [*messages, answered] if record["type"] == "gemini" else [answered, *messages]
         messages = [message for message in messages if message.parts]
         if messages and is_new:
             self._keys[name], self._texts[name] = [], _likeness(record) or record["type"]
@@ -273,10 +273,10 @@ class _Session:
             yield from self._forked(line)
             return
         here = self._compared(records)
-        if not here.new and here.known == self._prompt[: len(here.known)]:
+        if not here.new and here.current == self._prompt[: len(here.current)]:
             # A request that failed, or that the person stopped, takes its message along.
-            self._rewound = self._rewound or here.known != self._prompt
-            self._prompt = here.known
+            self._rewound = self._rewound or here.current != self._prompt
+            self._prompt = here.current
             yield from self._forked(line)
         else:
             yield from self._forked(line)
@@ -285,7 +285,7 @@ class _Session:
             yield from self._changed(record, line.start)
 
     def _compared(self, records: Sequence[dict[str, Any]]) -> _Compared:
-        known: dict[str, None] = {}
+        current: dict[str, None] = {}
         prompt = set(self._prompt)
         alike: dict[str, list[str]] = {}
         for name in reversed(self._prompt):
@@ -294,28 +294,28 @@ class _Session:
         order: list[str] = []
         before = ""
         for record in records:
-            name = self._identity(record, known, alike)
+            name = self._identity(record, current, alike)
             if name in prompt:
-                known[name] = None
+                current[name] = None
                 if new and not before:
                     before = self._keys[name][0]
             elif not name and self._adds(record):
                 new.append(record)
             order.append(name or record["id"])
-        return _Compared([*known], new, order, before)
+        return _Compared([*current], new, order, before)
 
-    def _identity(self, record: dict[str, Any], taken: Mapping[str, None], alike: Mapping[str, list[str]]) -> str:
+    def _identity(self, record: dict[str, Any], matched: Mapping[str, None], alike: Mapping[str, list[str]]) -> str:
         """The record that this one is: by its id, by a call, or by role and text; empty for none.
 
         `alike` has the records of the prompt by role and text, the last first; those that are gone over leave it.
         """
         name = self._alias.get(record["id"], record["id"])
         if name in self._keys:
-            return "" if name in taken else name
+            return "" if name in matched else name
         names = [self._calls[part.call] for part in gemini_parts.calls(record) if part.call in self._calls]
         candidates = alike.get(_likeness(record), []) if not names else []
         while candidates and not names:
-            names = [other for other in (candidates.pop(),) if other not in taken]
+            names = [other for other in (candidates.pop(),) if other not in matched]
         if names:
             self._alias[record["id"]] = names[0]
         return names[0] if names else ""
@@ -328,16 +328,17 @@ class _Session:
 
     def _rearranged(self, here: _Compared, line: Line) -> Iterator[Event]:
         """The prompt with other messages in the place of some, or without some in between."""
-        dropped = [name for name in self._prompt if name not in here.known]
+        current = frozenset(here.current)
+        dropped = [name for name in self._prompt if name not in current]
         time = _text(here.new[0], "timestamp") if here.new else ""
         if not dropped and not here.before:
             for record in here.new:
                 yield from self._added(record, line.end)
         elif here.new or self._scope or any(self._texts[name].startswith("gemini") for name in dropped):
-            kept = frozenset(key for name in here.known for key in self._keys[name])
+            stays = frozenset(key for name in here.current for key in self._keys[name])
             summary = tuple(message for record in here.new for message in self._messages(record, record["id"]))
             yield Compacted(
-                summary=summary, end=line.start, kept=kept, before=here.before, time=time, scope=self._scope
+                summary=summary, end=line.start, kept=stays, before=here.before, time=time, scope=self._scope
             )
         else:
             # After a resume the commands that were sent as messages, such as "/compress", are left out.
@@ -375,7 +376,7 @@ class _Session:
 class _Compared(NamedTuple):
     """A list of messages beside the prompt so far."""
 
-    known: list[str]  # records in the prompt that it has
+    current: list[str]  # records in the prompt that it has
     new: list[dict[str, Any]]
     order: list[str]  # all of its records
     before: str  # the key of the first known message behind a new one

@@ -38,8 +38,8 @@ def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, .
     sub-agent is asked.
     """
     content = items(record.get("content"))
-    shown = {text_of(item.get("text")) for item in items(record.get("displayContent"))} - {""}
-    is_split = any(text_of(item.get("text")) in shown for item in content)
+    displayed = {text_of(item.get("text")) for item in items(record.get("displayContent"))} - {""}
+    is_split = any(text_of(item.get("text")) in displayed for item in content)
     after_result = False
     parts: list[Part] = []
     for item in content:
@@ -47,7 +47,7 @@ def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, .
             after_result = True
         elif not (after_result and "inlineData" in item):
             value = text_of(item.get("text"))
-            is_hosts = by_host or value.startswith(_HOSTS_TEXTS) or (is_split and value not in shown)
+            is_hosts = by_host or value.startswith(_HOSTS_TEXTS) or (is_split and value not in displayed)
             parts += _prompt_part(item, "client" if is_hosts or record.get("type") != "user" else "human")
     return tuple(parts)
 
@@ -162,9 +162,9 @@ def usage(tokens: Any) -> dict[str, int]:
         return {}
     counts = {name: tokens[name] for name in ("input", "cached", "output", "thoughts") if type(tokens.get(name)) is int}
     cached = min(counts.get("cached", 0), counts.get("input", 0))
-    named = {
+    totals = {
         "input_tokens": counts.get("input", 0) - cached,
         "cache_read_input_tokens": cached,
         "output_tokens": counts.get("output", 0) + counts.get("thoughts", 0),
     }
-    return {name: count for name, count in named.items() if count > 0}
+    return {name: count for name, count in totals.items() if count > 0}
