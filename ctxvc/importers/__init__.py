@@ -20,6 +20,7 @@ FORMATS = (
     "claude-code",
     "codex",
     "copilot-cli",
+    "gemini-cli",
     "opencode",
     "pi",
     "swe-agent",
@@ -45,6 +46,7 @@ HOSTS = {
     "claude-code": "Claude Code",
     "codex": "Codex",
     "copilot-cli": "Copilot CLI",
+    "gemini-cli": "Gemini CLI",
     "openhands": "OpenHands",
     "opencode": "opencode",
     "pi": "pi",
@@ -86,9 +88,12 @@ def endings() -> tuple[str, ...]:
     return tuple(dict.fromkeys(ending for name in FORMATS for ending in importer(name).ENDINGS))
 
 
-def inner_folders(names: Collection[str]) -> frozenset[str]:
+def inner_folders(names: Collection[str], folders: Collection[str] = ()) -> frozenset[str]:
     """Folders beside files with these names that belong to a recording among these, and hold none of their own."""
-    return frozenset({"subagents", "events"} if "base_state.json" in names else {"subagents"})
+    # Gemini CLI names the file of a session after its start and the first eight characters of the id.
+    sessions = {name.removesuffix(".jsonl")[-8:] for name in names if name.startswith("session-")}
+    own = {folder for folder in folders if folder[:8] in sessions}
+    return frozenset(own | ({"subagents", "events"} if "base_state.json" in names else {"subagents"}))
 
 
 def find(project: Path, home: Path, env: Mapping[str, str]) -> tuple[list[tuple[str, Path]], list[Path]]:

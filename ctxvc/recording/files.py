@@ -60,7 +60,7 @@ def files_below(folder: Path) -> list[Path]:
     endings = importers.endings()
     files = []
     for parent, folders, names in os.walk(folder):
-        inner = importers.inner_folders(names)
+        inner = importers.inner_folders(names, folders)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in inner)
         files += [Path(parent, name) for name in sorted(names) if name.endswith(endings)]
     return files

@@ -217,7 +217,7 @@ def test_a_line_that_is_still_being_written_says_nothing(format: str, path: Path
 
     assert [event for event in cut if not isinstance(event, Warned)] == whole
     assert warned(cut) in ([], [len(lines) + 1])
-    if format in ("codex", "pi", "copilot-cli"):
+    if format in ("codex", "pi", "copilot-cli", "gemini-cli"):
         assert warned(cut) == []
 
 

@@ -91,6 +91,19 @@ def _copilot(hostile: str) -> list[str]:
     ]
 
 
+def _gemini(hostile: str) -> list[str]:
+    def message(kind: str, **fields: Any) -> str:
+        return json.dumps({"id": kind + str(fields), "timestamp": "2026-01-01T00:00:00Z", "type": kind, **fields})
+
+    return [
+        json.dumps({"sessionId": "s", "projectHash": "0" * 64}, separators=(",", ":")),
+        message("user", content=[{"text": "first"}]),
+        hostile,
+        message("gemini", content="", toolCalls=[{"id": "c", "name": "x", "args": {"x": "HERE"}}]),
+        message("user", content=[{"text": "last"}]),
+    ]
+
+
 def _trajectory(hostile: str) -> list[str]:
     return [
         json.dumps({"format": "ctxvc-trajectory/1", "id": "t"}),
@@ -132,6 +145,7 @@ FORMATS = {
     "codex": _codex,
     "pi": _pi,
     "copilot-cli": _copilot,
+    "gemini-cli": _gemini,
     "ctxvc-trajectory": _trajectory,
     "openai-chat": _openai,
     "langchain": _langchain,

@@ -19,7 +19,7 @@ RECORDED = {
     "codex": ("Codex lets no extension change its prompt", "`ctxvc watch` records its sessions as they grow"),
     "gemini": (
         "Gemini CLI lets no extension change its prompt, and its hooks drop what is not text",
-        "`ctxvc mcp` gives it notes and search in this store; `ctxvc import` and `watch` do not read its own sessions",
+        "`ctxvc watch` records its sessions as they grow, and `ctxvc mcp` gives it notes and search in this store",
     ),
     "copilot": (
         "Copilot CLI lets no extension change its prompt",
