@@ -445,7 +445,7 @@ def raise_unreadable(errors: Sequence[CtxvcError]) -> None:
 
 
 all_projects_option = click.option(
-    "--all-projects", is_flag=True, help="The sessions of all your projects on this machine."
+    "--all-projects", is_flag=True, help="Include all your projects on this machine."
 )
 
 
