@@ -60,10 +60,8 @@ def import_(
         chosen = [copy if path == DASH else app.path(path) for path in paths]
     if not paths:
         chosen, folders = _of_project(app)
-    if chosen and not any(path.exists() for path in chosen) and not _store_path(app).exists():
-        raise NotFound(f"{', '.join(map(str, chosen))}: no such file", hint="check the path; no store was created")
     bundles = [path for path in chosen if bundle.is_bundle(path)]
-    store, created = _store(app)
+    store, created = _store(app, chosen)
     with store:
         if name:
             name_rules.check(name, "session", set(store.sessions()))
@@ -106,22 +104,19 @@ def import_(
         ctx.exit(1)
 
 
-def _store(app: App) -> tuple[Store, bool]:
-    """The store, created if the project has none, and whether it is new."""
-    path = _store_path(app)
+def _store(app: App, files: Sequence[Path]) -> tuple[Store, bool]:
+    """The store, created if the project has none, and whether it is new. Raises: NotFound if none of `files` exists."""
+    try:
+        path = app.store_path()
+    except NotFound:
+        path = project_root(app.folder) / FOLDER
     if path.exists():
         return Store(path), False
+    if not any(file.exists() for file in files):
+        raise NotFound(f"no such file: {', '.join(map(str, files))}", hint="check the path; no store was created")
     store = create(path)
     app.output.note(f"created a store at {safe(str(path))}")
     return store, True
-
-
-def _store_path(app: App) -> Path:
-    """Where the project's store is, or would be."""
-    try:
-        return app.store_path()
-    except NotFound:
-        return project_root(app.folder) / FOLDER
 
 
 def _of_project(app: App) -> tuple[list[Path], list[Path]]:

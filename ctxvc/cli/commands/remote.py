@@ -23,7 +23,9 @@ _ACTIONS = ("list", "add", "remove")
 @click.argument("action", metavar="[ACTION]", type=click.Choice(_ACTIONS), default="list")
 @click.argument("target", metavar="[ADDRESS|NAME]", default="")
 @click.argument("address", metavar="[ADDRESS]", default="")
-@click.option("--name", default=remotes.DEFAULT, show_default=True, metavar="NAME", help="Name of the remote in this store.")
+@click.option(
+    "--name", default=remotes.DEFAULT, show_default=True, metavar="NAME", help="Name of the remote in this store."
+)
 @click.option("--as", "clone", metavar="CLONE", default="", help="Name of this store there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Push only this session; repeatable.")
 @click.option("--since", metavar="DATE", default="", help="Push only sessions with a commit since then.")

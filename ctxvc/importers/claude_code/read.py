@@ -161,7 +161,8 @@ def _starting_call(path: Path) -> str:
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
     """The folders in which Claude Code keeps the transcripts of sessions started in `project`.
 
-    The name of a long path is cut and ends with a hash: those that exist are given, if any. Two projects can share a folder (`a/b` and `a-b` do): `is_of_project` separates their sessions.
+    The name for a very long path is cut and ends with something unknown: of these, only existing folders are given. Two
+    projects can share a folder (`a/b` and `a-b` do): `is_of_project` separates their sessions.
     """
     root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
