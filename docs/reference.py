@@ -171,7 +171,13 @@ def _options(params: list[click.Parameter]) -> Iterator[str]:
         yield "| option | means |\n| --- | --- |"
     for option in options:
         names = " / ".join([", ".join(option.opts), *option.secondary_opts])
-        yield f"| `{' '.join(filter(None, [names, _value(option)]))}` | {option.help} |"
+        yield f"| `{' '.join(filter(None, [names, _value(option)]))}` | {_help(option)} |"
+
+
+def _help(option: click.Option) -> str:
+    """What the option does, with the default that `--help` adds by itself."""
+    text = option.help or ""
+    return f"{text.removesuffix('.')} ({option.default})." if option.show_default else text
 
 
 def _value(option: click.Option) -> str:

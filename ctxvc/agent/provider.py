@@ -82,7 +82,11 @@ def _refused(error: Exception) -> Overflow | Fault:
 
     match error:
         case TypeError():  # the client's, before anything is sent
-            return Fault("key", "no key is set for the provider", hint="set ANTHROPIC_API_KEY")
+            return Fault(
+                "key",
+                "no key is set for the provider",
+                hint="set ANTHROPIC_API_KEY; or OPENAI_API_KEY or OPENAI_BASE_URL for another server",
+            )
         case anthropic.APIConnectionError():
             return unreachable(error, error.request.url)
         case anthropic.APIStatusError():

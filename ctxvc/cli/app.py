@@ -444,9 +444,7 @@ def raise_unreadable(errors: Sequence[CtxvcError]) -> None:
         raise type(first)(f"{first}{more}", hint=first.advice)
 
 
-all_projects_option = click.option(
-    "--all-projects", is_flag=True, help="The sessions of all your projects on this machine."
-)
+all_projects_option = click.option("--all-projects", is_flag=True, help="Include all your projects on this machine.")
 
 
 def write(app: App, target: Path | None, data: bytes) -> None:

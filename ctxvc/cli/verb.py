@@ -111,7 +111,8 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
     for reason, names in islice(targets.items(), _MOST_REASONS):
         blocks = selection.ranges(names) if all(map(_ID.fullmatch, names)) else names
         more = f" and {len(blocks) - _MOST_NAMED:,} more" if len(blocks) > _MOST_NAMED else ""
-        yield f"skipped {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
+        is_named = len(names) == 1 and re.search(rf"(?<!\w){re.escape(names[0])}(?!\w)", reason)
+        yield f"skipped: {reason}" if is_named else f"skipped {', '.join(blocks[:_MOST_NAMED])}{more}: {reason}"
     if len(targets) > _MOST_REASONS:
         yield f"skipped others, for {len(targets) - _MOST_REASONS:,} other reasons; --json lists them"
 

@@ -57,7 +57,10 @@ def export(conversation: Conversation, folder: Path, files: Sequence[str] = ()) 
     top = Path(git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n") or folder)
     head = git_says(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
     if not head:
-        raise NotFound(f"{folder} is in no git repository with a commit", hint="lines are named by their commit")
+        raise NotFound(
+            f"{folder} is in no git repository with a commit",
+            hint="a record names its lines by a commit: commit the project's files first",
+        )
     tracked = git_says(top, "ls-tree", "-r", "-z", "--name-only", head).split("\0")[:-1]
     names = _checked(top, folder, files, tracked) if files else _changed(conversation, tracked)
     store = conversation.store

@@ -252,5 +252,15 @@ def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, 
         moved = stored.receive({move.scope: (move.before, move.after) for move in moves}) if moves else {}
     if not moved:
         return None
-    apart = tuple(scope for scope in moved if "@" in scope and scope not in ours)
+    tips = ours | moved
+    apart = tuple(
+        scope
+        for scope in moved
+        if "@" in scope and scope not in ours and not _joined(objects, tips, scope.partition("@")[0], scope)
+    )
     return Arrival(session=name, clone=clone, is_new=False, scopes=tuple(moved), apart=apart)
+
+
+def _joined(objects: Quarantine, tips: Mapping[str, str], base: str, scope: str) -> bool:
+    """Whether somebody's goto to `base` has joined the line `scope` to it already."""
+    return base in tips and objects.repository.descendant_of(tips[base], tips[scope])

@@ -191,8 +191,16 @@ def test_import_without_paths_and_without_recordings_says_where_it_looked(run: R
 
     assert result.exit_code == 1
     assert "no recorded session" in result.stderr
+    assert f"/.claude/projects/{str(tmp_path).replace('/', '-').replace('_', '-')}," in "".join(result.stderr.split())
     assert "ctxvc import FILE" in result.stderr
     assert not (tmp_path / ".ctxvc").exists()
+
+
+def test_of_a_path_that_is_not_there_no_store_is_made(run: Run, tmp_path: Path) -> None:
+    result = run("import", str(tmp_path / "nowhere.jsonl"), folder=tmp_path)
+
+    assert result.exit_code == 1 and "no such file" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> None:

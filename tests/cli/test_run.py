@@ -156,7 +156,7 @@ def test_without_a_key_or_a_network_nothing_begins(
         monkeypatch.delenv("ANTHROPIC_API_KEY")
         result = run(*words, folder=tmp_path)
         assert (result.exit_code, "no key is set" in result.stderr) == (1, True)
-        assert "set ANTHROPIC_API_KEY" in result.stderr
+        assert "set ANTHROPIC_API_KEY" in result.stderr and "OPENAI_BASE_URL" in result.stderr
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
     result = run(*words, folder=tmp_path)  # nobody serves any more
     assert (result.exit_code, "cannot be reached" in result.stderr) == (1, True)

@@ -66,7 +66,7 @@ def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run:
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
-        "skipped B99: not here, or not completely: B99",
+        "skipped: not here, or not completely: B99",
         "skipped B1: a human wrote it; a person must remove it explicitly",
         "skipped B3: 21 tokens would replace 7",
     ]

@@ -278,7 +278,7 @@ def test_the_command_serves_until_it_is_ended_and_keeps_its_token(store: Path, t
     ("words", "why", "code"),
     [
         (["--http", "0.0.0.0:0"], "0.0.0.0 can be reached from other machines", 2),
-        (["--http", "x"], "not an address", 1),
+        (["--http", "x"], "not an address", 2),
         (["--http", "example.org:80"], "can be reached from other machines", 2),
         (["--token-file", "x"], "require --http", 2), (["--beyond-this-machine"], "require --http", 2),
         (["--http", "0", "--token-file", "."], "not a plain file", 1),

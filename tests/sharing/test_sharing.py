@@ -91,6 +91,22 @@ def test_a_scope_that_both_continued_is_kept_twice_and_a_goto_joins_them(anna: C
     assert same(anna, bob) and sound(bob)
 
 
+def test_a_line_that_a_goto_has_joined_is_not_told_to_have_grown_apart(anna: Clone, bob: Clone) -> None:
+    anna.say("one")
+    anna.push()
+    bob.pull()
+    anna.say("of anna")
+    bob.say("of bob")
+    bob.push()
+    assert [arrival.apart for arrival in anna.pull().arrivals] == [("main@bob",)]
+
+    anna.goto("main@bob", "we both looked")
+    anna.push()
+    arrivals = bob.pull().arrivals
+
+    assert [(set(arrival.scopes), arrival.apart) for arrival in arrivals] == [({"main", "main@anna"}, ())]
+
+
 @pytest.mark.slow
 def test_a_third_clone_gets_all_lines_from_anyone(anna: Clone, bob: Clone, tmp_path: Path, server: Path) -> None:
     carol = Clone(tmp_path / "carol" / ".ctxvc", "carol", str(server))

@@ -53,7 +53,7 @@ def _table(items: Sequence[GrowthItem], lines: int) -> Table:
     lines = min(lines, len(items))
     maximum = max(1, *(item.unmanaged for item in items))
     columns = (
-        Column("step"), Column("~tokens", right=True), Column("nothing left", right=True, rank=2),
+        Column("step"), Column("~tokens", right=True), Column("if all kept", right=True, rank=2),
         Column("", least=WIDTH), Column("before it", least=12),
     )  # fmt: skip
     return Table(columns, [_line(span, maximum) for span in _spans(items, lines)])

@@ -39,7 +39,7 @@ def blame(app: App, name: str) -> None:
         resolved = addresses.target(stored, name)
         if resolved is None or (address and address.file):
             guess = addresses.guess(stored, name)
-            hint = f"did you mean {guess}?" if guess else "as in `ctxvc blame B17`; `ctxvc status --all`"
+            hint = f"did you mean {guess}?" if guess else "as in `ctxvc blame B17`; `ctxvc status --all` lists them"
             raise NotFound(f"{name[:80]!r} is not a block or group", hint=hint)
         if resolved.group and resolved.group.id not in resolved.snapshot.ledger.groups:
             blocks = ", ".join(selection.ranges(resolved.group.members)[:_NAMED])

@@ -28,7 +28,7 @@ from ctxvc.store.upkeep import bundle
 @command("clone", "ctxvc clone git@host:me/sessions.git")
 @click.argument("source", metavar="ADDRESS|FILE.bundle")
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--as", "name", metavar="CLONE", default="", help="What the new store is called there (a random name).")
+@click.option("--as", "name", metavar="CLONE", default="", help="Name of the new store there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
 @click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
 @json_option

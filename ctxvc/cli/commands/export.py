@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from itertools import count
@@ -31,7 +30,6 @@ from ctxvc.store.upkeep import bundle
 
 CLAUDE_CODE = read.FORMAT
 AGENT_TRACE = "agent-trace"
-_LONGEST_FOLDER = 200
 
 
 def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
@@ -121,16 +119,10 @@ def _sessions(app: App, folder: Path) -> Path:
     """The folder where Claude Code, started in `folder`, looks for sessions. Raises: Refused."""
     if folders := read.folders(folder, Path.home(), app.env):
         return folders[0]
-    root = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
-    # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
-    dashed = re.sub(r"[^A-Za-z0-9]", lambda other: "--" if other[0] > "\uffff" else "-", str(folder))
-    name = app.env.get("CLAUDE_CODE_PROJECT_DIR_NAME") or dashed
-    if len(name) > _LONGEST_FOLDER:
-        raise Refused(
-            f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
-            hint="start `claude` there once",
-        )
-    return root / name
+    raise Refused(
+        f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
+        hint="start `claude` there once",
+    )
 
 
 def _installed(place: Path, data: bytes) -> bool:

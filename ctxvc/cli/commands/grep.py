@@ -33,7 +33,7 @@ LISTED = 1000
               help="Only blocks of this kind; repeatable.")  # fmt: skip
 @click.option("--scope", "scope", metavar="NAME", help="Only this scope.")
 @click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="Search all sessions.")
-@click.option("--remote", is_flag=True, help="Search all sessions; say which of the remotes are not here.")
+@click.option("--remote", is_flag=True, help="Search all sessions, and name those on remotes that are not here.")
 @all_projects_option
 @click.option("--archived", "archived", is_flag=True, help="Only blocks that are not in the prompt.")
 @click.option("--live", is_flag=True, help="Only blocks in the prompt.")

@@ -61,7 +61,7 @@ def import_(
     if not paths:
         chosen, folders = _of_project(app)
     bundles = [path for path in chosen if bundle.is_bundle(path)]
-    store, created = _store(app)
+    store, created = _store(app, chosen)
     with store:
         if name:
             name_rules.check(name, "session", set(store.sessions()))
@@ -104,14 +104,16 @@ def import_(
         ctx.exit(1)
 
 
-def _store(app: App) -> tuple[Store, bool]:
-    """The store, created if the project has none, and whether it is new."""
+def _store(app: App, files: Sequence[Path]) -> tuple[Store, bool]:
+    """The store, created if the project has none, and whether it is new. Raises: NotFound if none of `files` exists."""
     try:
         path = app.store_path()
     except NotFound:
         path = project_root(app.folder) / FOLDER
     if path.exists():
         return Store(path), False
+    if not any(file.exists() for file in files):
+        raise NotFound(f"no such file: {', '.join(map(str, files))}", hint="check the path; no store was created")
     store = create(path)
     app.output.note(f"created a store at {safe(str(path))}")
     return store, True

@@ -66,7 +66,7 @@ def log(
     until: str | None, actor: str | None, tool: str | None, path: str | None, source: str | None,
     template: str | None, graph: bool, usage: bool, jsonl: bool,
 ) -> None:  # fmt: skip
-    """On a terminal, newest first: each turn with the human's words, its time, tokens and cost, followed by its steps.
+    """On a terminal: each turn with the human's words, its time, tokens and cost, followed by its steps.
     Compactions, plans, notes and switches of scope are marked. In a pipe, one tab-separated line per commit.
 
     A step is one reply of the model, with the input before it and the results of its calls. REV is a scope, a commit,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ctxvc.cli.app import SESSION, App, command
+from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
     from ctxvc.mcp.recordings import Recordings
@@ -62,7 +63,10 @@ def _serve_http(app: App, recordings: Recordings, written: str, token_file: Path
     from ctxvc import loopback
     from ctxvc.mcp.streamable import PATH, Endpoint
 
-    address = loopback.parsed_address(written)
+    try:
+        address = loopback.parsed_address(written)
+    except BadInput as error:
+        raise click.UsageError(f"{error}: {error.hint}") from error
     if not beyond and not loopback.is_loopback(address[0]):
         raise click.UsageError(
             f"{address[0]} can be reached from other machines, and what is sent is not encrypted: use 127.0.0.1 and "

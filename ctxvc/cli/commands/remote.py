@@ -23,8 +23,10 @@ _ACTIONS = ("list", "add", "remove")
 @click.argument("action", metavar="[ACTION]", type=click.Choice(_ACTIONS), default="list")
 @click.argument("target", metavar="[ADDRESS|NAME]", default="")
 @click.argument("address", metavar="[ADDRESS]", default="")
-@click.option("--name", default=remotes.DEFAULT, show_default=True, help="What the remote is called here.")
-@click.option("--as", "clone", metavar="CLONE", default="", help="What this store is called there (a random name).")
+@click.option(
+    "--name", default=remotes.DEFAULT, show_default=True, metavar="NAME", help="Name of the remote in this store."
+)
+@click.option("--as", "clone", metavar="CLONE", default="", help="Name of this store there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Push only this session; repeatable.")
 @click.option("--since", metavar="DATE", default="", help="Push only sessions with a commit since then.")
 @click.option("--i-know", is_flag=True, help="Add it even if it is public, or has the project's code.")
@@ -124,9 +126,9 @@ def _extent(item: Remote) -> str:
 
 
 def _agreed(app: App, address: str) -> bool:
+    app.output.note("Sessions contain all that the model saw: files, output of commands, what you wrote.")
     if not app.may_ask:
         return False
-    app.output.note("Sessions hold all that the model saw: files, commands' output, what you wrote.")
     return click.confirm(
         f"push sessions to {safe(transport.printable(address))} when asked to?", default=False, err=True
     )

@@ -28,7 +28,7 @@ _LOOK = 1.0
 @click.pass_obj
 def serve(app: App) -> None:
     """
-    Coding agents start it themselves, by an extension that `ctxvc install pi` or `ctxvc install opencode` puts in
+    Coding agents start it themselves, through an extension that `ctxvc install pi` or `ctxvc install opencode` puts in
     place: before each call of the model it records the conversation and answers with the prompt, inside its budget.
     It ends with its input, or with the program that started it.
     """

@@ -13,7 +13,7 @@ from ctxvc.cli.output import safe
 
 
 @command("ui", "ctxvc ui")
-@click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Listen at this port (a free one).")
+@click.option("--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Listen on this port (a free one).")
 @click.option(
     "--edit", is_flag=True, help="Allow archive, restore, pin, unpin and undo, each with its plan shown first."
 )

@@ -52,8 +52,10 @@ class Screen:
         self._note(f"▸ {name} {one_line(argument, 120)}".rstrip())
 
     def answered(self, name: str, outcome: Outcome) -> None:
-        lines = outcome.output.count(b"\n")
-        self._note(f"  {name}: {'failed, ' if outcome.error else ''}{lines:,} lines, {len(outcome.output):,} bytes")
+        output = outcome.output
+        lines = output.count(b"\n") + bool(output and not output.endswith(b"\n"))
+        size = f"{lines:,} line{'' if lines == 1 else 's'}, {len(output):,} bytes"
+        self._note(f"  {name}: {'failed, ' if outcome.error else ''}{size}")
         if outcome.alarm:
             self._note(f"  warning: {outcome.alarm}")
 

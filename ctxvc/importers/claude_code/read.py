@@ -159,21 +159,19 @@ def _starting_call(path: Path) -> str:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
-    """The existing folders in which Claude Code keeps the transcripts of sessions started in `project`.
+    """The folders in which Claude Code keeps the transcripts of sessions started in `project`.
 
-    Two projects can share a folder (`a/b` and `a-b` do), and a very long path is cut: `is_of_project` separates their
-    sessions.
+    The name for a very long path is cut and ends with something unknown: of these, only existing folders are given. Two
+    projects can share a folder (`a/b` and `a-b` do): `is_of_project` separates their sessions.
     """
     root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
     dashed = re.sub(r"[^A-Za-z0-9]", lambda character: "--" if character[0] > "\uffff" else "-", str(project))
     if name := env.get("CLAUDE_CODE_PROJECT_DIR_NAME"):
-        candidates = [root / name]
-    elif len(dashed) > _LONGEST_FOLDER:
-        candidates = sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*"))
-    else:
-        candidates = [root / dashed]
-    return [folder for folder in candidates if folder.is_dir()]
+        return [root / name]
+    if len(dashed) > _LONGEST_FOLDER:
+        return [folder for folder in sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*")) if folder.is_dir()]
+    return [root / dashed]
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:

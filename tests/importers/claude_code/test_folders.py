@@ -38,16 +38,13 @@ def test_other_files_are_not_taken_for_transcripts(head: bytes) -> None:
 
 
 def test_the_folder_of_a_project_is_its_path_with_dashes(tmp_path: Path) -> None:
-    folder = tmp_path / ".claude" / "projects" / "-home-me-my-app--"
-    folder.mkdir(parents=True)
+    projects = tmp_path / ".claude" / "projects"
 
-    assert read.folders(Path("/home/me/my_app\U0001f600"), tmp_path, {}) == [folder]
-    assert read.folders(Path("/home/me"), tmp_path, {}) == []
+    assert read.folders(Path("/home/me/my_app\U0001f600"), tmp_path, {}) == [projects / "-home-me-my-app--"]
 
 
 def test_the_environment_can_move_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "config" / "projects" / "mine"
-    folder.mkdir(parents=True)
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config"), "CLAUDE_CODE_PROJECT_DIR_NAME": "mine"}
 
     assert read.folders(Path("/anywhere"), Path("/nobody"), env) == [folder]
