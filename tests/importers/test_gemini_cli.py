@@ -131,6 +131,16 @@ def test_what_the_list_lacks_at_its_end_was_taken_back(change: dict[str, Any], t
     assert [m.parts[0].body for m in messages(found)][-1] == b"other"
 
 
+def test_a_message_is_also_known_by_the_id_that_a_later_list_gave_it(tmp_path: Path) -> None:
+    again = [{**record, "id": f"{record['id']}-again"} for record in ASKED]
+    back = {"$rewindTo": "u2-again"}
+
+    found = of_lines(tmp_path, *ASKED, listed(*again), message("gemini", "g2", "x"), back, message("user", "u3", "y"))
+
+    assert [event.after for event in found if isinstance(event, Forked)] == ["g1"]
+    assert [m.parts[0].body for m in messages(found)] == [b"one", b"two", b"three", b"x", b"y"]
+
+
 def test_a_result_that_the_host_shortened_is_an_edit_of_it(tmp_path: Path) -> None:
     reply = message("gemini", "g1", "", toolCalls=[{**CALL, "result": [ANSWER]}])
     short = {"functionResponse": {"id": "c", "name": "read_file", "response": {"output": "short"}}}
