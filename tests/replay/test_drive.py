@@ -13,8 +13,10 @@ from ctxvc.policies import parse
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Driven, Prompts, drive, new_session
-from ctxvc.replay.run import prepare
+from ctxvc.replay.results.result import Options
+from ctxvc.replay.run import prepare, run
 from ctxvc.replay.standin import ToolCall
+from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 from ctxvc.store.store import create
@@ -147,6 +149,17 @@ def test_with_a_store_the_prompts_are_the_same(policy: str, tmp_path: Path) -> N
     with create(tmp_path / ".ctxvc") as store, new_session(talk, parse(policy), 8_000, store=store) as session:
         stored = list(drive(talk, session, Prompts(session)))
     assert [driven.prompt for driven in stored] == [driven.prompt for driven in memory]
+
+
+def test_what_is_done_in_a_step_that_the_recording_leaves_open_counts_with_a_store_too(tmp_path: Path) -> None:
+    end = (Call((results(result("c8", LONG)),), reply("done")), Call((human(f"go on {LONG}"),), reply("more", "c9")))
+    talk = Conversation(id="talk", file="talk", sha256="", calls=(*_talk(9).calls, *end))
+    prepared, setup = prepare(talk), Setup("mask", 8_000, Options())
+    memory = run(prepared, setup, parse("mask"))
+    with create(tmp_path / ".ctxvc") as store:
+        stored = run(prepared, setup, parse("mask"), store)
+    assert memory.events == {"archive": {"guard": 2}} == stored.events
+    assert memory.comparable == stored.comparable
 
 
 def test_what_was_recovered_is_visible_while_its_result_stands_in_the_prompt() -> None:
