@@ -164,7 +164,7 @@ def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
     if isinstance(session.stored, MemorySession):
         counts = session.stored.operations
     else:
-        session.stored.finish()  # a step that the recording leaves open is in the journal alone, with what was done in it
+        session.stored.finish()  # of a step that the recording leaves open, all that was done is in the journal alone
         session.stored.flush()
         entries = revision.history(session.store, session.stored.tip())
         counts = Counter((entry.trailers.get("Ctxvc-Op", ""), entry.actor) for entry in entries)

@@ -246,6 +246,7 @@ def test_a_store_that_may_not_be_read_is_said_to_be_so(words: list[str], built: 
 
 @pytest.mark.parametrize("words", [["init"], ["import", "x.jsonl"]], ids=" ".join)
 def test_where_nothing_may_be_written_a_new_store_is_refused(words: list[str], visible: Path) -> None:
+    (visible / "x.jsonl").write_text("{}\n")
     visible.chmod(0o755 if os.geteuid() == 0 else 0o555)
 
     done = _without_rights(*words, folder=visible)
