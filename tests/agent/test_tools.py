@@ -14,6 +14,7 @@ import pytest
 from ctxvc.agent import TOOLS, Adapter, definitions
 from ctxvc.agent.tools.definitions import ours
 from ctxvc.agent.tools.search import search
+from ctxvc.core import patterns
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.errors import CtxvcError
@@ -311,7 +312,10 @@ def test_what_is_left_out_is_told_and_where_nothing_is_left_that_is_an_error(tal
     assert "nothing was archived" in talk.wrong("archive", blocks="B1")
 
 
-def test_a_line_that_a_pattern_takes_too_long_for_costs_its_block_alone(place: Path) -> None:
+def test_a_line_that_a_pattern_takes_too_long_for_costs_its_block_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "TOOL_SECONDS", 60.0)
     with opened(place) as session:
         session.append({"role": "user", "content": "a" * 40})
         session.append({"role": "user", "content": "the needle"})
