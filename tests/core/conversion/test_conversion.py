@@ -389,6 +389,32 @@ def test_calls_of_the_oldest_form_get_ids_and_their_results_the_same() -> None:
     assert call["id"] == result["tool_use_id"] == "call-1"
 
 
+def test_instructions_are_text_and_what_else_stands_there_is_reported() -> None:
+    picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+
+    there = conversion.to_chat({"system": [{"type": "text", "text": "be brief"}, picture], "messages": []})
+
+    assert there.value["messages"] == [{"role": "system", "content": "be brief"}]
+    assert there.losses == (Loss("system[1]"),)
+
+
+def test_a_field_beside_a_text_is_reported() -> None:
+    converted = chat({"role": "user", "content": [{"type": "text", "text": "hi", "annotations": [{"type": "url"}]}]})
+
+    assert converted.value["messages"][0]["content"] == [{"type": "text", "text": "hi"}]
+    assert converted.losses == (Loss("messages[0].content[0].annotations"),)
+
+
+def test_a_custom_call_becomes_a_functions_and_that_is_reported() -> None:
+    call = {"id": "a", "type": "custom", "custom": {"name": "patch", "input": '{"line": 1}'}}
+
+    converted = chat({"role": "assistant", "tool_calls": [call]})
+
+    (block,) = converted.value["messages"][0]["content"]
+    assert (block["type"], block["name"], block["input"]) == ("tool_use", "patch", {"line": 1})
+    assert converted.losses == (Loss("messages[0].tool_calls[0]", "a function's call"),)
+
+
 def test_text_after_a_call_is_reported_as_moved() -> None:
     content = [{"type": "tool_use", "id": "a", "name": "f", "input": {}}, {"type": "text", "text": "after"}]
 
