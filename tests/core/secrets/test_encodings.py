@@ -202,6 +202,24 @@ def test_a_text_that_goes_over_the_end_of_a_line_goes(name: str) -> None:
         assert DOTTED.split(FORMS[name].decode(clean)) == [b"x" * size, b"y" * 60]
 
 
+def test_a_long_text_goes_from_lines_of_forty_characters() -> None:
+    search = Search({3 * SECRET: MARK})
+    clean = search.without(_wrapped(40, b"\n")(b"a" + 3 * SECRET + b"bc"))
+
+    assert DOTTED.sub(b"|", base64.b64decode(clean)) == b"a|bc"
+
+
+@pytest.mark.parametrize(("name", "deep"), [("JSON in ASCII", 3), ("a URL's component", 2)])
+def test_encodings_within_encodings_are_followed_so_deep_that_no_text_decides_how_long_it_takes(
+    name: str, deep: int
+) -> None:
+    nested = [SECRET]
+    for _ in range(deep + 1):
+        nested.append(FORMS[name].encode(nested[-1]))
+
+    assert [SEARCH.has(data) for data in nested[1:]] == [True] * deep + [False]
+
+
 def test_hexadecimal_digits_keep_their_case_and_base64_its_alphabet() -> None:
     assert FORMS["HEX"].encode(MARK) == SEARCH.without(FORMS["HEX"].encode(SECRET))
     data = base64.urlsafe_b64encode(b"\xfb\xef\xff" + SECRET + b"\xfb\xef\xbe")
