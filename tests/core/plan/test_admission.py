@@ -160,6 +160,12 @@ def test_a_preview_is_bounded_whatever_the_lines_are() -> None:
     assert preview("a\nb") == "a\nb"
 
 
+def test_where_whole_lines_do_not_fit_a_quarter_of_each_is_shown() -> None:
+    words = ("x" * 2 * LINE + "\n") * 20
+    (row,) = admit(view_of(40_000), [made(1, len(words))], {"B1": words}, 0, {}).rows
+    assert row.stub.partition("\n")[2] == preview(words, LINE // 4)
+
+
 def test_texts_are_those_of_results_and_of_people() -> None:
     rows = [made(1, 3), made(2, 3, kind="user", origin="human"), made(3, 3, kind="image"), made(4, 3, role="assistant")]
     bodies = {row.id: row.id.encode() for row in rows}

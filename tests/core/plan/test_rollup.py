@@ -29,8 +29,9 @@ def roll_up(view: View) -> tuple[tuple[Row, ...], tuple[Group, ...]]:
     return rehearsal.rows, rehearsal.groups
 
 
-def worked(*turns: int, notes: tuple[int, ...] = ()) -> View:
-    """Turns of so many steps each, every result but the newest step's archived. A note stands before those steps."""
+def worked(*turns: int, notes: tuple[int, ...] = (), look: str = "I look.") -> View:
+    """Turns of so many steps each, every result but the newest step's archived. A note stands before those steps.
+    Each step says `look`, and calls a tool."""
     messages: list[Message] = []
     number = 0
     for turn in turns:
@@ -39,8 +40,8 @@ def worked(*turns: int, notes: tuple[int, ...] = ()) -> View:
             number += 1
             if number in notes:
                 messages.append(Message(role="user", parts=(text_part("Keep.", "user", "model", kind="note"),)))
-            look, call = text_part("I look.", "assistant", "model"), f"c{number}"
-            messages.append(Message(role="assistant", parts=(look, call_part("Bash", call, b'{"command":"ls"}'))))
+            said, call = [text_part(look, "assistant", "model")] if look else [], f"c{number}"
+            messages.append(Message(role="assistant", parts=(*said, call_part("Bash", call, b'{"command":"ls"}'))))
             messages.append(Message(role="user", parts=(result_part(OUTPUT, call),)))
     ledger, _ = numbered(messages)
     view = View(ledger=ledger, price=Words())
@@ -187,6 +188,18 @@ def test_a_step_with_an_open_call_stays_whoever_protects_it() -> None:
 
     assert rehearsal.rolled
     assert all(row.present for row in rehearsal.after.rows() if row.step == 5)
+
+
+def test_a_plan_rolls_up_where_stubs_stand_side_by_side_and_cost_enough() -> None:
+    plan = Plan(actions=(), actor="policy:oldest", rolls_up=True)
+
+    def rolled_up(view: View, share: float) -> tuple[str, ...]:
+        return rehearse.rehearse(sized(view, share), plan).rolled
+
+    silent = worked(40, look="")
+    assert rolled_up(silent, 0.12) == ("G1",)
+    assert not rolled_up(silent, 0.01)
+    assert not rolled_up(worked(40), 0.12), "texts stand between the stubs"
 
 
 def test_the_rehearsal_says_what_was_rolled_up() -> None:

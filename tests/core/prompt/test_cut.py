@@ -51,6 +51,10 @@ def test_a_cut_at_the_end_takes_everything() -> None:
     assert at_end(ledger_of(f"user {ROUND}", "thinking assistant")) == (6,)
 
 
+def test_what_is_all_that_there_is_leaves_too() -> None:
+    assert at_end(ledger_of("dashboard thinking")) == (2,)
+
+
 def test_a_cut_inside_a_turn_spares_the_newest_reply() -> None:
     ledger = ledger_of(f"user dashboard {ROUND}", f"dashboard {ROUND}")
     assert before_reply(ledger) == (6,)
