@@ -201,6 +201,15 @@ def test_a_commit_tells_a_note_in_a_line_and_below_it_where_that_is_not_all(word
     assert scope.subject_and_text(words) == (first, whole)
 
 
+def test_a_helper_s_report_has_not_arrived_until_a_note_tells_of_its_result() -> None:
+    told = msgspec.structs.replace(result_part("done", "a"), extra={"ctxvc": {"report": ["helper", "B9"]}})
+    held = ledger(human("go"), reply("", "a", "b"), Message(role="user", parts=(told, result_part("out", "b"))))
+
+    assert [(row.id, *of) for row, *of in scope.unarrived(held)] == [("B4", "helper", "B9")]
+    note, _ = Numbering(block=99).aside(Message(role="user", parts=(beside("it is done", of="B4"),)))
+    assert scope.unarrived(held.with_rows(note)) == []
+
+
 def test_a_change_of_scope_is_told_with_an_arrow() -> None:
     assert scope.departure("fix", "why") == "[→ fix] why"
     assert scope.arrival("main", "so") == "[← main] so"

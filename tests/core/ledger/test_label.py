@@ -23,6 +23,11 @@ STUB = re.compile(
 )
 
 
+@pytest.mark.parametrize(("media", "expected"), [("image/png", "image/png"), ("", "png")])
+def test_an_image_is_labelled_by_its_media_type_else_by_how_its_file_ends(media: str, expected: str) -> None:
+    assert label("image", b"\x89PNG", "png", media=media) == expected
+
+
 @given(blocks | hostile_blocks(), st.sampled_from(["user", "assistant"]))
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")

@@ -89,3 +89,9 @@ def test_a_large_value_comes_in_parts_each_of_which_names_the_call_for_the_next(
         assert part.next.startswith("recover B17 --path '[\"a b\"][]' --lines ")
         lines = part.next.rpartition(" ")[2]
     assert [json.loads(line) for line in read.splitlines()] == names
+
+
+def test_of_long_keys_a_hint_names_what_fits_into_two_hundred_characters() -> None:
+    with pytest.raises(BadInput) as refused:
+        values(f'{{"{"k" * 300}": 1}}', "x")
+    assert refused.value.hint == f"it has '{'k' * 191}…"
