@@ -8,9 +8,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import pytest
 
 import ctxvc
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
@@ -21,11 +21,18 @@ from ctxvc.store.log.journal import Journal, Record, encode_record
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import purge
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
+from tests.making.conversation import exchange, raw, reply
+
+if TYPE_CHECKING:
+    import pytest  # at run time it is a fifth of a second, and processes of their own import this module
 
 #: The folder of the scripts that tests of the store run as processes of their own.
 HERE = Path(__file__).parents[1] / "store"
 ROOT = Path(ctxvc.__file__).parent.parent
+
+#: A body whose bytes git changes where its settings tell it to.
+CRLF = b"one\r\ntwo\r\n$Id$\r\n"
 
 
 def contents(session: StoredSession, scope: str = "") -> dict[str, bytes]:
@@ -136,6 +143,19 @@ def add_scope(session: StoredSession, name: str) -> None:
     )
     with session.bulk() as (writer, _):
         writer.commit(commit)
+
+
+def write_everything(project: Path) -> Path:
+    """A store in `project`, through all that writes one."""
+    with create(project / ".ctxvc") as store:
+        store.create_session("demo")
+        with StoredSession.open(store) as session:
+            session.append(raw(CRLF, ext="txt"), reply("ok"))
+            session.append(*exchange(1))
+            session.flush()
+            archive(session, "B3")
+            add_scope(session, "side")
+        return store.path
 
 
 def acknowledge(store: Store, record: Record, session: str = "demo") -> None:

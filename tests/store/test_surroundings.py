@@ -21,23 +21,8 @@ from ctxvc.store.log.journal import Head, encode_head
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import locate
 from ctxvc.store.store import Store
-from tests.making.conversation import exchange, human, raw, reply
-from tests.making.store import ROOT, add_scope, afresh, archive, commits, complaints, git, git_bytes
-
-CRLF = b"one\r\ntwo\r\n$Id$\r\n"
-
-
-def write_everything(project: Path) -> Path:
-    """A store in `project`, through all that writes one."""
-    with store_module.create(project / ".ctxvc") as store:
-        store.create_session("demo")
-        with StoredSession.open(store) as session:
-            session.append(raw(CRLF, ext="txt"), reply("ok"))
-            session.append(*exchange(1))
-            session.flush()
-            archive(session, "B3")
-            add_scope(session, "side")
-        return store.path
+from tests.making.conversation import human, reply
+from tests.making.store import CRLF, ROOT, afresh, commits, complaints, git, git_bytes, write_everything
 
 
 def is_right(path: Path) -> None:
@@ -177,7 +162,7 @@ WRITES = """
 import sys
 from pathlib import Path
 import pygit2
-from tests.store.test_surroundings import write_everything
+from tests.making.store import write_everything
 before = pygit2.settings.search_path[pygit2.enums.ConfigLevel.GLOBAL]
 write_everything(Path(sys.argv[1]).parent)
 assert pygit2.settings.search_path[pygit2.enums.ConfigLevel.GLOBAL] == before, "the program's own use of libgit2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from ctxvc.store.checkout import Move, checkout, person_changes, place, take
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
+from tests.conftest import Copied
 from tests.making.conversation import exchange, human, raw, reply, result, results
 from tests.making.damage import converse, found, head, leave_as_group
 from tests.making.store import archive, git
@@ -25,15 +26,20 @@ TEXT = b"one\r\ntwo\r\n$Id$ \xc3\xa9\n"
 
 
 @pytest.fixture
-def full(store: Store) -> Store:
+def full(tmp_path: Path, copied: Copied) -> Iterator[Store]:
     """24 blocks of talk, an image, and one block of line ends that no setting may touch: B29."""
-    store.create_session("demo", system="You help.")
-    with StoredSession.open(store, "demo") as session:
-        converse(session)
-        session.append(raw(TEXT, ext="txt"))
-        session.append(*exchange(30))
-        archive(session, "B2", "B6")
-    return store
+    with Store(copied(_full, tmp_path / "project" / ".ctxvc")) as store:
+        yield store
+
+
+def _full(path: Path) -> None:
+    with create(path) as store:
+        store.create_session("demo", system="You help.")
+        with StoredSession.open(store, "demo") as session:
+            converse(session)
+            session.append(raw(TEXT, ext="txt"))
+            session.append(*exchange(30))
+            archive(session, "B2", "B6")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from ctxvc.store.upkeep import bundle, retention
 from ctxvc.store.upkeep.gc import sizes
 from ctxvc.store.upkeep.retention import Limits, remove, survey
 from tests.cli.test_import import transcript
+from tests.conftest import Copied
 from tests.making.conversation import exchange, human, reply
 from tests.making.damage import found
 from tests.making.store import ROOT, afresh, complaints, git
@@ -42,25 +42,32 @@ def at(day: int) -> int:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The store's time, which a test sets."""
+    return _clock(monkeypatch)
+
+
+def _clock(patch: pytest.MonkeyPatch) -> list[int]:
     times = [TODAY]
-    monkeypatch.setattr(Store, "now", lambda _: times[0])
-    monkeypatch.setattr(Store, "now_iso", lambda _: datetime.fromtimestamp(times[0], timezone.utc).isoformat())
-    yield times
+    patch.setattr(Store, "now", lambda _: times[0])
+    patch.setattr(Store, "now_iso", lambda _: datetime.fromtimestamp(times[0], timezone.utc).isoformat())
+    return times
 
 
 @pytest.fixture
-def aged(tmp_path: Path, clock: list[int]) -> Store:
+def aged(tmp_path: Path, clock: list[int], copied: Copied) -> Store:
     """A store with sessions of three ages. All have the shared question, each one an output of its own."""
-    store = create(tmp_path / FOLDER)
-    for name, age in AGES.items():
-        clock[0] = at(age)
-        store.create_session(name)
-        with StoredSession.open(store, name) as session:
-            session.append(human(SHARED), *exchange(1), reply(f"only in {name} " + os.urandom(20_000).hex()))
-    clock[0] = TODAY
-    return store
+    return Store(copied(_aged, tmp_path / FOLDER))
+
+
+def _aged(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, create(path) as store:
+        times = _clock(patch)
+        for name, age in AGES.items():
+            times[0] = at(age)
+            store.create_session(name)
+            with StoredSession.open(store, name) as session:
+                session.append(human(SHARED), *exchange(1), reply(f"only in {name} " + os.urandom(20_000).hex()))
 
 
 def names(chosen: tuple[retention.Leaving, ...] | tuple[retention.Staying, ...]) -> list[str]:

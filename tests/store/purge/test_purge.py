@@ -33,6 +33,7 @@ from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store, create
 from ctxvc.store.trust import trust
 from ctxvc.store.verify import verify
+from tests.conftest import Copied
 from tests.core.secrets.test_encodings import FORMS, Form
 from tests.faults.summary import Tell, line
 from tests.making import secrets as planting
@@ -76,10 +77,15 @@ def sound(path: Path) -> None:
 
 
 @pytest.fixture
-def filled(path: Path) -> Path:
-    with Store(path) as store, StoredSession.open(store, "demo") as session:
-        fill(session)
-    return path
+def filled(tmp_path: Path, copied: Copied) -> Path:
+    return copied(_filled, tmp_path / ".ctxvc")
+
+
+def _filled(path: Path) -> None:
+    with create(path) as store:
+        store.create_session("demo")
+        with StoredSession.open(store, "demo") as session:
+            fill(session)
 
 
 def test_without_yes_it_is_told_what_would_happen_and_nothing_does(filled: Path) -> None:
