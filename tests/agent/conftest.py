@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ctxvc.session.session import Session
+from tests.conftest import Copied
 
-from .building import opened
+from .building import opened, plain
 
 
 @pytest.fixture
@@ -18,6 +19,10 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def session(place: Path) -> Iterator[Session]:
-    with opened(place) as made:
+def session(place: Path, copied: Copied) -> Iterator[Session]:
+    with plain(opened(copied(_begun, place))) as made:
         yield made
+
+
+def _begun(place: Path) -> None:
+    opened(place).close()

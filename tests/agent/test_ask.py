@@ -21,8 +21,9 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import create
+from ctxvc.store.store import Store, create
 from tests.agent.test_run import Eyes
+from tests.conftest import Copied
 from tests.making.provider import MODEL, damages
 from tests.messages_api import call, script, serve
 
@@ -30,11 +31,15 @@ SESSION = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Iterator[Session]:
-    with create(tmp_path / ".ctxvc") as store:
+def recorded(tmp_path: Path, copied: Copied) -> Iterator[Session]:
+    with Store(copied(_recorded, tmp_path / ".ctxvc")) as store:
+        yield Session(StoredSession.open(store, "rec"))
+
+
+def _recorded(path: Path) -> None:
+    with create(path) as store:
         (done,) = import_paths(store, [SESSION], name="rec", final=True)
         assert not done.error
-        yield Session(StoredSession.open(store, "rec"))
 
 
 def asked(

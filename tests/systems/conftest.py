@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc import Session
+from tests.conftest import Copied
 
 from .building import in_order, opened
 
@@ -21,6 +22,10 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def session(path: Path) -> Iterator[Session]:
-    with opened(path) as session:
+def session(path: Path, copied: Copied) -> Iterator[Session]:
+    with opened(copied(_begun, path)) as session:
         yield session
+
+
+def _begun(path: Path) -> None:
+    opened(path).close()
