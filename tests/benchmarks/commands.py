@@ -79,9 +79,9 @@ def _mark(folder: Path) -> Callable[[int], object]:
 
     def leaves(_: int) -> None:
         spool.attend(transcript)  # this process, which is alive
-        begun = len(spool.marks(transcript))
+        begun = len(spool.notices(transcript))
         subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, env=env, check=True)
-        assert len(spool.marks(transcript)) == begun + 1
+        assert len(spool.notices(transcript)) == begun + 1
 
     return leaves
 
