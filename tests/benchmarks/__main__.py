@@ -28,6 +28,7 @@ from tests.benchmarks import (
     report,
     serve,
     sharing,
+    steps,
     targets,
 )
 from tests.benchmarks.measuring import Figure, machine
@@ -48,6 +49,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "serve": serve.figures,
     "sharing": sharing.figures,
     "start": commands.figures,
+    "steps": steps.figures,
     "targets": targets.figures,
 }
 
