@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection(session: pytest.Session) -> None:
     """Several processes that collect all tests compile them by turns: each begins elsewhere, and then reads what the
     others have compiled. In a fresh clone, where all of them would compile everything, this saves half a minute."""
+    gc.disable()  # all of it stays: see pytest_collection_finish
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
@@ -59,7 +60,8 @@ def pytest_collection_finish() -> None:
     """What is loaded by now stays: to look through it again and again for garbage takes a tenth of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 1_000)
+    gc.set_threshold(1_000_000, 50, 1_000)
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
