@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -209,18 +210,17 @@ def test_a_bug_is_a_short_report_without_a_traceback(run: Run, project: Path, mo
     assert json.loads(run("sessions", "--json", folder=project).stderr)["error"]["code"] == "bug"
 
 
-def _without_rights(*arguments: str, folder: Path) -> Process:
-    """`ctxvc` as run by someone who does not own the folder's files, also where the tests run as root."""
-    script = (
-        "import os, sys; from ctxvc.cli import main, command_list\n"
-        "for name in command_list.COMMANDS: main.cli.get_command(None, name)\n"
-        "if os.geteuid() == 0: os.seteuid(65534)\n"
-        f"sys.argv = ['ctxvc', *{arguments!r}]; main.run()"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
-    )
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Whoever runs the tests has no rights of root here."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 @pytest.fixture
@@ -232,27 +232,34 @@ def visible() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("words", [["status"], ["sessions"], ["log", "--json"]], ids=" ".join)
-def test_a_store_that_may_not_be_read_is_said_to_be_so(words: list[str], built: Path, visible: Path) -> None:
+def test_a_store_that_may_not_be_read_is_said_to_be_so(words: list[str], run: Run, built: Path, visible: Path) -> None:
+    assert run(*words, folder=built).exit_code == 0  # and what it needs of Python is loaded
     subprocess.run(["cp", "-r", str(built / ".ctxvc"), str(visible / ".ctxvc")], check=True)
     (visible / ".ctxvc").chmod(0o700 if os.geteuid() == 0 else 0)
 
-    done = _without_rights(*words, folder=visible)
+    with nobody():
+        done = run(*words, folder=visible)
     (visible / ".ctxvc").chmod(0o700)
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "ermission denied" in done.stderr + done.stdout
     assert "bug" not in done.stderr
 
 
 @pytest.mark.parametrize("words", [["init"], ["import", "x.jsonl"]], ids=" ".join)
-def test_where_nothing_may_be_written_a_new_store_is_refused(words: list[str], visible: Path) -> None:
-    (visible / "x.jsonl").write_text("{}\n")
+def test_where_nothing_may_be_written_a_new_store_is_refused(
+    words: list[str], run: Run, visible: Path, tmp_path: Path
+) -> None:
+    for folder in (visible, tmp_path):
+        (folder / "x.jsonl").write_text("{}\n")
+    run(*words, folder=tmp_path)  # what it needs of Python is loaded
     visible.chmod(0o755 if os.geteuid() == 0 else 0o555)
 
-    done = _without_rights(*words, folder=visible)
+    with nobody():
+        done = run(*words, folder=visible)
     visible.chmod(0o755)
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "cannot create" in done.stderr
     assert "ermission" in done.stderr
 

@@ -18,7 +18,7 @@ from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding
 from ctxvc.store.verify.verify import Report, verify
 from tests.making.conversation import exchange, human, reply, results
-from tests.making.store import add_scope, archive, archived, git
+from tests.making.store import add_scope, archive, archived
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -159,8 +159,8 @@ def unpack(store: Store) -> None:
 
 
 def object_at(store: Store, revision: str) -> Path:
-    """The loose file of an object."""
-    name = git(store.path, "rev-parse", revision).strip()
+    """The loose file of an object. Raises: KeyError if the revision names none."""
+    name = str(pygit2.Repository(str(store.path)).revparse_single(revision).id)
     path = store.path / "objects" / name[:2] / name[2:]
     path.chmod(0o600)
     return path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Where
 from ctxvc.store.verify.history import History
 from ctxvc.store.verify.verify import verify
-from tests.making.damage import damaged, flip, found, object_at, unpack
+from tests.making.damage import damaged, flip, found, object_at
 from tests.making.store import git
 
 
@@ -50,15 +49,14 @@ def test_a_flipped_byte_in_a_pack_names_the_block_and_its_commit(full: Store) ->
         ("demo/main", "", ""),
     ],
 )
-def test_a_missing_object_is_named_with_what_needs_it(full: Store, revision: str, block: str, path: str) -> None:
-    unpack(full)
+def test_a_missing_object_is_named_with_what_needs_it(loose: Store, revision: str, block: str, path: str) -> None:
     try:
-        lost = object_at(full, revision)
-    except subprocess.CalledProcessError:
-        lost = object_at(full, revision.replace("blocks/00/00/B27-1", "archive/00/00/B27-1"))
+        lost = object_at(loose, revision)
+    except KeyError:
+        lost = object_at(loose, revision.replace("blocks/00/00/B27-1", "archive/00/00/B27-1"))
     lost.unlink()
 
-    report = damaged(full, "is missing", block=block, path=path)
+    report = damaged(loose, "is missing", block=block, path=path)
 
     hit = [finding for finding in report.findings if "is missing" in finding.what and finding.where.commit]
     assert all(finding.where.scope in ("main", "side") for finding in hit) and hit
@@ -68,11 +66,10 @@ def test_a_missing_object_is_named_with_what_needs_it(full: Store, revision: str
     "path",
     ["ctxvc.json", ".gitattributes", "ledger/00/00.jsonl", "ledger/groups.jsonl", "blocks/00", "archive/00/00/B2.txt"],
 )
-def test_a_quick_look_finds_what_the_newest_commits_lack(full: Store, path: str) -> None:
-    unpack(full)
-    object_at(full, f"demo/main:{path}").unlink()
+def test_a_quick_look_finds_what_the_newest_commits_lack(loose: Store, path: str) -> None:
+    object_at(loose, f"demo/main:{path}").unlink()
 
-    report = verify(full, deep=False)
+    report = verify(loose, deep=False)
 
     assert [(finding.level, finding.where.path) for finding in report.findings] == [("damage", path)]
 
@@ -86,43 +83,39 @@ def test_an_unreadable_object_is_told_with_the_oldest_commit_that_needs_it(full:
 
 
 @pytest.mark.parametrize("path", ["", "blocks", "blocks/00/00", "archive/00/00", "ledger/00", "ledger/00/00.jsonl"])
-def test_one_missing_object_is_told_once(full: Store, path: str) -> None:
-    unpack(full)
+def test_one_missing_object_is_told_once(loose: Store, path: str) -> None:
     for depth in range(11):
         try:
-            lost = object_at(full, f"demo/main~{depth}:{path}")
-        except subprocess.CalledProcessError:
+            lost = object_at(loose, f"demo/main~{depth}:{path}")
+        except KeyError:
             continue  # nothing of the kind yet, or no more
         data = lost.read_bytes()
         lost.unlink()
 
-        assert [finding.what for finding in found(full)] == [f"object {lost.parent.name}{lost.name[:10]} is missing"]
+        assert [finding.what for finding in found(loose)] == [f"object {lost.parent.name}{lost.name[:10]} is missing"]
         lost.write_bytes(data)
 
 
-def test_a_damaged_loose_object_is_named(full: Store) -> None:
-    unpack(full)
-    object_at(full, "demo/main:blocks/00/00/B9.txt").write_bytes(b"garbage")
+def test_a_damaged_loose_object_is_named(loose: Store) -> None:
+    object_at(loose, "demo/main:blocks/00/00/B9.txt").write_bytes(b"garbage")
 
-    damaged(full, "is damaged", block="B9")
+    damaged(loose, "is damaged", block="B9")
 
 
 @pytest.mark.timeout(60)
-def test_a_loose_object_that_is_cut_short_is_named_and_keeps_nobody_waiting(full: Store) -> None:
-    unpack(full)
+def test_a_loose_object_that_is_cut_short_is_named_and_keeps_nobody_waiting(loose: Store) -> None:
     revisions = ("demo/main:blocks/00/00/B9.txt", "demo/main:ctxvc.json", "demo/main~2", "demo/main~5:blocks")
-    for path in [object_at(full, revision) for revision in revisions]:
+    for path in [object_at(loose, revision) for revision in revisions]:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
-    damaged(full, "is damaged", block="B9")
+    damaged(loose, "is damaged", block="B9")
 
 
-def test_a_loose_object_under_anothers_name_is_found(full: Store) -> None:
-    unpack(full)
-    other = object_at(full, "demo/main:blocks/00/00/B10.txt")
-    object_at(full, "demo/main:blocks/00/00/B9.txt").write_bytes(other.read_bytes())
+def test_a_loose_object_under_anothers_name_is_found(loose: Store) -> None:
+    other = object_at(loose, "demo/main:blocks/00/00/B10.txt")
+    object_at(loose, "demo/main:blocks/00/00/B9.txt").write_bytes(other.read_bytes())
 
-    damaged(full, "its bytes do not match its name", block="B9")
+    damaged(loose, "its bytes do not match its name", block="B9")
 
 
 def test_without_any_pack_everything_is_missing_and_nothing_fails(full: Store) -> None:
