@@ -14,7 +14,7 @@ from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import turn_answers
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
-from ctxvc.core.plan import admission, rollup
+from ctxvc.core.plan import admission, rollup, timing
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, runs_of
@@ -71,6 +71,7 @@ class Default(Policy, frozen=True, kw_only=True):
     sees: ClassVar[str] = "dashboard and stubs"
 
     trigger: Share = 0.95
+    cold_trigger: Share = 0.8
     low_water: Share = 0.6
     narrow_low_water: Share = 0.7
     ceiling: Tokens = 200_000
@@ -85,6 +86,8 @@ class Default(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         before, high = view.used, self.high(view.budget)
+        if cold := view.idle > timing.USUAL.lifetime:
+            high = min(high, int(self._soft_limit(view.budget) * self.cold_trigger))
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
         actions = self._batch(view, int(self._soft_limit(view.budget) * self.low(view.budget.window)))

@@ -13,6 +13,7 @@ from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group
+from ctxvc.core.plan import timing
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.prompt.outline import outline
 from ctxvc.core.view.budget import NARROW, Budget
@@ -55,6 +56,21 @@ def test_below_the_trigger_nothing_leaves_and_above_it_a_batch_goes_down_to_the_
     budget = int(used / 0.96)
     rehearsal = settled(POLICY, made, budget)
     assert 0.5 * budget < rehearsal.tokens_after <= 0.61 * budget
+
+
+def test_a_batch_begins_earlier_where_the_provider_has_forgotten_the_prompt() -> None:
+    made = running(human("Do it"), *steps(20))
+    view = made.view(int(made.view(100_000).used / 0.85))
+    assert not POLICY.propose(view).actions
+    cold = replace(view, idle=timing.USUAL.lifetime + 1)
+    plan = POLICY.propose(cold)
+    rehearsal = rehearse(cold, plan)
+    assert rehearsal.tokens_after <= 0.61 * view.budget.effective
+    decision = timing.moment(cold, rehearsal)
+    assert decision.now and decision.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
+    assert not Default(cold_trigger=0.9).propose(cold).actions
+    assert not POLICY.propose(replace(cold, idle=timing.USUAL.lifetime)).actions
+    assert POLICY.propose(replace(view, budget=Budget(int(view.used / 0.96)))).pressure  # as without a pause
 
 
 def test_a_batch_goes_down_to_the_low_mark_also_where_the_provider_counts_much_that_is_not_ours() -> None:
@@ -257,6 +273,7 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     [
         {"low_water": 2},
         {"low_water": 0.9, "trigger": 0.5},
+        {"cold_trigger": 2},
         {"ceiling": -1},
         {"weights": ("read",)},
         {"weights": ("nothing=1",)},

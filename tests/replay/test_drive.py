@@ -46,6 +46,27 @@ def test_a_prompt_has_the_blocks_that_its_call_could_see() -> None:
         assert not driven.faults and not driven.over
 
 
+def test_a_session_knows_of_the_pauses_of_its_recording() -> None:
+    talk = _talk(12)
+
+    def at(message: Message, minutes: int) -> Message:
+        return msgspec.structs.replace(message, time=f"2026-01-01T10:{minutes:02}:00Z")
+
+    def sizes(pause: int) -> list[int]:
+        """The tokens of each prompt, with a pause of so many minutes before the eighth call."""
+        minutes = [number + pause * (number >= 7) for number in range(len(talk.calls))]
+        calls = [
+            Call(tuple(at(message, minute) for message in call.before), at(call.reply, minute))
+            for call, minute in zip(talk.calls, minutes, strict=True)
+        ]
+        timed = msgspec.structs.replace(talk, calls=tuple(calls))
+        return [driven.prompt.tokens for driven in _driven(timed, "default:narrow_low_water=0.6", 9_000) if driven.prompt]
+
+    steady, paused = sizes(0), sizes(6)
+    assert steady[:7] == paused[:7] and steady[7] > 1.2 * paused[7]
+    assert steady == [driven.prompt.tokens for driven in _driven(talk, "default:narrow_low_water=0.6", 9_000) if driven.prompt]
+
+
 def test_what_leaves_is_routed_by_its_stub() -> None:
     talk = _talk(12)
     *_, last = _driven(talk, "window:low_water=0.5", 6_000)
