@@ -54,6 +54,8 @@ class Default(Policy, frozen=True, kw_only=True):
     leaves in a turn becomes one group. Knobs:
 
     - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
+    - `cold_trigger`: `trigger`, if lower, where the last call is so long ago that the provider's cache has expired: a
+      batch that begins then breaks nothing.
     - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
     - `ceiling`: the most tokens of a prompt, even in a larger window; the shares then refer to it (0: none). Beyond
       such a size a run costs more without doing better (CWL, section 6.4).
@@ -70,28 +72,29 @@ class Default(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "agent, then rule"
     sees: ClassVar[str] = "dashboard and stubs"
 
-    trigger: Share = 0.95
-    cold_trigger: Share = 0.8
-    low_water: Share = 0.6
+    trigger: Share = 0.98
+    cold_trigger: Share = 0.65
+    low_water: Share = 0.58
     narrow_low_water: Share = 0.7
     ceiling: Tokens = 200_000
     weights: Weights = ()
     protect: Globs = ()
 
     def __post_init__(self) -> None:
-        shares(self, "trigger", "low_water", "narrow_low_water")
+        shares(self, "trigger", "cold_trigger", "low_water", "narrow_low_water")
         ordered(self, "low_water", "trigger")
         numbers(self, 0, "ceiling")
         _weights(self.weights)
 
     def propose(self, view: View) -> Plan:
-        before, high = view.used, self.high(view.budget)
-        if cold := view.idle > timing.USUAL.lifetime:
-            high = min(high, int(self._soft_limit(view.budget) * self.cold_trigger))
+        before, trigger = view.used, self.high(view.budget)
+        cold = view.idle > timing.USUAL.lifetime
+        high = min(trigger, int(self._soft_limit(view.budget) * self.cold_trigger)) if cold else trigger
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
         actions = self._batch(view, int(self._soft_limit(view.budget) * self.low(view.budget.window)))
-        plan = Plan(actions=(*actions, *_old_stubs(view, actions)), actor=self.actor, pressure=bool(actions))
+        pressure = bool(actions) and before > trigger
+        plan = Plan(actions=(*actions, *_old_stubs(view, actions)), actor=self.actor, pressure=pressure)
         rehearsal = rehearse(view, plan)
         now = rehearsal.after
         # Old stubs leave only beside something else: otherwise those of this batch would leave with the next call.
@@ -104,7 +107,7 @@ class Default(Policy, frozen=True, kw_only=True):
         reason = leaving(view, before, after, what)
         if after < until_cut > view.budget.effective:
             reason += f"; {until_cut - view.budget.effective:,} over the budget until its cut takes effect"
-        return msgspec.structs.replace(plan, reason=reason)
+        return msgspec.structs.replace(plan, reason=reason, rolls_up=cold)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
         actions = self._batch(view, target)

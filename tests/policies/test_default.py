@@ -53,7 +53,7 @@ def test_below_the_trigger_nothing_leaves_and_above_it_a_batch_goes_down_to_the_
     made = running(human("Do it"), *steps(20))
     used = made.view(100_000).used
     assert not POLICY.propose(made.view(int(used / 0.94))).actions
-    budget = int(used / 0.96)
+    budget = int(used / 0.99)
     rehearsal = settled(POLICY, made, budget)
     assert 0.5 * budget < rehearsal.tokens_after <= 0.61 * budget
 
@@ -70,21 +70,21 @@ def test_a_batch_begins_earlier_where_the_provider_has_forgotten_the_prompt() ->
     assert decision.now and decision.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
     assert not Default(cold_trigger=0.9).propose(cold).actions
     assert not POLICY.propose(replace(cold, idle=timing.USUAL.lifetime)).actions
-    assert POLICY.propose(replace(view, budget=Budget(int(view.used / 0.96)))).pressure  # as without a pause
+    assert POLICY.propose(replace(view, budget=Budget(int(view.used / 0.99)))).pressure  # as without a pause
 
 
 def test_a_batch_goes_down_to_the_low_mark_also_where_the_provider_counts_much_that_is_not_ours() -> None:
     made = running(human("Do it"), *steps(20))
     plain = made.view(100_000)
     constant = plain.used // 4  # a system prompt and tools that nobody showed us
-    view = replace(plain, calibration=(1000, constant), budget=Budget(int((plain.used + constant) / 0.96)))
+    view = replace(plain, calibration=(1000, constant), budget=Budget(int((plain.used + constant) / 0.99)))
     freed = rehearse(view, POLICY.propose(view)).freed
     assert view.used - freed <= 0.61 * view.budget.effective
 
 
 def test_where_a_result_leaves_a_short_stub_stands_below_its_call() -> None:
     made = running(human("Do it"), *steps(20))
-    settled(POLICY, made, int(made.view(100_000).used / 0.96))
+    settled(POLICY, made, int(made.view(100_000).used / 0.99))
     stubs = {row.stub for row in made.ledger.rows() if row.kind == "tool_result" and row.stub and not row.group}
     assert stubs
     assert all(stub.count(";") == 0 and stub.endswith(" tokens]") for stub in stubs)
@@ -193,16 +193,16 @@ def test_a_file_that_the_user_named_stays_whatever_the_length_of_its_path() -> N
 def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
     """In 12,000 tokens most of what leaves at 60 % is asked for again: 70 % keeps a tenth more of what is used."""
     used = running(human("Do it"), *steps(10)).view(100_000).used
-    budget = int(used / 0.96)
+    budget = int(used / 0.99)
     assert budget < NARROW
     reached = {}
     for policy in (Default(), Default(narrow_low_water=0.5), Default(low_water=0.8), Default(trigger=0.65)):
         made = running(human("Do it"), *steps(10))
         reached[policy] = settled(policy, made, budget).tokens_after / budget
         assert reached[policy] <= policy.low(budget) + 0.01
-    assert [policy.low(budget) for policy in reached] == [0.7, 0.6, 0.8, 0.65]
-    assert reached[Default()] > 0.61
-    assert Default().low(NARROW) == Default().low(0) == 0.6
+    assert [policy.low(budget) for policy in reached] == [0.7, 0.58, 0.8, 0.65]
+    assert reached[Default()] > 0.6 > reached[Default(narrow_low_water=0.5)]
+    assert Default().low(NARROW) == Default().low(0) == 0.58
 
 
 def test_in_a_narrow_window_the_model_has_three_tools_and_a_short_text() -> None:
@@ -230,12 +230,12 @@ def test_a_ceiling_counts_in_a_window_that_is_larger() -> None:
     assert not POLICY.propose(made.view(10**6)).actions
     rehearsal = settled(Default(ceiling=used), made, 10**6)
     assert rehearsal.tokens_after <= 0.61 * used
-    assert Default(ceiling=used).high(Budget(10**6)) == int(used * 0.95)
+    assert Default(ceiling=used).high(Budget(10**6)) == int(used * 0.98)
 
 
 def test_the_plan_says_of_each_block_why_it_leaves() -> None:
     made = running(human("Do it"), *steps(20))
-    plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.96)))
+    plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.99)))
     for action in plan.actions:
         assert set(action.why) == set(action.targets)
         assert all(why.startswith("value ") and "words nowhere else" in why for why in action.why.values())
@@ -252,7 +252,7 @@ def test_a_batch_is_not_one_result_a_call() -> None:
 
 def test_a_repeated_batch_changes_nothing() -> None:
     made = running(human("Do it"), *steps(20))
-    budget = int(made.view(100_000).used / 0.96)
+    budget = int(made.view(100_000).used / 0.99)
     settled(POLICY, made, budget)
     assert not POLICY.propose(made.view(budget)).actions
 
@@ -310,7 +310,7 @@ def test_two_thousand_rows_are_judged_in_time() -> None:
     start = time.process_time()
     assert not POLICY.propose(view).actions
     idle = time.process_time() - start
-    budget = int(view.used / 0.96)
+    budget = int(view.used / 0.99)
     start = time.process_time()
     assert POLICY.propose(made.view(budget)).actions
     assert idle < 0.1
@@ -319,7 +319,7 @@ def test_two_thousand_rows_are_judged_in_time() -> None:
 
 def test_a_plan_is_one_value_on_disk_and_back() -> None:
     made = running(human("Do it"), *steps(20))
-    plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.96)))
+    plan = POLICY.propose(made.view(int(made.view(100_000).used / 0.99)))
     assert msgspec.json.decode(msgspec.json.encode(plan), type=type(plan)) == plan
 
 
