@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
-from ctxvc.core.ledger.block import Message, Origin
+from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, blocks_of
 from ctxvc.core.policy import Policy
 from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces, tag_of
@@ -189,16 +189,11 @@ class _Replayed(Session):
         self._seconds = 0.0
         super().__init__(stored, policy=policy, now=lambda: self._seconds, meter=meter)
 
-    def append(
-        self,
-        *messages: Mapping[str, Any] | Message,
-        origin: Origin = "human",
-        shown: Mapping[str, str] = {},
-    ) -> list[str]:
+    def append(self, *messages: Mapping[str, Any] | Message, **options: Any) -> list[str]:
         for message in messages:
             if isinstance(message, Message):
                 self._seconds = max(self._seconds, timestamp(message.time) or 0.0)
-        return super().append(*messages, origin=origin, shown=shown)
+        return super().append(*messages, **options)
 
 
 def new_session(
