@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ctxvc.core.ledger.block import Message
 from ctxvc.policies import parse
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
@@ -59,12 +60,15 @@ def test_a_session_knows_of_the_pauses_of_its_recording() -> None:
             Call(tuple(at(message, minute) for message in call.before), at(call.reply, minute))
             for call, minute in zip(talk.calls, minutes, strict=True)
         ]
-        timed = msgspec.structs.replace(talk, calls=tuple(calls))
-        return [driven.prompt.tokens for driven in _driven(timed, "default:narrow_low_water=0.6", 9_000) if driven.prompt]
+        return prompt_tokens(msgspec.structs.replace(talk, calls=tuple(calls)))
+
+    def prompt_tokens(conversation: Conversation) -> list[int]:
+        driven = _driven(conversation, "default:narrow_low_water=0.6", 9_000)
+        return [call.prompt.tokens for call in driven if call.prompt]
 
     steady, paused = sizes(0), sizes(6)
     assert steady[:7] == paused[:7] and steady[7] > 1.2 * paused[7]
-    assert steady == [driven.prompt.tokens for driven in _driven(talk, "default:narrow_low_water=0.6", 9_000) if driven.prompt]
+    assert steady == prompt_tokens(talk)
 
 
 def test_what_leaves_is_routed_by_its_stub() -> None:
