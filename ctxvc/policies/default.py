@@ -54,9 +54,9 @@ class Default(Policy, frozen=True, kw_only=True):
     leaves in a turn becomes one group. Knobs:
 
     - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
-    - `cold_trigger`: `trigger`, if lower, where the last call is so long ago that the provider's cache has expired: a
-      batch that begins then breaks nothing.
     - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
+    - `cold_low_water`: where the last call is so long ago that the provider's cache has expired, a change breaks nothing:
+      a batch starts above this share already, and goes down to it.
     - `ceiling`: the most tokens of a prompt, even in a larger window; the shares then refer to it (0: none). Beyond
       such a size a run costs more without doing better (CWL, section 6.4).
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
@@ -73,26 +73,28 @@ class Default(Policy, frozen=True, kw_only=True):
     sees: ClassVar[str] = "dashboard and stubs"
 
     trigger: Share = 0.98
-    cold_trigger: Share = 0.65
-    low_water: Share = 0.58
+    low_water: Share = 0.6
     narrow_low_water: Share = 0.7
+    cold_low_water: Share = 0.55
     ceiling: Tokens = 200_000
     weights: Weights = ()
     protect: Globs = ()
 
     def __post_init__(self) -> None:
-        shares(self, "trigger", "cold_trigger", "low_water", "narrow_low_water")
+        shares(self, "trigger", "low_water", "narrow_low_water", "cold_low_water")
         ordered(self, "low_water", "trigger")
         numbers(self, 0, "ceiling")
         _weights(self.weights)
 
     def propose(self, view: View) -> Plan:
         before, trigger = view.used, self.high(view.budget)
+        low = int(self._soft_limit(view.budget) * self.low(view.budget.window))
+        cold_low = int(self._soft_limit(view.budget) * self.cold_low_water)
         cold = view.idle > timing.USUAL.lifetime
-        high = min(trigger, int(self._soft_limit(view.budget) * self.cold_trigger)) if cold else trigger
+        high, target = (min(trigger, cold_low), min(low, cold_low)) if cold else (trigger, low)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions = self._batch(view, int(self._soft_limit(view.budget) * self.low(view.budget.window)))
+        actions = self._batch(view, target)
         pressure = bool(actions) and before > trigger
         plan = Plan(actions=(*actions, *_old_stubs(view, actions)), actor=self.actor, pressure=pressure)
         rehearsal = rehearse(view, plan)

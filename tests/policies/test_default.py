@@ -58,17 +58,17 @@ def test_below_the_trigger_nothing_leaves_and_above_it_a_batch_goes_down_to_the_
     assert 0.5 * budget < rehearsal.tokens_after <= 0.61 * budget
 
 
-def test_a_batch_begins_earlier_where_the_provider_has_forgotten_the_prompt() -> None:
+def test_a_batch_begins_earlier_and_goes_further_where_the_cache_has_expired() -> None:
     made = running(human("Do it"), *steps(20))
     view = made.view(int(made.view(100_000).used / 0.85))
     assert not POLICY.propose(view).actions
     cold = replace(view, idle=timing.USUAL.lifetime + 1)
     plan = POLICY.propose(cold)
     rehearsal = rehearse(cold, plan)
-    assert rehearsal.tokens_after <= 0.61 * view.budget.effective
+    assert rehearsal.tokens_after <= 0.56 * view.budget.effective
     decision = timing.moment(cold, rehearsal)
     assert decision.now and decision.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
-    assert not Default(cold_trigger=0.9).propose(cold).actions
+    assert not Default(cold_low_water=0.9).propose(cold).actions
     assert not POLICY.propose(replace(cold, idle=timing.USUAL.lifetime)).actions
     assert POLICY.propose(replace(view, budget=Budget(int(view.used / 0.99)))).pressure  # as without a pause
 
@@ -200,9 +200,9 @@ def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
         made = running(human("Do it"), *steps(10))
         reached[policy] = settled(policy, made, budget).tokens_after / budget
         assert reached[policy] <= policy.low(budget) + 0.01
-    assert [policy.low(budget) for policy in reached] == [0.7, 0.58, 0.8, 0.65]
+    assert [policy.low(budget) for policy in reached] == [0.7, 0.6, 0.8, 0.65]
     assert reached[Default()] > 0.6 > reached[Default(narrow_low_water=0.5)]
-    assert Default().low(NARROW) == Default().low(0) == 0.58
+    assert Default().low(NARROW) == Default().low(0) == 0.6
 
 
 def test_in_a_narrow_window_the_model_has_three_tools_and_a_short_text() -> None:
@@ -273,7 +273,7 @@ def test_it_asks_for_the_tools_of_both_with_one_text_that_repeats_nothing() -> N
     [
         {"low_water": 2},
         {"low_water": 0.9, "trigger": 0.5},
-        {"cold_trigger": 2},
+        {"cold_low_water": 2},
         {"ceiling": -1},
         {"weights": ("read",)},
         {"weights": ("nothing=1",)},
