@@ -56,7 +56,8 @@ class Default(Policy, frozen=True, kw_only=True):
     - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
     - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
     - `cold_low_water`: where the last call is so long ago that the provider's cache has expired, a change breaks nothing:
-      a batch starts above this share already, and goes down to it.
+      a batch starts above this share already, and goes down to it (in a window below 16,000 tokens to
+      `narrow_low_water`, if higher).
     - `ceiling`: the most tokens of a prompt, even in a larger window; the shares then refer to it (0: none). Beyond
       such a size a run costs more without doing better (CWL, section 6.4).
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
@@ -88,10 +89,11 @@ class Default(Policy, frozen=True, kw_only=True):
 
     def propose(self, view: View) -> Plan:
         before, trigger = view.used, self.high(view.budget)
-        low = int(self._soft_limit(view.budget) * self.low(view.budget.window))
-        cold_low = int(self._soft_limit(view.budget) * self.cold_low_water)
+        high, target = trigger, int(self._soft_limit(view.budget) * self.low(view.budget.window))
         cold = view.idle > timing.USUAL.lifetime
-        high, target = (min(trigger, cold_low), min(low, cold_low)) if cold else (trigger, low)
+        if cold:
+            cold_low = int(self._soft_limit(view.budget) * self.cold_low(view.budget.window))
+            high, target = min(high, cold_low), min(target, cold_low)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
         actions = self._batch(view, target)
@@ -118,6 +120,10 @@ class Default(Policy, frozen=True, kw_only=True):
     def low(self, window: int) -> float:
         """The share of the budget that a batch goes down to in a window of so many tokens."""
         return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
+
+    def cold_low(self, window: int) -> float:
+        """The share above which all leaves that may, where the provider's cache has expired."""
+        return max(self.cold_low_water, self.low(window)) if is_narrow(window) else self.cold_low_water
 
     def high(self, budget: Budget) -> int:
         return int(self._soft_limit(budget) * self.trigger)

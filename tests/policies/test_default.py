@@ -205,6 +205,16 @@ def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
     assert Default().low(NARROW) == Default().low(0) == 0.6
 
 
+def test_in_a_narrow_window_no_more_leaves_after_a_pause_than_otherwise() -> None:
+    made = running(human("Do it"), *steps(10))
+    view = replace(made.view(int(made.view(100_000).used / 0.9)), idle=timing.USUAL.lifetime + 1)
+    assert view.budget.window < NARROW
+    after = [rehearse(view, policy.propose(view)).tokens_after for policy in (POLICY, Default(narrow_low_water=0.5))]
+    assert 0.71 * view.budget.effective >= after[0] > after[1]
+    assert [Default(narrow_low_water=share).cold_low(NARROW - 1) for share in (0.5, 0.7)] == [0.6, 0.7]
+    assert Default().cold_low(NARROW) == 0.55
+
+
 def test_in_a_narrow_window_the_model_has_three_tools_and_a_short_text() -> None:
     """Definitions, protocol and boards took an eighth of a window of 12,000 tokens."""
     terms, wide, count = POLICY.terms_in(12_000), POLICY.terms_in(NARROW), Meter(None).count
