@@ -75,7 +75,7 @@ class Default(Policy, frozen=True, kw_only=True):
 
     trigger: Share = 0.98
     low_water: Share = 0.6
-    narrow_low_water: Share = 0.7
+    narrow_low_water: Share = 0.73
     cold_low_water: Share = 0.55
     ceiling: Tokens = 200_000
     weights: Weights = ()

@@ -191,7 +191,7 @@ def test_a_file_that_the_user_named_stays_whatever_the_length_of_its_path() -> N
 
 
 def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
-    """In 12,000 tokens most of what leaves at 60 % is asked for again: 70 % keeps a tenth more of what is used."""
+    """In 12,000 tokens most of what leaves at 60 % is asked for again: a higher mark keeps a tenth more of what is used."""
     used = running(human("Do it"), *steps(10)).view(100_000).used
     budget = int(used / 0.99)
     assert budget < NARROW
@@ -200,7 +200,7 @@ def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
         made = running(human("Do it"), *steps(10))
         reached[policy] = settled(policy, made, budget).tokens_after / budget
         assert reached[policy] <= policy.low(budget) + 0.01
-    assert [policy.low(budget) for policy in reached] == [0.7, 0.6, 0.8, 0.65]
+    assert [policy.low(budget) for policy in reached] == [0.73, 0.6, 0.8, 0.65]
     assert reached[Default()] > 0.6 > reached[Default(narrow_low_water=0.5)]
     assert Default().low(NARROW) == Default().low(0) == 0.6
 
