@@ -55,9 +55,8 @@ class Default(Policy, frozen=True, kw_only=True):
 
     - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
     - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
-    - `cold_low_water`: where the last call is so long ago that the provider's cache has expired, a change breaks nothing:
-      a batch starts above this share already, and goes down to it (in a window below 16,000 tokens to
-      `narrow_low_water`, if higher).
+    - `cold_low_water`: once the provider's cache has expired, a change breaks nothing: a batch starts above this share
+      already, and goes down to it (in a window below 16,000 tokens to `narrow_low_water`, if higher).
     - `ceiling`: the most tokens of a prompt, even in a larger window; the shares then refer to it (0: none). Beyond
       such a size a run costs more without doing better (CWL, section 6.4).
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.

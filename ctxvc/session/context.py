@@ -93,7 +93,7 @@ class Context:
         return self.stored.scope
 
     def resume(self) -> None:
-        """Takes the scope's newest commit for the last call, which another process made: views then know of the pause."""
+        """Takes the scope's newest commit for the last call, so that views know of a pause between processes."""
         changed = self.store.commit(self.stored.tip()).author.time
         self.called = self.now() - max(0.0, clock.time() - changed)
 

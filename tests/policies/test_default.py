@@ -191,7 +191,7 @@ def test_a_file_that_the_user_named_stays_whatever_the_length_of_its_path() -> N
 
 
 def test_in_a_narrow_window_a_batch_goes_down_to_a_higher_mark() -> None:
-    """In 12,000 tokens most of what leaves at 60 % is asked for again: a higher mark keeps a tenth more of what is used."""
+    """In 12,000 tokens most of what leaves at 60 % is asked for again: a higher mark keeps a tenth more of it."""
     used = running(human("Do it"), *steps(10)).view(100_000).used
     budget = int(used / 0.99)
     assert budget < NARROW
