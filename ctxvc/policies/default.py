@@ -104,7 +104,7 @@ class Default(Policy, frozen=True, kw_only=True):
         if not any(action.verb == "archive" for action in rehearsal.done):
             plan, now = msgspec.structs.replace(plan, actions=actions), view.ledger
         count = sum(len(action.targets) for action in plan.actions)
-        what = f"{count} blocks removed whose words occur elsewhere or are unused"
+        what = f"{count} block{'' if count == 1 else 's'} removed whose words occur elsewhere or are unused"
         until_cut = replace(view, ledger=now).used
         after = replace(view, ledger=_with_cut(now)).used if now is not view.ledger else until_cut
         reason = leaving(view, before, after, what)
