@@ -14,7 +14,7 @@ from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import turn_answers
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
-from ctxvc.core.plan import admission, rollup
+from ctxvc.core.plan import admission, rollup, timing
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.value import CLASSES, STUB, WEIGHTS, Class, Departure, class_of, departures, runs_of
@@ -55,6 +55,8 @@ class Default(Policy, frozen=True, kw_only=True):
 
     - `trigger`, `low_water`: shares of the budget at which a batch starts, and down to which it archives.
     - `narrow_low_water`: `low_water` in a window below 16,000 tokens, if higher; fewer tools are offered there.
+    - `cold_low_water`: once the provider's cache has expired, a change breaks nothing: a batch starts above this share
+      already, and goes down to it (in a window below 16,000 tokens to `narrow_low_water`, if higher).
     - `ceiling`: the most tokens of a prompt, even in a larger window; the shares then refer to it (0: none). Beyond
       such a size a run costs more without doing better (CWL, section 6.4).
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
@@ -70,38 +72,45 @@ class Default(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "agent, then rule"
     sees: ClassVar[str] = "dashboard and stubs"
 
-    trigger: Share = 0.95
+    trigger: Share = 0.98
     low_water: Share = 0.6
-    narrow_low_water: Share = 0.7
+    narrow_low_water: Share = 0.73
+    cold_low_water: Share = 0.55
     ceiling: Tokens = 200_000
     weights: Weights = ()
     protect: Globs = ()
 
     def __post_init__(self) -> None:
-        shares(self, "trigger", "low_water", "narrow_low_water")
+        shares(self, "trigger", "low_water", "narrow_low_water", "cold_low_water")
         ordered(self, "low_water", "trigger")
         numbers(self, 0, "ceiling")
         _weights(self.weights)
 
     def propose(self, view: View) -> Plan:
-        before, high = view.used, self.high(view.budget)
+        before, trigger = view.used, self.high(view.budget)
+        high, target = trigger, int(self._soft_limit(view.budget) * self.low(view.budget.window))
+        cold = view.idle > timing.USUAL.lifetime
+        if cold:
+            cold_low = int(self._soft_limit(view.budget) * self.cold_low(view.budget.window))
+            high, target = min(high, cold_low), min(target, cold_low)
         if before <= high:
             return Plan(actions=(), actor=self.actor, reason=standing(view, before, high, "the trigger"))
-        actions = self._batch(view, int(self._soft_limit(view.budget) * self.low(view.budget.window)))
-        plan = Plan(actions=(*actions, *_old_stubs(view, actions)), actor=self.actor, pressure=bool(actions))
+        actions = self._batch(view, target)
+        pressure = bool(actions) and before > trigger
+        plan = Plan(actions=(*actions, *_old_stubs(view, actions)), actor=self.actor, pressure=pressure)
         rehearsal = rehearse(view, plan)
         now = rehearsal.after
         # Old stubs leave only beside something else: otherwise those of this batch would leave with the next call.
         if not any(action.verb == "archive" for action in rehearsal.done):
             plan, now = msgspec.structs.replace(plan, actions=actions), view.ledger
         count = sum(len(action.targets) for action in plan.actions)
-        what = f"{count} blocks removed whose words occur elsewhere or are unused"
+        what = f"{count} block{'' if count == 1 else 's'} removed whose words occur elsewhere or are unused"
         until_cut = replace(view, ledger=now).used
         after = replace(view, ledger=_with_cut(now)).used if now is not view.ledger else until_cut
         reason = leaving(view, before, after, what)
         if after < until_cut > view.budget.effective:
             reason += f"; {until_cut - view.budget.effective:,} over the budget until its cut takes effect"
-        return msgspec.structs.replace(plan, reason=reason)
+        return msgspec.structs.replace(plan, reason=reason, rolls_up=cold)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
         actions = self._batch(view, target)
@@ -110,6 +119,10 @@ class Default(Policy, frozen=True, kw_only=True):
     def low(self, window: int) -> float:
         """The share of the budget that a batch goes down to in a window of so many tokens."""
         return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
+
+    def cold_low(self, window: int) -> float:
+        """The share above which all leaves that may, where the provider's cache has expired."""
+        return max(self.cold_low_water, self.low(window)) if is_narrow(window) else self.cold_low_water
 
     def high(self, budget: Budget) -> int:
         return int(self._soft_limit(budget) * self.trigger)

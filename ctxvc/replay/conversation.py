@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,14 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
                     elif part.kind == "tool_use":
                         calls[part.call] = len(blocks) - 1
         return tuple(blocks)
+
+
+def timestamp(time: str) -> float | None:
+    """Seconds since 1970 of a message's time; None if it has none."""
+    try:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
+    except ValueError:
+        return None
 
 
 def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:

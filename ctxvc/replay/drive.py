@@ -17,7 +17,7 @@ from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import View, cost_of
 from ctxvc.errors import BadInput, BadPolicy, CtxvcError, OverBudget
 from ctxvc.replay import standin
-from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.prompt import Prompt
 from ctxvc.replay.standin import ToolCall
 from ctxvc.replay.validity import faults
@@ -179,6 +179,23 @@ class Prompts:
         return self._texts[key]
 
 
+class _Replayed(Session):
+    """A session whose clock shows the recorded time of its newest message, so that it knows of pauses.
+
+    A message without a time leaves it where it was.
+    """
+
+    def __init__(self, stored: StoredSession, *, policy: Policy, meter: Meter | None) -> None:
+        self._seconds = 0.0
+        super().__init__(stored, policy=policy, now=lambda: self._seconds, meter=meter)
+
+    def append(self, *messages: Mapping[str, Any] | Message, **options: Any) -> list[str]:
+        for message in messages:
+            if isinstance(message, Message):
+                self._seconds = max(self._seconds, timestamp(message.time) or 0.0)
+        return super().append(*messages, **options)
+
+
 def new_session(
     conversation: Conversation, policy: Policy, budget: int, *, store: Store | None = None, meter: Meter | None = None
 ) -> Session:
@@ -195,7 +212,7 @@ def new_session(
         store.redaction.keep_exact(_NAME)  # a replay in memory has no marks for secrets either
         store.create_session(_NAME, system=conversation.system, tools=tools)
         stored = StoredSession.open(store, _NAME)
-    replayed = Session(stored, policy=policy, now=lambda: 0.0, meter=meter)
+    replayed = _Replayed(stored, policy=policy, meter=meter)
     replayed.set(budget=budget, calibration=_UNCALIBRATED)
     replayed.begin()
     return replayed

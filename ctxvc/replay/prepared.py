@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import NamedTuple
 
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
-from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures.cost import CacheSimulation
 from ctxvc.replay.measures.retention import Lookup
@@ -56,7 +55,7 @@ def prepare(conversation: Conversation) -> Prepared:
     meter = Meter(None)
     session = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     prompts = Prompts(session)
-    times = tuple(_seconds(call.reply.time) for call in conversation.calls)
+    times = tuple(timestamp(call.reply.time) for call in conversation.calls)
     cache = CacheSimulation()
     totals = []
     for driven, time in zip(drive(conversation, session, prompts), times, strict=True):
@@ -75,11 +74,3 @@ def prepare(conversation: Conversation) -> Prepared:
         keep=Tokens(peak=max(totals, default=0), total=sum(totals), keep=sum(totals)),
         keep_cost=cache.cost().prompts,
     )
-
-
-def _seconds(time: str) -> float | None:
-    """Seconds since 1970 of an ISO time; None if it is none."""
-    try:
-        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
-    except ValueError:
-        return None

@@ -92,6 +92,11 @@ class Context:
     def scope(self) -> str:
         return self.stored.scope
 
+    def resume(self) -> None:
+        """Takes the scope's newest commit for the last call, so that views know of a pause between processes."""
+        changed = self.store.commit(self.stored.tip()).author.time
+        self.called = self.now() - max(0.0, clock.time() - changed)
+
     @property
     def terms(self) -> Terms:
         """The terms of the session's policy in the window that the session has now."""

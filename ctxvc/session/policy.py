@@ -11,6 +11,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.plan.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import USUAL
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import PROTOCOL, protocol
@@ -98,10 +99,11 @@ def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message 
 
 
 def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> tuple[bool, str]:
-    if cut:
-        return True, "a turn begins"
+    turn = (True, "a turn begins")
+    if cut and view.idle <= USUAL.lifetime:
+        return turn
     decision = ask_timing(policy, view, rehearsal)
-    return decision.now, decision.why
+    return (decision.now, decision.why) if decision.now or not cut else turn
 
 
 def _with_reason(plan: Plan, more: str) -> Plan:

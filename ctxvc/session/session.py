@@ -137,6 +137,8 @@ class Session:
             stored = StoredSession.open(store, name, scope)
             chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
             session = Session(stored, actor=actor, policy=chosen)
+            if not is_new:
+                session.resume()
             requested = budget if isinstance(budget, Budget) else Budget(budget)
             window = requested.window if budget else session.budget.window
             meta = session.ledger().meta
@@ -182,6 +184,10 @@ class Session:
         """Appends and pins the policy's text on the use of its tools, unless it is there already; `open` calls it."""
         if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
             self.pin(self.append(message))
+
+    def resume(self) -> None:
+        """Takes the time of the newest commit for that of the last call, so that a pause counts; `open` calls it."""
+        self._context.resume()
 
     def count(self, content: str) -> int:
         """The tokens of a text, as the session counts."""

@@ -14,7 +14,7 @@ from tests.replay.login import SIZES, everything, login, nothing
 
 
 def test_what_is_shared_is_read_and_what_is_new_is_written() -> None:
-    """100 × 1.25; 100 × .1 + 50 × 1.25; 100 × .1 + 30 × 1.25; 150 × 1.25 as the cache was 301 s old."""
+    """100 × 1.25; 100 × .1 + 50 × 1.25; 100 × .1 + 30 × 1.25; 150 and 100 × 1.25 as the cache was 301 s old."""
     cache = CacheSimulation()
 
     charges = [
@@ -22,6 +22,7 @@ def test_what_is_shared_is_read_and_what_is_new_is_written() -> None:
         cache.send(("a", "b"), (100, 50), 60),
         cache.send(("a", "c"), (100, 30), 360),
         cache.send(("a", "c", "d"), (100, 30, 20), 661),
+        cache.send(("b",), (100,), 962),
     ]
 
     assert charges == [
@@ -29,10 +30,11 @@ def test_what_is_shared_is_read_and_what_is_new_is_written() -> None:
         Charge(100, 50),
         Charge(100, 30, broke=True),
         Charge(0, 150, expired=True),
+        Charge(0, 100, expired=True),  # another prompt, but there was nothing left to break
     ]
     cost = cache.cost()
-    assert cost.prompts == pytest.approx(125 + 72.5 + 47.5 + 187.5)
-    assert (cost.calls, cost.input_tokens, cost.breaks, cost.expiries) == (4, 530, 1, 1)
+    assert cost.prompts == pytest.approx(125 + 72.5 + 47.5 + 187.5 + 125)
+    assert (cost.calls, cost.input_tokens, cost.breaks, cost.expiries) == (5, 630, 1, 2)
 
 
 def test_a_prompt_that_only_lost_its_end_broke() -> None:

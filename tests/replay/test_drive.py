@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ctxvc.core.ledger.block import Message
 from ctxvc.policies import parse
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
@@ -44,6 +45,30 @@ def test_a_prompt_has_the_blocks_that_its_call_could_see() -> None:
         assert driven.prompt.complete == {block.number for block in talk.blocks if block.seen <= call}
         assert driven.prompt.parts == driven.prompt.routes == {}
         assert not driven.faults and not driven.over
+
+
+def test_a_session_knows_of_the_pauses_of_its_recording() -> None:
+    talk = _talk(12)
+
+    def at(message: Message, minutes: int) -> Message:
+        return msgspec.structs.replace(message, time=f"2026-01-01T10:{minutes:02}:00Z")
+
+    def sizes(pause: int) -> list[int]:
+        """The tokens of each prompt, with a pause of so many minutes before the eighth call."""
+        minutes = [number + pause * (number >= 7) for number in range(len(talk.calls))]
+        calls = [
+            Call(tuple(at(message, minute) for message in call.before), at(call.reply, minute))
+            for call, minute in zip(talk.calls, minutes, strict=True)
+        ]
+        return prompt_tokens(msgspec.structs.replace(talk, calls=tuple(calls)))
+
+    def prompt_tokens(conversation: Conversation) -> list[int]:
+        driven = _driven(conversation, "default:narrow_low_water=0.6", 9_000)
+        return [call.prompt.tokens for call in driven if call.prompt]
+
+    steady, paused = sizes(0), sizes(6)
+    assert steady[:7] == paused[:7] and steady[7] > 1.2 * paused[7]
+    assert steady == prompt_tokens(talk)
 
 
 def test_what_leaves_is_routed_by_its_stub() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -65,6 +66,31 @@ def commits(session: Session, op: str) -> list[Entry]:
     session.stored.flush()
     tip = session.stored.tip()
     return [each for each in revision.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
+
+
+@pytest.mark.parametrize(("seconds", "leaves"), [(10, False), (-400, False), (400, True)])
+def test_a_session_that_is_opened_again_knows_how_long_it_paused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, leaves: bool
+) -> None:
+    """A clock that went back (-400) is no pause."""
+    create(place).close()
+    with Session.open(place, "demo", policy="default", budget=30_000) as session:
+        session.append({"role": "user", "content": "go on"})
+        while session.view().used < 0.7 * 30_000:
+            step(session, session.ledger().meta.counters.step)
+            session.request()
+        assert session.view().idle < 60 and not archived(session)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + seconds)
+    with Session.open(place, "demo") as session:
+        session.append({"role": "user", "content": "and now?"})
+        session.request()
+        assert bool(archived(session)) == leaves
+        step(session, 999)
+        session.stored.flush()
+        history = revision.history(session.store, session.stored.tip())
+        reasons = [e.trailers["Ctxvc-Reason"] for e in history if e.trailers.get("Ctxvc-Actor") == "policy:default"]
+    assert all("so the cache (300 s) has expired" in reason for reason in reasons) and bool(reasons) == leaves
 
 
 def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place: Path, clock: list[float]) -> None:

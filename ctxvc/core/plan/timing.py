@@ -120,11 +120,11 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     leaves = f"{reckoned.share:.0%} of the prompt leaves"
     if rehearsal.plan.pressure:
         return reckoned.moment(f"the hard budget would be exceeded; {leaves}")
-    if reckoned.share > timing.share:
-        return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
     if reckoned.cold:
         idle = f"the last call was {view.idle:,.0f} s ago"
         return reckoned.moment(f"{idle}, so the cache ({timing.lifetime:,.0f} s) has expired")
+    if reckoned.share > timing.share:
+        return reckoned.moment(f"{leaves}, more than {timing.share:.0%}")
     saves = "saves more" if reckoned.benefit > 0 else "does not save more"
     return reckoned.moment(f"{leaves}, which {saves} than it costs", now=reckoned.benefit > 0)
 

@@ -131,4 +131,6 @@ def _new(host: Host, store: Store, host_session: HostSession, policy: Policy) ->
 
 
 def _session(store: Store, name: str, scope: str, policy: Policy) -> Session:
-    return Session(StoredSession.open(store, name, scope), policy=policy)
+    session = Session(StoredSession.open(store, name, scope), policy=policy)
+    session.resume()
+    return session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +14,7 @@ from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.policies.candidates import cost_in_prompt, removable
-from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
 from ctxvc.replay.experiments.table import Table, percent
@@ -203,7 +202,7 @@ def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Mete
         tokens = driven.prompt.tokens
         totals.append(tokens)
         gauge.add(driven.prompt)
-        cache.send(prompts.keys, prompts.sizes, _time(conversation.calls[number].reply.time))
+        cache.send(prompts.keys, prompts.sizes, timestamp(conversation.calls[number].reply.time))
         if written := summaries.new(replayed.view()):
             cache.ask("summariser", cached=totals[-2] if len(totals) > 1 else tokens, output=written)
         if tokens > ceiling:
@@ -274,7 +273,7 @@ def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: P
     total = tokens = 0
     cost, last = 0.0, None
     for call, new in zip(conversation.calls, added, strict=True):
-        time = _time(call.reply.time)
+        time = timestamp(call.reply.time)
         cold = time is not None and last is not None and time - last > prices.seconds
         cost += (tokens + new) * prices.written if cold else tokens * prices.cached + new * prices.written
         last = last if time is None else time
@@ -283,10 +282,3 @@ def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: P
     across, within = _across_and_within(sequence, lookup.uses, bytes(len(lookup.uses)))
     tokens_of_all = Tokens(peak=tokens, total=total)
     return Run("uncapped", 0, len(added), tokens=tokens_of_all, cost=Cost(prompts=cost), across=across, within=within)
-
-
-def _time(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
-    except ValueError:
-        return None

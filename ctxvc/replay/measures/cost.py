@@ -35,7 +35,8 @@ PRICES = Prices()
 class Charge(msgspec.Struct, frozen=True):
     """What one call's prompt costs: so many tokens read from the cache, and written to it.
 
-    `broke`: it does not begin with the whole of the prompt before. `expired`: the cache was too old to be read.
+    `broke`: it does not begin with the whole of the prompt before, which could have been read. `expired`: the cache was
+    too old to be read.
     """
 
     cached: int
@@ -89,8 +90,8 @@ class CacheSimulation:
         Keys are a tuple in one run or a list in one run.
         """
         shared = shared_prefix(self._keys, keys)
-        broke = shared < len(self._keys)
         expired = time is not None and self._time is not None and time - self._time > self.prices.seconds
+        broke = shared < len(self._keys) and not expired
         total = sum(sizes)
         cached = 0 if expired else sum(sizes[:shared])
         charge = Charge(cached, total - cached, broke, expired)

@@ -39,12 +39,13 @@ def water_marks(policy: Policy, budget: int = 0) -> WaterMarks:
 
     Where a policy does not say at which share it stops, `low` is the highest at which it can: the oracle beside it is
     to be no worse off. One of a person's own is asked for the knobs `trigger` and `low_water` or `target`. Of several
-    policies those count that begin first. No mark is above the guard, which acts whatever the policy.
+    policies those count that begin first, and of these those that go down furthest. No mark is above the guard, which
+    acts whatever the policy.
     """
     ladder = msgspec.structs.replace(Ladder(), **policy.terms().ladder)
     parts = policy.parts if isinstance(policy, Composed) else (policy,)
     pairs = [_shares(part, ladder, budget) for part in parts]
-    high, low = max(pairs, key=lambda pair: -pair[0])
+    high, low = min(pairs)
     high = min(high, ladder.guard)
     return WaterMarks(high, min(low, high))
 
