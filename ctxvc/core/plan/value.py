@@ -51,6 +51,8 @@ SHARED, TOKEN = 0.3, 0.02
 #: Steps whose replies tell what the work is about now; how much more a block is worth whose every word they name; and
 #: how many blocks at most may hold such a word.
 RECENT, NAMED, RARE = 10, 5.0, 4
+#: `RECENT` in a narrow window, whose own replies are of fewer steps than the work at hand.
+NARROW_RECENT = 24
 #: Tokens of a short stub, of a group's with one exchange, and of another exchange in it.
 STUB, GROUP, LINE = 18, 40, 6
 #: A result of fewer tokens than this leaves with its call.
@@ -201,7 +203,8 @@ class _Bench:
         self.count = frequencies(ledger, present, view.words)
         self._used = last_uses(ledger, view.words, self.count)
         self.now = ledger.meta.counters.step
-        self._named = named_since(ledger, view.words, self.now - RECENT)
+        recent = NARROW_RECENT if is_narrow(view.budget.window) else RECENT
+        self._named = named_since(ledger, view.words, self.now - recent)
         self._runs = runs_of(ledger)
         self._begun: set[int] = set()  # the runs in which something leaves, for which one stub will stand
         self._waiting: dict[int, list[_Item]] = {}  # what is not worth a stub of its own, by its run

@@ -78,6 +78,20 @@ def test_what_the_newest_replies_are_about_stays_longer_than_what_they_mention()
     assert [blocks for blocks in order(run) if blocks[0] in ("B3", "B5")] == [("B5",), ("B3",)]
 
 
+@pytest.mark.parametrize(("window", "later", "first"), [(12_000, 15, "B5"), (100_000, 15, "B3"), (12_000, 30, "B3")])
+def test_in_a_narrow_window_more_replies_tell_what_the_work_is_about(window: int, later: int, first: str) -> None:
+    other = UNIQUE.replace("name", "else")
+    run = running(
+        human("Go"),
+        *exchange("c1", UNIQUE),  # B3
+        *exchange("c2", other),  # B5
+        reply(" ".join(UNIQUE.split()[:50]) + " as else_0007", "e1"),
+        results(result("e1", "ok")),
+        *[message for at in range(later) for message in exchange(f"d{at}", "ok")],
+    )
+    assert next(blocks for blocks in order(run, window) if blocks[0] in ("B3", "B5")) == (first,)
+
+
 @pytest.mark.parametrize(("window", "first"), [(12_000, "B3"), (100_000, "B4")])
 def test_in_a_narrow_window_what_the_model_wrote_lately_stays_longer(window: int, first: str) -> None:
     written = " ".join(f"else_{number:04}" for number in range(30))
