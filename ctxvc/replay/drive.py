@@ -182,17 +182,19 @@ class Prompts:
 class _Replayed(Session):
     """A session whose clock shows the recorded time of its newest message, so that it knows of pauses.
 
-    A message without a time leaves it where it was.
+    It is in seconds since the first time that was recorded. A message without one leaves it where it was.
     """
 
     def __init__(self, stored: StoredSession, *, policy: Policy, meter: Meter | None) -> None:
         self._seconds = 0.0
+        self._start: float | None = None
         super().__init__(stored, policy=policy, now=lambda: self._seconds, meter=meter)
 
     def append(self, *messages: Mapping[str, Any] | Message, **options: Any) -> list[str]:
         for message in messages:
-            if isinstance(message, Message):
-                self._seconds = max(self._seconds, timestamp(message.time) or 0.0)
+            if isinstance(message, Message) and (time := timestamp(message.time)) is not None:
+                self._start = time if self._start is None else self._start
+                self._seconds = max(self._seconds, time - self._start)
         return super().append(*messages, **options)
 
 

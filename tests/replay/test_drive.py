@@ -70,6 +70,12 @@ def test_a_session_knows_of_the_pauses_of_its_recording() -> None:
     assert steady[:7] == paused[:7] and steady[7] > 1.2 * paused[7]
     assert steady == prompt_tokens(talk)
 
+    untimed = (
+        *talk.calls[:7],
+        *(Call(tuple(at(message, 1) for message in call.before), call.reply) for call in talk.calls[7:]),
+    )
+    assert steady == prompt_tokens(msgspec.structs.replace(talk, calls=untimed))  # the first time is no pause
+
 
 def test_what_leaves_is_routed_by_its_stub() -> None:
     talk = _talk(12)
