@@ -75,8 +75,10 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def account(self) -> str:
+        count = f"{self.calls:,.0f}"
+        calls = "call" if count == "1" else f"{count} calls"
         return (
-            f"{self.leaving:,.0f} tokens fewer in the next {self.calls:,.0f} calls save {self.saved:,.0f}, "
+            f"{self.leaving:,.0f} tokens fewer in the next {calls} save {self.saved:,.0f}, "
             f"rewriting {self.rewritten:,.0f} after the first edit costs {self.broken:,.0f}, "
             f"planning cost {self.planning:,}"
         )

@@ -81,6 +81,7 @@ def test_above_the_share_it_is_committed_at_once_and_at_the_share_it_waits() -> 
 
     judged = moment(view, rehearsal)
     assert judged.now and judged.benefit < 0
+    assert "fewer in the next call save" in moment(view, rehearsal, Timing(calls=1)).why
     assert judged.why.startswith("32% of the prompt leaves, more than 30%; 320 tokens fewer in the next 5 calls save")
     assert not moment(view, rehearsal, Timing(share=320 / 1010)).now
 
