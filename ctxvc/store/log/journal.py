@@ -31,7 +31,7 @@ SECTOR = 512
 _LONGEST_HEAD = 128
 #: Further pieces of damage are merged: finding the end of each takes time.
 _MOST_DAMAGE = 100
-FORMAT = 2
+FORMAT = 3
 #: The trailer of an open step's change, and then of its commit: a switch that was asked for in the step. `scope NAME`
 #: or `goto NAME`, with `with-messages` or the `from=COMMIT` of a new one; `-` takes it back. Its text is the change's.
 SWITCH = "Ctxvc-Switch"
@@ -61,6 +61,9 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
     `text` is the commit's own, between subject and trailers. `written` is the time of acknowledgement, in seconds since
     1970: it makes the commit identical whenever, and however often, it is made.
+
+    `files` are files below `request/` that are new or different with this change, as (path, bytes), and `without` those
+    that it drops.
     """
 
     scope: str
@@ -81,6 +84,8 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     merge: str = ""
     text: str = ""
     written: int = 0
+    files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

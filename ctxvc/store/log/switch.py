@@ -9,7 +9,7 @@ import msgspec
 from ctxvc.core import scope as scoping
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, block_number
-from ctxvc.core.ledger.ledger import Meta
+from ctxvc.core.ledger.ledger import Counters, Meta
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.store.log.journal import SWITCH, Change
@@ -106,6 +106,21 @@ def branch(transaction: Transaction, scope: str, switch: Switch, commit: str) ->
         inherit=scoping.instructions(ledger),
         meta=_meta(ledger.meta, switch.name, scope),
         text=switch.text,
+    )
+
+
+def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) -> None:
+    """Adds a scope on top of a commit of `scope` that has nothing of it: no rows, and no `request/`."""
+    ledger = transaction.state.store.reader.ledger(commit)
+    transaction.begin(
+        name,
+        commit,
+        ledger,
+        actor="host",
+        counters=Counters(),
+        inherit=(),
+        meta=_meta(ledger.meta, name, scope),
+        without=("request",),
     )
 
 

@@ -126,6 +126,18 @@ class Reader:
         tools = self.optional(commit, "request/tools.json")
         return system, None if tools is None else wire.parse(tools)
 
+    def pieces(self, commit: str) -> dict[str, str]:
+        """The pieces of the body that the newest reply answers to: path → id of the blob, in the body's order."""
+        folder = self._entry(self.tree(commit), fmt.BODY)
+        return dict(self._below(folder, fmt.BODY)) if folder else {}
+
+    def _below(self, tree_id: str, path: str) -> Iterator[tuple[str, str]]:
+        for child in self._children(tree_id):
+            if child.filemode == pygit2.enums.FileMode.TREE:
+                yield from self._below(str(child.id), f"{path}/{child.name}")
+            else:
+                yield f"{path}/{child.name}", str(child.id)
+
     def blob(self, blob_id: str, what: str) -> bytes:
         """The bytes of a blob. Raises: Damaged if the object is missing or unreadable."""
         try:
