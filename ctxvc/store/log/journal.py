@@ -128,6 +128,8 @@ class Tail(msgspec.Struct, frozen=True):
     damage: tuple[Damage, ...] = ()
 
 
+#: The place of a change's files among its fields.
+_FILES = Change.__struct_fields__.index("files")
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(Record)
 _head_decoder = msgspec.msgpack.Decoder(Head)
@@ -158,20 +160,21 @@ def encode_record(seq: int, record: Record) -> bytes:
         raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or pass it as text") from error
 
 
-def _plain(record: Record) -> Record:
-    """The record with the defaults of rows and groups left out, so that it has the same bytes on every Python."""
-    changes = [
-        msgspec.structs.replace(
+def _plain(record: Record) -> tuple[list[tuple[Any, ...]], str]:
+    """The record with the defaults of rows and groups left out, so that it has the same bytes on every Python.
+
+    A change without files has no place for them, as before format 3.
+    """
+    changes = []
+    for change in record.changes:
+        plain = msgspec.structs.replace(
             change,
             rows=tuple(fmt.plain_rows(change.rows)),
             groups=tuple(map(fmt.plain, change.groups)),
-            meta={
-                name: fmt.plain(value) if isinstance(value, Source) else value for name, value in change.meta.items()
-            },
         )
-        for change in record.changes
-    ]
-    return msgspec.structs.replace(record, changes=tuple(changes))
+        values = msgspec.structs.astuple(plain)
+        changes.append(values if change.files or change.without else values[:_FILES])
+    return changes, record.head
 
 
 def frame(seq: int, payload: bytes) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 from ctxvc.core import scope as scoping
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, block_number
-from ctxvc.core.ledger.ledger import Counters, Meta
+from ctxvc.core.ledger.ledger import Meta
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.store.log.journal import SWITCH, Change
@@ -117,7 +117,7 @@ def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) ->
         commit,
         ledger,
         actor="host",
-        counters=Counters(),
+        counters=scoping.first_counters(ledger),
         inherit=(),
         meta=_meta(ledger.meta, name, scope),
         without=("request",),
