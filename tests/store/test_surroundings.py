@@ -317,7 +317,7 @@ def refused(path: Path) -> Refused:
 
 def test_a_newer_store_is_refused(path: Path) -> None:
     git(path, "config", "ctxvc.format", "3")
-    assert "format 4" in str(refused(path))
+    assert "format 3" in str(refused(path))
 
 
 def test_a_newer_scope_is_refused(path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_newer_scope_is_refused(path: Path) -> None:
         )
         with locked(store.lock_path("demo")) as lock:
             store.write([newer], lock)
-    assert "format 4" in str(refused(path))
+    assert "format 3" in str(refused(path))
 
 
 def test_a_newer_journal_is_refused(path: Path) -> None:

@@ -171,6 +171,9 @@ def _plain(record: Record) -> tuple[list[tuple[Any, ...]], str]:
             change,
             rows=tuple(fmt.plain_rows(change.rows)),
             groups=tuple(map(fmt.plain, change.groups)),
+            meta={
+                name: fmt.plain(value) if isinstance(value, Source) else value for name, value in change.meta.items()
+            },
         )
         values = msgspec.structs.astuple(plain)
         changes.append(values if change.files or change.without else values[:_FILES])
