@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count, islice, takewhile
 from operator import eq
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.recording.recast import Recast, applied, recast
+from ctxvc.core.prompt.parameters import parameters
 from ctxvc.forms import pieces
 from ctxvc.forms.form import Form, Prompt, Reply
 from ctxvc.store import format as fmt
@@ -35,6 +37,8 @@ from ctxvc.wire.exchange import Exchange
 
 #: The commits before the newest one in which a history is looked for that a client went back to.
 _BACK = 400
+#: A block of Claude Code's system prompt that tells of each request.
+_VOLATILE = re.compile(rb'\{"type":"text","text":"x-anthropic-billing-header:[^"]*"\},?')
 _WENT_BACK = "the client went back to this point"
 
 
@@ -54,11 +58,15 @@ class Likeness(NamedTuple):
 
 
 class Conversation:
-    """A scope of a session, and what its newest request was made of. `stored` is its own."""
+    """A scope of a session, and what its newest request was made of. `stored` is its own.
 
-    def __init__(self, stored: StoredSession, form: Form) -> None:
+    One that does not `go_back` stays in its scope, whatever the requests have in common.
+    """
+
+    def __init__(self, stored: StoredSession, form: Form, *, goes_back: bool = True) -> None:
         self.stored = stored
         self.form = form
+        self._goes_back = goes_back
         self._redactor = stored.store.redaction.of(stored.name)
         self._clean: dict[bytes, bytes] = {}  # a piece's checksum → the piece without secrets, empty for the same
         self._unfinished: Call | None = None  # the newest call, if its reply broke off
@@ -75,6 +83,7 @@ class Conversation:
             self.prints = self.form.prompt(joined(self.stored.store, stored_pieces)).prints
         self._reply_prints: tuple[bytes, ...] = ()
         self._frame = dict(request_files(*self.stored.system_and_tools()))
+        self._parameters = parameters(joined(self.stored.store, stored_pieces))
         self._reader = self.form.reader()
         self._has_read = False  # whether the reader has seen what is recorded
         self._newest = self.stored.next_block
@@ -188,7 +197,7 @@ class Conversation:
         Empty if there is none, or if the prompt has something of what came later, too: then it was edited.
         """
         later = {*self.prints[common:], *self._reply_prints}
-        if not common or not later.isdisjoint(prompt.prints[common:]):
+        if not (self._goes_back and common) or not later.isdisjoint(prompt.prints[common:]):
             return ""
         store, first = self.stored.store, ""
         for entry in islice(revision.history(store, self.stored.tip()), _BACK):
@@ -258,6 +267,8 @@ class Conversation:
         )
         came = RedactedMessages(tuple(_dated(message, exchange.began) for message in incoming))
         files, without, frame = self._files(prompt, pieces_now)
+        given = parameters(b"".join(pieces_now.values()))
+        trailers = {"Ctxvc-Stop": "" if reply.whole else "interrupted", "Ctxvc-Changed": self._changed(frame, given)}
         renamed = prompt.model and prompt.model != self.stored.ledger().meta.model
         scope = self.stored.scope
         with self.stored.writing() as transaction:
@@ -269,7 +280,7 @@ class Conversation:
                     admitted = AdmittedEntry(
                         entry,
                         {"model": prompt.model} if renamed else {},
-                        {} if reply.whole else {"Ctxvc-Stop": "interrupted"},
+                        trailers,
                         files,
                         without,
                     )
@@ -278,7 +289,7 @@ class Conversation:
             self.stored.acknowledge(transaction)
         self.prints, self._reply_prints = prompt.prints, tuple(reply.prints)
         self._pieces = {path: _blob_id(piece) for path, piece in pieces_now.items()}
-        self._frame, self._newest = frame, self.stored.next_block
+        self._frame, self._parameters, self._newest = frame, given, self.stored.next_block
 
     def _files(
         self, prompt: Prompt, pieces_now: dict[str, bytes]
@@ -290,6 +301,15 @@ class Conversation:
         without = (*(self._pieces.keys() - pieces_now.keys()), *(self._frame.keys() - frame.keys()))
         return tuple(files.items()), tuple(sorted(without)), frame
 
+    def _changed(self, frame: Mapping[str, bytes], given: Mapping[str, bytes]) -> str:
+        """What differs from the request before, besides the conversation: `system`, `tools`, names of parameters."""
+        if not self._pieces:
+            return ""
+        paths = [path for path in frame.keys() | self._frame.keys() if _lasting(frame, path) != _lasting(self._frame, path)]
+        names = {path.partition("/")[2].partition(".")[0] for path in paths}
+        names |= {name for name in given.keys() | self._parameters.keys() if given.get(name) != self._parameters.get(name)}
+        return ", ".join(sorted(names))
+
     def _without_secrets(self, piece: bytes) -> bytes:
         if self._redactor is None:
             return piece
@@ -298,6 +318,11 @@ class Conversation:
             clean = self._redactor.body(piece, "json")
             self._clean[checksum] = b"" if clean == piece else clean
         return self._clean[checksum] or piece
+
+
+def _lasting(frame: Mapping[str, bytes], path: str) -> bytes:
+    """A file of the frame, but for a line in it that is another one in each request."""
+    return _VOLATILE.sub(b"", frame.get(path, b""))
 
 
 _NOTHING = Prompt(model="", system=None, tools=(), messages=(), prints=(b"",), stream=False)

@@ -120,6 +120,22 @@ class _Session:
         own = [item for scope, item in self.conversations.items() if scope != SIDE and not scope.startswith(AGENT)]
         return own[-1] if own else None
 
+    def conversation(self, store: Store, scope: str, form: Form) -> Conversation:
+        """The conversation of a scope, which is begun where there is none. Raises: CtxvcError."""
+        if scope not in self.conversations:
+            stored = _stored(store, self.name, scope)
+            self.conversations[scope] = Conversation(stored, form, goes_back=scope != SIDE)
+        return self.conversations[scope]
+
+    def moved(self, scope: str) -> None:
+        """The conversation of that scope may have gone on in another one: both are known from then on."""
+        conversation = self.conversations[scope]
+        if (now := conversation.stored.scope) != scope:
+            self.conversations[now] = conversation
+            del self.conversations[scope]
+            left = self.conversation(conversation.stored.store, scope, conversation.form)
+            self.conversations = {scope: left, **self.conversations}
+
     def likeness(self, prompt: Prompt) -> Likeness:
         """The most that the prompt has of one of its conversations."""
         return max((item.likeness(prompt) for item in self.conversations.values()), default=_NONE)
@@ -159,7 +175,12 @@ class _Sessions:
         if form is None or exchange.status >= _REDIRECTED:
             return
         call = Call(exchange=exchange, prompt=form.prompt(exchange.body), reply=_reply(exchange, form))
-        self._conversation(call, form, sender(exchange.headers, wire.parsed(exchange.body, dict) or {})).take(call)
+        session, scope = self._place(call, form, sender(exchange.headers, wire.parsed(exchange.body, dict) or {}))
+        conversation = session.conversation(self._opened, scope, form)
+        try:
+            conversation.take(call)
+        finally:
+            session.moved(scope)
 
     def close(self) -> None:
         """Commits what is complete, and closes all files. Raises: CtxvcError."""
@@ -173,19 +194,17 @@ class _Sessions:
 
     # --- whose request it is
 
-    def _conversation(self, call: Call, form: Form, sender: Sender) -> Conversation:
-        prompt = call.prompt
-        session = self._open.get(sender.conversation) if sender.conversation else self._closest(prompt)
+    def _place(self, call: Call, form: Form, sender: Sender) -> tuple[_Session, str]:
+        """The session and the scope that a call belongs to; the session is the newest of the open ones."""
+        session = self._open.get(sender.conversation) if sender.conversation else self._closest(call.prompt)
         session = session or self._found(call, form, sender)
-        scope = self._scope(session, prompt, sender)
+        scope = self._scope(session, call.prompt, sender)
         if not scope:
             session, scope = self._created(call, sender), MAIN
         self._open[session.key] = self._open.pop(session.key, session)
         while len(self._open) > _OPEN:
             self._open.pop(next(iter(self._open))).close()
-        if scope not in session.conversations:
-            session.conversations[scope] = Conversation(_stored(self._opened, session.name, scope), form)
-        return session.conversations[scope]
+        return session, scope
 
     def _closest(self, prompt: Prompt) -> _Session | None:
         """Of the sessions whose client names no conversation, the one whose newest prompt the request begins with."""
