@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
+from ctxvc.importers.claude_code.read import events as claude_code_events
+from ctxvc.importers.file import Recording
+from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.sent_body import sent_body
 from ctxvc.store.store import Store, create
 from ctxvc.wire.exchange import Exchange
 from ctxvc.wire.recorder import Recorder
+from tests.importers.claude_code.lines import SESSION, call, prompt, result, text, written
+from tests.importers.claude_code.lines import reply as call_line
 from tests.wire import sending
 from tests.wire.sending import body, exchange, reply
 
@@ -71,6 +76,7 @@ def bodies(store: Path, session: str = "", scope: str = "") -> list[bytes]:
     with Store(store) as opened:
         stored = StoredSession.for_reading(opened, session or opened.sessions()[0], scope)
         steps = [entry for entry in revision.history(opened, stored.tip()) if entry.trailers["Ctxvc-Op"] == "step"]
+        steps = [entry for entry in steps if opened.reader.pieces(entry.commit)]
         found = [sent_body(stored, revision.at(opened, entry.commit)) for entry in reversed(steps)]
         if stored.in_step:
             found.append(sent_body(stored, revision.now(stored)))
@@ -245,3 +251,36 @@ def test_json_of_a_request_is_parted_so_that_git_shows_what_is_new(store: Path, 
 
     assert len(new - old) == 2
     assert json.loads(sent[1].body)["messages"] == TWO[:3]
+
+
+def transcript(path: Path, *, more: bool = False) -> Path:
+    """Claude Code's own recording of `TWO`, and with `more` of what came after."""
+    lines = [
+        prompt("u1", None, "Fix it."),
+        call_line("a1", "u1", call("a", command="ls a")),
+        result("u2", "a1", "a", "files of a"),
+        call_line("a2", "u2", text("Done.")),
+    ]
+    after = [prompt("u3", "a2", "Thanks."), call_line("a3", "u3", text("Welcome."))]
+    return written(path / f"{SESSION}.jsonl", *lines, *(after if more else ()))
+
+
+def imported(store: Path, path: Path) -> None:
+    with Store(store) as opened:
+        ingest(opened, claude_code_events(Recording(path)))
+
+
+@pytest.mark.parametrize("order", ["transcript first", "wire first"])
+def test_a_session_that_its_client_records_too_is_there_once(store: Path, record: Any, tmp_path: Path, order: str) -> None:
+    headers = {"x-claude-code-session-id": SESSION}
+    earlier = [asked(TWO[:1], ONE[1], 0, headers=headers), asked(TWO[:3], TWO[3], 1, headers=headers)]
+    thanks = asked([*TWO, user("Thanks.")], "Welcome.", 2, headers=headers)
+    if order == "wire first":
+        record(earlier)
+    imported(store, transcript(tmp_path))
+    record([thanks])
+    imported(store, transcript(tmp_path, more=True))
+
+    assert scopes(store) == ["main"]
+    assert [text.replace(" ", "") for _, text in texts(store)] == ["Fixit.", '{"command":"lsa"}', "filesofa", "Done.", "Thanks.", "Welcome."]
+    assert bodies(store)[-1] == thanks.body
