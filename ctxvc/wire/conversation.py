@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.core import display
-from ctxvc.core.ledger.block import Message, Part
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.recording.recast import Recast, applied, recast
 from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.recording.recast import Recast, applied, recast
 from ctxvc.forms import pieces
 from ctxvc.forms.form import Form, Prompt, Reply
 from ctxvc.store import format as fmt
@@ -172,9 +171,9 @@ class Conversation:
     def _read(self, prompt: Prompt, start: int) -> list[Message]:
         """The messages of the prompt from number `start` on, after the reader has seen those before."""
         if not self._has_read and start:
-            self._reader.messages(prompt.messages[:start], prompt.prints[:start], None)
+            self._reader.messages(prompt.messages[:start])
         self._has_read = True
-        return list(self._reader.messages(prompt.messages[start:], prompt.prints[start:], None))
+        return self._reader.messages(prompt.messages[start:])
 
     def _repeated(self, prompt: Prompt, start: int) -> int:
         """How many messages from number `start` on are the newest reply again; 0 if it is not there as it was."""
@@ -182,12 +181,12 @@ class Conversation:
         if prints and prompt.prints[start : start + len(prints)] == prints:
             return len(prints)
         run = list(takewhile(_is_reply, self._each(prompt, start)))
-        return len(run) if run and _gist(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
+        return len(run) if run and _gist_of(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
 
     def _each(self, prompt: Prompt, start: int) -> Iterable[list[Message]]:
         """The messages from number `start` on, read one by one."""
-        for message, fingerprint in zip(prompt.messages[start:], prompt.prints[start:], strict=True):
-            yield list(self.form.reader().messages([message], [fingerprint], None))
+        for message in prompt.messages[start:]:
+            yield self.form.reader().messages([message])
 
     # --- a history that is another one now
 
@@ -209,7 +208,7 @@ class Conversation:
             if start > common or earlier.prints != prompt.prints[:start]:
                 continue
             run = list(takewhile(_is_reply, self._each(prompt, start)))
-            if run and _gist(chain(*run)) == _newest_gist(revision.at(store, entry.commit)):
+            if run and _gist_of(chain(*run)) == _newest_gist(revision.at(store, entry.commit)):
                 return entry.commit
         return first
 
@@ -237,7 +236,7 @@ class Conversation:
     def _edit(self, prompt: Prompt) -> RedactedMessages:
         """Makes the scope's prompt what the client has now; gives what stands behind all that was recorded."""
         self._reader, self._has_read = self.form.reader(), True
-        messages = self.stored.redacted_messages(self._reader.messages(prompt.messages, prompt.prints, None))
+        messages = self.stored.redacted_messages(self._reader.messages(prompt.messages))
         with self.stored.writing() as transaction:
             scope = self.stored.scope
             ledger = transaction.ledger(scope)
@@ -263,7 +262,7 @@ class Conversation:
         exchange, prompt, reply = call.exchange, call.prompt, call.reply
         assert reply is not None
         answer = self.stored.redacted_messages(
-            _dated(message, exchange.ended) for message in self._reader.messages(reply.messages, reply.prints, reply)
+            _dated(message, exchange.ended) for message in self._reader.messages(reply.messages, reply)
         )
         came = RedactedMessages(tuple(_dated(message, exchange.began) for message in incoming))
         files, without, frame = self._files(prompt, pieces_now)
@@ -305,9 +304,13 @@ class Conversation:
         """What differs from the request before, besides the conversation: `system`, `tools`, names of parameters."""
         if not self._pieces:
             return ""
-        paths = [path for path in frame.keys() | self._frame.keys() if _lasting(frame, path) != _lasting(self._frame, path)]
+        paths = [
+            path for path in frame.keys() | self._frame.keys() if _lasting(frame, path) != _lasting(self._frame, path)
+        ]
         names = {path.partition("/")[2].partition(".")[0] for path in paths}
-        names |= {name for name in given.keys() | self._parameters.keys() if given.get(name) != self._parameters.get(name)}
+        names |= {
+            name for name in given.keys() | self._parameters.keys() if given.get(name) != self._parameters.get(name)
+        }
         return ", ".join(sorted(names))
 
     def _without_secrets(self, piece: bytes) -> bytes:
@@ -330,7 +333,7 @@ _NOTHING = Prompt(model="", system=None, tools=(), messages=(), prints=(b"",), s
 
 def _changed(
     ledger: Ledger, changes: Recast, inside: Sequence[tuple[Message, str]], block: int, group: int
-) -> tuple[list[Row], list[object]]:
+) -> tuple[list[Row], list[Group]]:
     """The rows and groups of `ledger` that the changes touch; `inside` are the messages that stand among others."""
     numbering = Numbering.of(ledger, block)
     added = [(before, numbering.aside(message)[0]) for message, before in inside]
@@ -343,20 +346,26 @@ def _is_reply(messages: Sequence[Message]) -> bool:
     return bool(messages) and all(message.role == "assistant" for message in messages)
 
 
-def _gist(messages: Iterable[Message]) -> tuple[frozenset[str], str]:
-    """The calls and the text of a reply, by which it is known again however a client writes it."""
-    parts: list[Part] = [part for message in messages for part in message.parts]
-    text = "".join(display.decode(part.body) for part in parts if part.kind == "assistant")
-    return frozenset(part.call for part in parts if part.kind == "tool_use"), "".join(text.split())
+def _gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
+    """The calls and the text of a reply, by which it is known again however a client writes it.
+
+    A part is its kind, its tool and its body.
+    """
+    given = list(parts)
+    calls = sorted(tool.encode() + b"".join(body.split()) for kind, tool, body in given if kind == "tool_use")
+    return calls, b"".join(b"".join(body.split()) for kind, _, body in given if kind == "assistant")
 
 
-def _newest_gist(snapshot: Snapshot) -> tuple[frozenset[str], str]:
+def _gist_of(messages: Iterable[Message]) -> tuple[list[bytes], bytes]:
+    return _gist((part.kind, part.tool, part.body) for message in messages for part in message.parts)
+
+
+def _newest_gist(snapshot: Snapshot) -> tuple[list[bytes], bytes]:
     """The gist of the newest reply in a snapshot."""
     ledger = snapshot.ledger
     newest = next((row.msg for row in ledger.backwards() if row.role == "assistant"), 0)
     rows = [row for row in ledger.rows() if row.msg == newest and row.role == "assistant"]
-    text = "".join(display.decode(snapshot.bodies.body(row)) for row in rows if row.kind == "assistant")
-    return frozenset(row.call for row in rows if row.kind == "tool_use"), "".join(text.split())
+    return _gist((row.kind, row.tool, snapshot.bodies.body(row)) for row in rows)
 
 
 def _blob_id(data: bytes) -> str:

@@ -211,7 +211,9 @@ class _Sessions:
         if self._session:
             return self._open.get("")
         unnamed = [session for session in self._open.values() if session.key.startswith(_UNNAMED)]
-        likeness, best = max(((session.likeness(prompt), session) for session in unnamed), key=itemgetter(0), default=(_NONE, None))
+        likeness, best = max(
+            ((session.likeness(prompt), session) for session in unnamed), key=itemgetter(0), default=(_NONE, None)
+        )
         if likeness > _NONE:
             return best
         return unnamed[-1] if unnamed else None  # a call beside it, perhaps, or what a tool of its asks
@@ -221,7 +223,9 @@ class _Sessions:
         if sender.agent:
             return f"{AGENT}{name_rules.slug(sender.agent)}"
         candidates = [item for item in session.conversations.values() if item.stored.scope != SIDE]
-        likeness, best = max(((item.likeness(prompt), item) for item in candidates), key=itemgetter(0), default=(_NONE, None))
+        likeness, best = max(
+            ((item.likeness(prompt), item) for item in candidates), key=itemgetter(0), default=(_NONE, None)
+        )
         if best and likeness > _NONE:
             return best.stored.scope
         front = session.front
@@ -266,7 +270,9 @@ class _Sessions:
         identity = sender.conversation or uuid.uuid4().hex
         taken = {name.lower() for name in store.sessions()}
         wish = self._session or name_rules.slug(f"{client}-{identity.replace('-', '')[-8:]}")
-        name = next(name for number in count(1) if (name := wish if number == 1 else f"{wish}-{number}").lower() not in taken)
+        name = next(
+            name for number in count(1) if (name := wish if number == 1 else f"{wish}-{number}").lower() not in taken
+        )
         source = Source(format=live_format(client), id=identity, agent=self._agent or client, cwd=self._folder)
         store.create_session(name, model=call.prompt.model, source=source)
         key = sender.conversation or ("" if self._session else f"{_UNNAMED}{name}")

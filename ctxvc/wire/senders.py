@@ -51,7 +51,9 @@ def _claude_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> Any:
 
 _CLIENTS = (
     _Client(
-        "claude-code", _claude_session, lambda headers, body: headers.get("x-claude-code-agent-id")  # noqa: ARG005
+        "claude-code",
+        _claude_session,
+        lambda headers, body: headers.get("x-claude-code-agent-id"),  # noqa: ARG005
     ),
     _Client(
         "codex",

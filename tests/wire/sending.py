@@ -23,9 +23,13 @@ def exchange(body: bytes, answer: bytes, *, number: int = 0, path: str = "/v1/me
     return Exchange(body=body, answer=answer, path=path, **{**known, **fields})
 
 
-def body(messages: Sequence[Any], *, system: Any = "You are an agent.", tools: Sequence[Any] = TOOLS, **more: Any) -> bytes:
+def body(
+    messages: Sequence[Any], *, system: Any = "You are an agent.", tools: Sequence[Any] = TOOLS, **more: Any
+) -> bytes:
     request = {"model": "claude-opus-5", "max_tokens": 4096, "system": system, "tools": list(tools)}
-    return json.dumps({**request, **more, "messages": list(messages)}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps({**request, **more, "messages": list(messages)}, ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def reply(content: Any, number: int = 0, **usage: int) -> bytes:

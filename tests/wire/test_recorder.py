@@ -40,7 +40,10 @@ def calls(*ids: str) -> dict[str, Any]:
 
 
 def results(*ids: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": f"files of {id}"} for id in ids]}
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": id, "content": f"files of {id}"} for id in ids],
+    }
 
 
 def asked(history: Sequence[Any], answer: Any, number: int = 0, *, headers: Any = CLAUDE, **more: Any) -> Exchange:
@@ -105,12 +108,28 @@ def test_each_body_is_in_the_store_as_it_was_sent(store: Path, record: Any) -> N
     record(sent)
 
     assert bodies(store) == [item.body for item in sent]
-    assert [text for _, text in texts(store)] == ["Fix it.", '{"command":"ls a"}', "files of a", "Done.", "Thanks.", "Welcome."]
+    assert [text for _, text in texts(store)] == [
+        "Fix it.",
+        '{"command":"ls a"}',
+        "files of a",
+        "Done.",
+        "Thanks.",
+        "Welcome.",
+    ]
 
 
 @pytest.mark.parametrize("cut", range(1, 4))
 def test_a_recorder_goes_on_where_another_ended(store: Path, record: Any, cut: int) -> None:
-    history = [user("Fix it."), calls("a"), results("a"), calls("b", "c"), results("b", "c"), said("Done."), user("More."), said("No.")]
+    history = [
+        user("Fix it."),
+        calls("a"),
+        results("a"),
+        calls("b", "c"),
+        results("b", "c"),
+        said("Done."),
+        user("More."),
+        said("No."),
+    ]
     sent = [asked(history[:at], history[at], at) for at in (1, 3, 5, 7)]
     for part in (sent[:cut], sent[cut:]):
         record(part, agent="claude-code")
@@ -134,16 +153,30 @@ def test_a_client_that_names_no_conversation_is_known_by_its_history(store: Path
 
 def test_what_a_client_compacted_is_left_out_by_the_host(store: Path, record: Any) -> None:
     after = [user("Summary: it was fixed."), said("Good."), user("And now?")]
-    record([asked(TWO[:1], ONE[1], 0), asked(TWO[:3], TWO[3], 1), asked(after[:1], "Good.", 2), asked(after, "Rest.", 3)])
+    record(
+        [asked(TWO[:1], ONE[1], 0), asked(TWO[:3], TWO[3], 1), asked(after[:1], "Good.", 2), asked(after, "Rest.", 3)]
+    )
 
     assert scopes(store) == ["main"]
-    assert [text for state, text in texts(store) if state == "visible"] == ["Summary: it was fixed.", "Good.", "And now?", "Rest."]
+    assert [text for state, text in texts(store) if state == "visible"] == [
+        "Summary: it was fixed.",
+        "Good.",
+        "And now?",
+        "Rest.",
+    ]
     assert bodies(store)[-1] == body(after)
 
 
 def test_a_history_that_ends_earlier_goes_on_in_a_new_scope(store: Path, record: Any) -> None:
     back = [*TWO, user("No, like this.")]
-    record([asked(TWO[:1], ONE[1], 0), asked(TWO[:3], TWO[3], 1), asked([*TWO, user("Thanks.")], "Welcome.", 2), asked(back, "So.", 3)])
+    record(
+        [
+            asked(TWO[:1], ONE[1], 0),
+            asked(TWO[:3], TWO[3], 1),
+            asked([*TWO, user("Thanks.")], "Welcome.", 2),
+            asked(back, "So.", 3),
+        ]
+    )
 
     assert scopes(store) == ["main", "rewind-1"]
     assert [text for _, text in texts(store, "rewind-1")][-3:] == ["Done.", "No, like this.", "So."]
@@ -164,7 +197,11 @@ def test_conversations_that_begin_alike_are_told_apart_by_their_replies(store: P
 
 
 def test_a_message_that_a_client_changed_is_changed_in_place(store: Path, record: Any) -> None:
-    changed = [TWO[0], TWO[1], {**results("a"), "content": [{"type": "tool_result", "tool_use_id": "a", "content": "[cleared]"}]}]
+    changed = [
+        TWO[0],
+        TWO[1],
+        {**results("a"), "content": [{"type": "tool_result", "tool_use_id": "a", "content": "[cleared]"}]},
+    ]
     record([asked(TWO[:1], ONE[1], 0), asked(TWO[:3], TWO[3], 1), asked([*changed, TWO[3], user("Go on.")], "Yes.", 2)])
 
     assert scopes(store) == ["main"]
@@ -224,7 +261,12 @@ def test_secrets_are_marks_in_the_body_too_and_the_history_is_known_all_the_same
 def test_what_fails_is_told_once_and_the_rest_is_recorded(store: Path) -> None:
     troubles: list[str] = []
     recorder = Recorder(lambda: Store(store), on_trouble=troubles.append)
-    for item in (exchange(b"{}", b"?"), exchange(b"[]", b""), asked(TWO[:1], ONE[1], 0), exchange(b"\xff", b"\0", path="/v1/models")):
+    for item in (
+        exchange(b"{}", b"?"),
+        exchange(b"[]", b""),
+        asked(TWO[:1], ONE[1], 0),
+        exchange(b"\xff", b"\0", path="/v1/models"),
+    ):
         recorder.record(item)
     recorder.close()
 
@@ -247,7 +289,9 @@ def test_json_of_a_request_is_parted_so_that_git_shows_what_is_new(store: Path, 
     record(sent)
     with Store(store) as opened:
         stored = StoredSession.for_reading(opened, opened.sessions()[0])
-        old, new = (set(opened.reader.pieces(commit).items()) for commit in list(opened.first_parents(stored.tip()))[1::-1])
+        old, new = (
+            set(opened.reader.pieces(commit).items()) for commit in list(opened.first_parents(stored.tip()))[1::-1]
+        )
 
     assert len(new - old) == 2
     assert json.loads(sent[1].body)["messages"] == TWO[:3]
@@ -271,7 +315,9 @@ def imported(store: Path, path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["transcript first", "wire first"])
-def test_a_session_that_its_client_records_too_is_there_once(store: Path, record: Any, tmp_path: Path, order: str) -> None:
+def test_a_session_that_its_client_records_too_is_there_once(
+    store: Path, record: Any, tmp_path: Path, order: str
+) -> None:
     headers = {"x-claude-code-session-id": SESSION}
     earlier = [asked(TWO[:1], ONE[1], 0, headers=headers), asked(TWO[:3], TWO[3], 1, headers=headers)]
     thanks = asked([*TWO, user("Thanks.")], "Welcome.", 2, headers=headers)
@@ -282,5 +328,12 @@ def test_a_session_that_its_client_records_too_is_there_once(store: Path, record
     imported(store, transcript(tmp_path, more=True))
 
     assert scopes(store) == ["main"]
-    assert [text.replace(" ", "") for _, text in texts(store)] == ["Fixit.", '{"command":"lsa"}', "filesofa", "Done.", "Thanks.", "Welcome."]
+    assert [text.replace(" ", "") for _, text in texts(store)] == [
+        "Fixit.",
+        '{"command":"lsa"}',
+        "filesofa",
+        "Done.",
+        "Thanks.",
+        "Welcome.",
+    ]
     assert bodies(store)[-1] == thanks.body

@@ -34,7 +34,6 @@ from ctxvc.store.log.journal import (
 from ctxvc.store.read.commit_reader import Outline
 from ctxvc.store.store import Store
 
-
 #: The format of a journal with files of requests: an older program would commit the steps without them.
 _WITH_FILES = 3
 
