@@ -29,17 +29,17 @@ _VERSIONED = ("openai", "codex")
 
 _URL = re.compile(r"(https?)://(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?(/[!-~]*)?", re.I | re.A)
 
-#: What is recorded, by the path below the key (with `/v1` where the upstream's base URL stands for it).
-_RECORDED = re.compile(
-    r"/v1/messages(?:/count_tokens)?|/v1/chat/completions|/v1/responses(?:/compact)?"
-    r"|/v1(?:alpha|beta)?[0-9]*/(?:[^/?]+/)*models/[^/]+:(?:generateContent|streamGenerateContent|countTokens)"
+#: Calls of a model, by the end of their path: what is recorded. Before OpenAI's, `/v1` may be of the base URL.
+_CALLS: Sequence[tuple[str, re.Pattern[str]]] = (
+    ("anthropic", re.compile(r"/v1/messages(?:/count_tokens)?$")),
+    ("openai", re.compile(r"/(?:chat/completions|responses(?:/compact)?)$")),
+    (
+        "gemini",
+        re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/[^/]+:(?:generateContent|streamGenerateContent|countTokens)$"),
+    ),
 )
-#: What a path tells about its provider, where it has no upstream's name in front.
-_PATHS: Sequence[tuple[re.Pattern[str], str]] = (
-    (re.compile(r"/v1/(?:messages|complete)(?:/.*)?"), "anthropic"),
-    (re.compile(r"(?:/v1)?/(?:chat/completions|responses|completions|embeddings)(?:/.*)?"), "openai"),
-    (re.compile(r"/v1(?:alpha|beta)[0-9]*/.*"), "gemini"),
-)
+#: Other paths that tell their provider.
+_PATHS = (("/v1/messages", "anthropic"), ("/v1beta", "gemini"), ("/v1alpha", "gemini"))
 #: What a header tells, where the path is one that several providers have.
 _HEADERS = (("anthropic-version", "anthropic"), ("x-goog-api-key", "gemini"), ("x-api-key", "anthropic"))
 #: By this header a ChatGPT login is told from a key.
@@ -75,15 +75,11 @@ class Upstream(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where a request goes: the target of its first line there, and the path by which it is known here."""
+    """Where a request goes: the target of its first line there, and the path below the upstream's base URL."""
 
     upstream: Upstream
     target: str
     path: str
-
-    @property
-    def recorded(self) -> bool:
-        return _RECORDED.fullmatch(self.path) is not None
 
 
 def upstream(name: str, url: str) -> Upstream:
@@ -99,18 +95,25 @@ def upstream(name: str, url: str) -> Upstream:
     return Upstream(name, match[1].lower() == "https", match[2] or match[3], port, (match[5] or "").rstrip("/"))
 
 
-def upstreams(given: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Upstream]:
-    """Each upstream by its name: as it is given, else where the environment sends clients, else the provider's host.
+def upstreams(urls: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Upstream]:
+    """Each upstream by its name: its URL in `urls`, else where the environment sends clients, else the provider's host.
 
     Raises: BadInput.
     """
-    for name in given:
-        upstream(name, given[name])
-    urls = {
-        name: given.get(name) or next((env[variable] for variable in VARIABLES[name] if env.get(variable)), host)
-        for name, host in HOSTS.items()
-    }
-    return {name: upstream(name, url) for name, url in urls.items()}
+    variables = {name: next((env[key] for key in keys if env.get(key)), "") for name, keys in VARIABLES.items()}
+    return {name: upstream(name, url) for name, url in {**HOSTS, **_set(variables), **_set(urls)}.items()}
+
+
+def _set(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def call(path: str) -> tuple[str, str] | None:
+    """Provider and path of a call of a model, as its API has it: `openai`, `/v1/responses`; None for other requests."""
+    for name, pattern in _CALLS:
+        if match := pattern.search(path):
+            return name, f"/v1{match[0]}" if name in _VERSIONED else match[0]
+    return None
 
 
 def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, str], fixed: str = "") -> Route:
@@ -120,27 +123,26 @@ def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, 
     goes to that one. `headers` have names in lower case.
     """
     path, mark, query = target.partition("?")
-    first, _, rest = path[1:].partition("/")
+    first, _, below = path[1:].partition("/")
     if fixed:
         name = fixed
     elif first in HOSTS:
-        name, path = first, f"/{rest}"
+        name, path = first, f"/{below}"
     else:
         name = _provider(path, headers)
     if name == "codex" and _ACCOUNT not in headers:
         name = "openai"
-    if name in _VERSIONED:
-        path = path.removeprefix("/v1") if path.startswith("/v1/") else path
-        known = f"/v1{path}"
-    else:
-        known = path
-    return Route(upstreams[name], f"{upstreams[name].base}{path}{mark}{query}", known)
+    if name in _VERSIONED and path.startswith("/v1/"):
+        path = path.removeprefix("/v1")
+    return Route(upstreams[name], f"{upstreams[name].base}{path}{mark}{query}", path)
 
 
 def _provider(path: str, headers: Mapping[str, str]) -> str:
     if _ACCOUNT in headers:
         return "codex"
-    by_path = next((name for pattern, name in _PATHS if pattern.fullmatch(path)), "")
+    if model_call := call(path):
+        return model_call[0]
+    by_path = next((name for beginning, name in _PATHS if path.startswith(beginning)), "")
     return by_path or next((name for header, name in _HEADERS if header in headers), "openai")
 
 
@@ -150,18 +152,18 @@ def head(
     """The head of a request as the upstream gets it: the client's own headers in their order and spelling, but for
     `Host` and those that are for the proxy itself.
     """
-    listed = {
+    options = {
         token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
     }
-    dropped = {*_OURS, *listed}.difference(_MIRRORED, _FRAMING)
+    dropped = {*_OURS, *options}.difference(_MIRRORED, _FRAMING)
     lines = [b"%s %s HTTP/%s" % (method, target.encode("latin-1"), version)]
     for name, value in headers:
         lowered = name.lower()
         if lowered == b"host":
             lines.append(b"%s: %s" % (name, upstream.authority.encode()))
-        elif lowered == b"connection" and not listed.issubset(_MIRRORED):
-            if rest := [token for token in listed if token in _MIRRORED]:
-                lines.append(b"%s: %s" % (name, b", ".join(sorted(rest))))
+        elif lowered == b"connection" and not options.issubset(_MIRRORED):
+            if mirrored := sorted(options.intersection(_MIRRORED)):
+                lines.append(b"%s: %s" % (name, b", ".join(mirrored)))
         elif lowered not in dropped:
             lines.append(b"%s: %s" % (name, value))
     return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -24,7 +24,7 @@ from ctxvc import loopback
 from ctxvc.errors import Refused
 from ctxvc.wire import forward
 from ctxvc.wire.exchange import Copy, Recorder
-from ctxvc.wire.forward import Route, Upstream
+from ctxvc.wire.forward import Upstream
 from ctxvc.wire.network import CHUNK, Connection, Network
 
 #: The most bytes of a head, and of what a client may send while its request is being answered.
@@ -99,8 +99,9 @@ class Proxy:
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._decoding.shutdown()
 
-    def copy(self, route: Route, headers: Mapping[str, str]) -> Copy:
-        return Copy(route.upstream.name, route.path, headers.items(), record=self._recorder.record, report=self.report)
+    def copy(self, upstream: str, path: str, headers: Mapping[str, str]) -> Copy:
+        """A copy of an exchange that begins."""
+        return Copy(upstream, path, headers.items(), record=self._recorder.record, report=self.report)
 
     def end(self, copy: Copy, *, whole: bool) -> None:
         """Hands on a copy whose exchange is over, without keeping others waiting while it is decoded."""
@@ -171,7 +172,8 @@ class _Client:
                 request.method, route.target, request.http_version, request.headers.raw_items(), route.upstream
             )
         )
-        copy = self._proxy.copy(route, headers) if route.recorded and request.method == b"POST" else None
+        call = forward.call(route.path) if request.method == b"POST" else None
+        copy = self._proxy.copy(route.upstream.name, call[1], headers) if call else None
         return await self._passed(reading, upstream, copy, request)
 
     # --- the request
