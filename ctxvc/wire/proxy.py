@@ -130,7 +130,7 @@ class _Client:
         self._proxy, self._port, self._client = proxy, port, client
         self._upstream: Connection | None = None
         self._connected: Upstream | None = None
-        self._left = b""  # what the client sent beyond a request
+        self._ahead = b""  # what the client sent beyond a request
 
     async def serve(self) -> None:
         try:
@@ -180,8 +180,9 @@ class _Client:
 
     async def _request(self, reading: h11.Connection) -> h11.Request:
         """The head of the next request. Raises: _Gone, OSError, h11.RemoteProtocolError."""
-        reading.receive_data(self._left) if self._left else None
-        self._left = b""
+        if self._ahead:
+            reading.receive_data(self._ahead)
+            self._ahead = b""
         while True:
             event = reading.next_event()
             if isinstance(event, h11.Request):
@@ -195,22 +196,18 @@ class _Client:
         client's. Raises: _Gone, OSError.
         """
         if not self._upstream:
-            data = await self._client.reader.read(CHUNK)
-        else:
-            client = asyncio.ensure_future(self._client.reader.read(CHUNK))
-            upstream = asyncio.ensure_future(self._upstream.reader.read(CHUNK))
-            done = await _first(client, upstream)
-            await _let_go(*{client, upstream}.difference(done))
-            if upstream in done:
-                self._close_upstream()
-                if client not in done:
-                    with suppress(OSError):
-                        self._client.writer.write(upstream.result())
-                    raise _Gone
-            data = client.result()
-        if not data:
-            raise _Gone
-        return data
+            return await _read(self._client.reader)
+        client = asyncio.ensure_future(_read(self._client.reader))
+        upstream = asyncio.ensure_future(self._upstream.reader.read(CHUNK))
+        done = await _first(client, upstream)
+        await _let_go(client, upstream)
+        if upstream in done:
+            self._close_upstream()
+            if client not in done:
+                with suppress(OSError):
+                    self._client.writer.write(upstream.result())
+                raise _Gone
+        return client.result()
 
     async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
         """The connection to the upstream. Raises: OSError if there is none to be had; _Gone with the client."""
@@ -218,15 +215,16 @@ class _Client:
             return self._upstream
         self._close_upstream()
         connecting = asyncio.ensure_future(self._proxy.network.connect(upstream))
-        client = asyncio.ensure_future(self._client.reader.read(CHUNK))
-        done = await _first(connecting, client)
-        if client not in done:
-            await _let_go(client)
-        elif data := client.result():
-            reading.receive_data(data)
-        else:
-            await _let_go(connecting)
-            raise _Gone
+        client = asyncio.ensure_future(_read(self._client.reader))
+        if client in await _first(connecting, client):
+            try:
+                reading.receive_data(client.result())
+            except _Gone:
+                await _let_go(connecting)
+                if not connecting.cancelled() and not connecting.exception():
+                    connecting.result().abort()
+                raise
+        await _let_go(client)
         self._upstream, self._connected = await connecting, upstream
         return self._upstream
 
@@ -254,21 +252,21 @@ class _Client:
                 if chunked:
                     trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
                     upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
-                self._left = reading.trailing_data[0]
+                self._ahead = reading.trailing_data[0]
                 return
             else:
                 raise _Gone
 
     async def _watch(self) -> None:
         """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
-        while len(self._left) < _HEAD:
+        while len(self._ahead) < _HEAD:
             try:
                 data = await self._client.reader.read(CHUNK)
             except OSError:
                 return
             if not data:
                 return
-            self._left += data
+            self._ahead += data
         await asyncio.Event().wait()
 
     # --- the answer
@@ -279,9 +277,9 @@ class _Client:
         """Passes the body of a request and its answer, both at once. Raises: _Gone, OSError."""
         chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
         answer = _Answer(request, copy)
-        sending = asyncio.ensure_future(self._send(reading, upstream, copy, chunked=chunked))
-        answering = asyncio.ensure_future(self._answer(upstream, answer))
-        watching: asyncio.Future[None] | None = None
+        sending: asyncio.Future[Any] = asyncio.ensure_future(self._send(reading, upstream, copy, chunked=chunked))
+        answering: asyncio.Future[Any] = asyncio.ensure_future(self._answer(upstream, answer))
+        watching: asyncio.Future[Any] | None = None
         try:
             await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done() and isinstance(sending.exception(), _Gone):
@@ -293,15 +291,19 @@ class _Client:
                     raise _Gone
             goes_on = await answering
             if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
-                await sending
-            if sending.done() and sending.exception():
-                await self._discard()
-                return False
-            return goes_on
+                await asyncio.wait({sending})
+            if sending.done() and not sending.exception():
+                return goes_on
+            await _let_go(sending)
+            await self._discard()
+            return False
         finally:
-            await _let_go(sending, answering, *([watching] if watching else []))
-            if copy:
+            tasks = [sending, answering, *([watching] if watching else [])]
+            for task in tasks:
+                task.cancel()
+            if copy:  # before anything is waited for: this may be cancelled, too
                 self._proxy.end(copy, whole=answer.whole)
+            await _let_go(*tasks)
 
     async def _answer(self, upstream: Connection, answer: _Answer) -> bool:
         """Passes an answer; whether both connections can be used again. Raises: OSError with the client."""
@@ -340,9 +342,9 @@ class _Client:
             await asyncio.wait_for(self._read_rest(), _REST_SECONDS)
 
     async def _read_rest(self) -> None:
-        left = _REST
-        while left > 0 and (data := await self._client.reader.read(CHUNK)):
-            left -= len(data)
+        size = 0
+        while size < _REST and (data := await self._client.reader.read(CHUNK)):
+            size += len(data)
 
 
 _REASONS = {
@@ -399,19 +401,19 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
     return data
 
 
-async def _first(*waiting: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
+async def _first(*tasks: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
     """Those that are done once one is; none is left behind if this is cancelled."""
     try:
-        return (await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))[0]
+        return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
     except asyncio.CancelledError:
-        await _let_go(*waiting)
+        await _let_go(*tasks)
         raise
 
 
-async def _let_go(*waiting: asyncio.Future[Any]) -> None:
-    for task in waiting:
+async def _let_go(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _refusal(request: h11.Request, headers: Mapping[str, str], port: Port) -> tuple[int, str] | None:
