@@ -26,6 +26,10 @@ _KEPT = re.compile(
 _SECRET = re.compile(r"auth|token|cookie|secret|credential|api[-_]?key")
 
 
+#: What a stream ends with, after which some clients read no further.
+_LAST = b"data: [DONE]"
+
+
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """A request that passed, and its answer.
 
@@ -126,6 +130,7 @@ class Copy:
             return None
         body = decoded(self._body.bytes(), self._headers.get("content-encoding", ""))
         answer = decoded(self._answer.bytes(), self._answered.get("content-encoding", ""))
+        stream = self._answered.get("content-type", "").lower().startswith("text/event-stream")
         return Exchange(
             upstream=self._upstream,
             path=self._path,
@@ -133,8 +138,8 @@ class Copy:
             body=body,
             status=self._status,
             answer=answer,
-            stream=self._answered.get("content-type", "").lower().startswith("text/event-stream"),
-            whole=whole and not self._answer.cut,
+            stream=stream,
+            whole=(whole or (stream and answer.rstrip().endswith(_LAST))) and not self._answer.cut,
             began=self._began,
             first=self._first,
             ended=self._now(),

@@ -220,9 +220,7 @@ class _Client:
             try:
                 reading.receive_data(client.result())
             except _Gone:
-                await _let_go(connecting)
-                if not connecting.cancelled() and not connecting.exception():
-                    connecting.result().abort()
+                connecting.add_done_callback(_abort)  # what is cancelled on its way leaves a socket behind
                 raise
         await _let_go(client)
         self._upstream, self._connected = await connecting, upstream
@@ -289,7 +287,7 @@ class _Client:
                 await asyncio.wait({watching, answering}, return_when=asyncio.FIRST_COMPLETED)
                 if not answering.done():
                     raise _Gone
-            goes_on = await answering
+            goes_on: bool = await answering
             if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
                 await asyncio.wait({sending})
             if sending.done() and not sending.exception():
@@ -414,6 +412,11 @@ async def _let_go(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _abort(connecting: asyncio.Future[Connection]) -> None:
+    if not connecting.cancelled() and not connecting.exception():
+        connecting.result().abort()
 
 
 def _refusal(request: h11.Request, headers: Mapping[str, str], port: Port) -> tuple[int, str] | None:

@@ -92,23 +92,28 @@ class Upstream:
 
 def read_message(connection: socket.socket, data: bytes = b"") -> tuple[bytes, bytes]:
     """A whole request as it comes, and what came beyond it. As much as there is, if the connection ends before."""
-    while b"\r\n\r\n" not in data:
-        piece = connection.recv(65536)
-        if not piece:
-            return data, b""
-        data += piece
-    head, _, body = data.partition(b"\r\n\r\n")
+    came = bytearray(data)
+
+    def more() -> bool:
+        piece = connection.recv(1 << 20)
+        came.extend(piece)
+        return bool(piece)
+
+    while (end := came.find(b"\r\n\r\n")) < 0:
+        if not more():
+            return bytes(came), b""
+    head = bytes(came[: end + 4])
     length = re.search(rb"(?i)\r\ncontent-length: *([0-9]+)", head)
-    ending = b"0\r\n\r\n" if re.search(rb"(?i)\r\ntransfer-encoding: *chunked", head) else b""
-    size = int(length[1]) if length else 0
-    while len(body) < size or (ending and ending not in body):
-        piece = connection.recv(65536)
-        if not piece:
-            return head + b"\r\n\r\n" + body, b""
-        body += piece
-    if ending:
-        size = body.index(ending) + len(ending)
-    return head + b"\r\n\r\n" + body[:size], body[size:]
+    size = len(head) + (int(length[1]) if length else 0)
+    if re.search(rb"(?i)\r\ntransfer-encoding: *chunked", head):
+        while (end := came.find(b"0\r\n\r\n", len(head))) < 0:
+            if not more():
+                return bytes(came), b""
+        size = end + 5
+    while len(came) < size:
+        if not more():
+            return bytes(came), b""
+    return bytes(came[:size]), bytes(came[size:])
 
 
 class Running(NamedTuple):
