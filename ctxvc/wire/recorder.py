@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from itertools import count
 from operator import itemgetter
+from pathlib import Path
 
 import msgspec
 
@@ -21,7 +22,7 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.forms.form import Form, Prompt, Reply, of
 from ctxvc.store.ingest import live_format
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 from ctxvc.wire.conversation import Call, Conversation, Likeness
 from ctxvc.wire.exchange import Exchange
 from ctxvc.wire.senders import Sender, sender
@@ -313,3 +314,14 @@ def _newest_of(store: Store, format: str) -> Iterator[str]:
         if source and source.format == format:
             of_format.append((max(store.commit(tip).commit_time for tip in tips.values()), name))
     return (name for _, name in sorted(of_format, reverse=True)[:_ASKED])
+
+
+def open_recorder(
+    store_path: Path, *, agent: str, session: str = "", cwd: Path, on_trouble: Callable[[str], None]
+) -> Recorder:
+    """A recorder into the store at that path, which is created where there is none when there is something to record."""
+
+    def open_store() -> Store:
+        return Store(store_path) if store_path.exists() else create(store_path)
+
+    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
