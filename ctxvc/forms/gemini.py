@@ -11,7 +11,6 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
-from ctxvc.forms.chat import CallIds
 from ctxvc.forms.form import Prompt, Reply, facts, json_object
 from ctxvc.forms.origins import is_by_client
 from ctxvc.forms.values import digest, objects, text_of
@@ -73,10 +72,15 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
 
 
 class _Reader:
-    """Calls get ids where they have none; results find their calls by them, or by the tool."""
+    """A reply has no ids of its calls; a client makes them up for its next request. Here a call's id tells what it asks.
+
+    A result finds its call by the client's id, where the call has it by then, else by its tool.
+    """
 
     def __init__(self) -> None:
-        self._ids = CallIds()
+        self._count: dict[str, int] = {}
+        self._ids: dict[str, str] = {}  # the client's id of a call → ours
+        self._waiting: dict[str, list[str]] = {}  # tool → calls of the newest reply without a result
 
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
         about = facts(reply)
@@ -90,13 +94,13 @@ class _Reader:
         return read
 
     def _reply(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
-        self._ids.begin()
+        self._waiting = {}
         parts = []
         for item in content:
             match item:
                 case {"functionCall": {"name": str(name)} as call}:
-                    own = self._ids.call(call.get("id"), name)
-                    part = wire.call_part(name, own, wire.compact(call.get("args", {})))
+                    arguments = wire.compact(call.get("args", {}))
+                    part = wire.call_part(name, self._id(name, arguments, text_of(call.get("id"))), arguments)
                 case {"text": str(value)}:
                     kind: Any = "thinking" if item.get("thought") is True else None
                     part = wire.text_part(value, "assistant", "model", kind=kind)
@@ -126,9 +130,23 @@ class _Reader:
         """A result with the id that its call has here; any other part as it is."""
         match item:
             case {"functionResponse": dict(response)}:
-                call, _ = self._ids.answered(response.get("id"), text_of(response.get("name")))
+                name = text_of(response.get("name"))
+                waiting = self._waiting.get(name, [])
+                call = self._ids.get(text_of(response.get("id"))) or next(iter(waiting), "")
+                if call in waiting:
+                    waiting.remove(call)
                 return {"functionResponse": {**response, "id": call}} if call else item
         return item
+
+    def _id(self, name: str, arguments: bytes, original_id: str) -> str:
+        """An id for a call, the same in each request that has it."""
+        stem = f"{name}-{digest([name, arguments.hex()]).hex()[:8]}"
+        number = self._count[stem] = self._count.get(stem, 0) + 1
+        own = stem if number == 1 else f"{stem}-{number}"
+        self._waiting.setdefault(name, []).append(own)
+        if original_id:
+            self._ids[original_id] = own
+        return own
 
 
 def reader() -> _Reader:

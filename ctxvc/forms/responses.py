@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from ctxvc.core.conversion.responses import usage
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import openai_elements as elements
@@ -32,13 +34,20 @@ def prompt(body: bytes) -> Prompt:
     return Prompt(
         model=text_of(request.get("model")),
         system=text_of(request.get("instructions")) or None,
-        tools=tuple(map(tool, objects(request.get("tools")))),
+        tools=tuple(map(tool, [*objects(request.get("tools")), *_added_tools(items)])),
         messages=tuple(items),
         prints=tuple(fingerprint([item]) for item in items),
         stream=request.get("stream") is True,
         continues=text_of(request.get("previous_response_id"))
         or text_of(conversation.get("id") if isinstance(conversation, dict) else conversation),
     )
+
+
+def _added_tools(items: Sequence[Any]) -> Iterable[dict[str, Any]]:
+    """The tools that items of the input bring, as Codex sends them."""
+    for item in objects(list(items)):
+        for added in objects(item.get("tools")) if item.get("type") == "additional_tools" else ():
+            yield from objects(added.get("tools")) if added.get("type") == "namespace" else [added]
 
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
@@ -64,7 +73,17 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
 
 class _Reader:
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
-        return read(message(group, "", facts(reply)) for group in ([list(values)] if reply else grouped(values)))
+        if reply is None:
+            return read(message(group, "", facts(None)) for group in grouped(values))
+        return [_by_model(own) for own in read([message(list(values), "", facts(reply))])]
+
+
+def _by_model(message: Message) -> Message:
+    """A reply as the model's, whatever its items are: a summary of the server's is one, too."""
+    if message.role == "assistant":
+        return message
+    parts = tuple(msgspec.structs.replace(part, role="assistant", origin="model") for part in message.parts)
+    return msgspec.structs.replace(message, role="assistant", parts=parts)
 
 
 def reader() -> _Reader:

@@ -34,6 +34,8 @@ from ctxvc.store.read.sent_body import joined
 from ctxvc.store.store import request_files
 from ctxvc.wire.exchange import Exchange
 
+#: What the names of sub-agents' scopes begin with.
+AGENT = "agent-"
 #: The commits before the newest one in which a history is looked for that a client went back to.
 _BACK = 400
 #: A block of Claude Code's system prompt that tells of each request.
@@ -106,13 +108,28 @@ class Conversation:
         """Whether nothing is recorded yet."""
         return not len(self.stored.ledger())
 
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.stored.system_and_tools()[1])
+
+    def has_system(self, prompt: Prompt) -> bool:
+        """Whether the newest request had the prompt's system prompt."""
+        files = dict(request_files(prompt.system, None))
+        own = {path for path in self._frame if path.startswith("request/system")}
+        return own == files.keys() and all(_lasting(files, path) == _lasting(self._frame, path) for path in own)
+
     def is_framed_as(self, prompt: Prompt) -> bool:
         """Whether the newest request had the prompt's system prompt, or tools of the same names."""
-        system, tools = self.stored.system_and_tools()
-        names = [tool.get("name") for tool in prompt.tools]
-        return (bool(system) and system == prompt.system) or (
-            bool(names) and names == [tool.get("name") for tool in tools or ()]
-        )
+        if not self._frame:
+            return True  # nobody recorded it
+        names = [tool.get("name") for tool in self.stored.system_and_tools()[1] or ()]
+        return names == [tool.get("name") for tool in prompt.tools] or self.has_system(prompt)
+
+    def has_calls_of(self, prompt: Prompt) -> bool:
+        """Whether a call in the prompt is one that is recorded here."""
+        calls = {row.call for row in self.stored.ledger().rows() if row.kind == "tool_use"}
+        messages = self.form.reader().messages(prompt.messages) if calls else []
+        return any(part.kind == "tool_use" and part.call in calls for message in messages for part in message.parts)
 
     def cleaned(self, body: bytes) -> tuple[dict[str, bytes], bytes]:
         """A body's pieces by their paths in the store, without secrets, and the body that they make."""
@@ -223,8 +240,8 @@ class Conversation:
         if stored.in_step:
             stored.finish()
         source = stored.ledger().meta.source
-        scopes = stored.scopes()
-        name = next(name for number in count(1) if (name := f"rewind-{number}") not in scopes)
+        scopes, stem = stored.scopes(), f"{stored.scope}-" if stored.scope.startswith(AGENT) else ""
+        name = next(name for number in count(1) if (name := f"{stem}rewind-{number}") not in scopes)
         stored.fork(name, _WENT_BACK, commit=commit, source=source.id if source else "")
         is_current = stored.store.current_scope(stored.name) == stored.scope
         stored.close()
@@ -265,6 +282,8 @@ class Conversation:
             _dated(message, exchange.ended) for message in self._reader.messages(reply.messages, reply)
         )
         came = RedactedMessages(tuple(_dated(message, exchange.began) for message in incoming))
+        if any(message.role == "assistant" for message in came):
+            self._pieces = {}  # the steps of replies that no request here led to have no body
         files, without, frame = self._files(prompt, pieces_now)
         given = parameters(b"".join(pieces_now.values()))
         trailers = {"Ctxvc-Stop": "" if reply.whole else "interrupted", "Ctxvc-Changed": self._changed(frame, given)}
@@ -272,7 +291,8 @@ class Conversation:
         scope = self.stored.scope
         with self.stored.writing() as transaction:
             for at, entry in self.stored.number(transaction, came, scope):
-                transaction.append(at, AdmittedEntry(entry))
+                is_reply = any(row.role == "assistant" for row in entry.rows)
+                transaction.append(at, AdmittedEntry(entry, without=(fmt.BODY,) if is_reply else ()))
             for at, entry in self.stored.number(transaction, answer, scope):
                 admitted = AdmittedEntry(entry)
                 if any(row.role == "assistant" for row in entry.rows):

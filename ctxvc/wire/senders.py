@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ctxvc.core.ledger import wire
+from ctxvc.forms.form import Prompt
 
 #: The longest id of a client's that is believed.
 _LONGEST = 200
@@ -50,18 +51,26 @@ def _claude_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> Any:
 
 
 _CLIENTS = (
-    _Client(
-        "claude-code",
-        _claude_session,
-        lambda headers, body: headers.get("x-claude-code-agent-id"),  # noqa: ARG005
-    ),
+    _Client("claude-code", _claude_session, lambda headers, _: headers.get("x-claude-code-agent-id")),
     _Client(
         "codex",
-        lambda headers, body: headers.get("session-id") if "x-codex-turn-metadata" in headers else "",  # noqa: ARG005
-        lambda headers, body: headers.get("thread-id"),  # noqa: ARG005
+        lambda headers, _: headers.get("session-id") if "x-codex-turn-metadata" in headers else "",
+        lambda headers, _: headers.get("thread-id"),
     ),
-    _Client("", lambda headers, body: body.get("prompt_cache_key"), lambda headers, body: ""),  # noqa: ARG005
+    _Client(  # a sub-agent is a session of its own there, which names its parent
+        "opencode",
+        lambda headers, _: headers.get("x-opencode-parent-session-id") or headers.get("x-opencode-session-id"),
+        lambda headers, _: headers.get("x-opencode-session-id"),
+    ),
 )
+#: What a client asks for the summary of a conversation with, at the end of the conversation.
+_SUMMARIES = (b"CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",)
+
+
+def asks_for_summary(prompt: Prompt) -> bool:
+    """Whether the newest message asks for a summary that the client is to go on from."""
+    newest = wire.compact(prompt.messages[-1]) if prompt.messages else b""
+    return any(text in newest for text in _SUMMARIES)
 
 
 def _id(value: Any) -> str:

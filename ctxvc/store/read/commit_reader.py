@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -119,12 +119,7 @@ class Reader:
 
     def system_and_tools(self, commit: str) -> tuple[Any, Any]:
         """System prompt and tools, as the provider got them; None if they are not recorded."""
-        text = self.optional(commit, "request/system.txt")
-        system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
-        if text is None and (data := self.optional(commit, "request/system.json")) is not None:
-            system = wire.parse(data)
-        tools = self.optional(commit, "request/tools.json")
-        return system, None if tools is None else wire.parse(tools)
+        return system_and_tools(lambda path: self.optional(commit, path))
 
     def pieces(self, commit: str) -> dict[str, str]:
         """The pieces of the body that the newest reply answers to: path → id of the blob, in the body's order."""
@@ -191,3 +186,13 @@ class Reader:
         rows = fmt.decode_rows(self.blob(blob, f"{where}: {path}"), f"{where}: {path}")
         self._segments[path] = (blob, rows)
         return rows
+
+
+def system_and_tools(file: Callable[[str], bytes | None]) -> tuple[Any, Any]:
+    """System prompt and tools in the files of a request, each of which `file` gives; None if they are not recorded."""
+    text = file("request/system.txt")
+    system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
+    if text is None and (data := file("request/system.json")) is not None:
+        system = wire.parse(data)
+    tools = file("request/tools.json")
+    return system, None if tools is None else wire.parse(tools)
