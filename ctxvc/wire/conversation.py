@@ -359,7 +359,8 @@ def _changed(
     added = [(before, numbering.aside(message)[0]) for message, before in inside]
     after = applied(ledger.with_rows(row for _, rows in added for row in rows), changes, added, "host", group)
     rows = [row for row in after.rows() if (old := ledger.get(row.id)) is not None and old != row]
-    return rows, [item for name, item in after.groups.items() if ledger.groups.get(name) != item]
+    empty = [Group(id=name, members=()) for name in ledger.groups.keys() - after.groups.keys()]
+    return rows, [*empty, *(item for name, item in after.groups.items() if ledger.groups.get(name) != item)]
 
 
 def _is_reply(messages: Sequence[Message]) -> bool:
