@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError
 from ctxvc.store.store import Store, create
+from ctxvc.wire import trouble
 from ctxvc.wire.exchange import Exchange
 from ctxvc.wire.sessions import Sessions
 
@@ -90,4 +92,8 @@ def open_recorder(
     def open_store() -> Store:
         return Store(store_path) if store_path.exists() else create(store_path)
 
-    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
+    def report(reason: str) -> None:
+        trouble.report(store_path, reason, int(time.time()))
+        on_trouble(reason)
+
+    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=report)
