@@ -234,7 +234,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `blocks` are its first block and the one after its last, `calls` those of the model. `files` are (a place in
     `files`, lines added, lines removed) by its edits; `reads` and `searches` are numbers of calls, `others` those of
     other tools; `tasks` is how far a list of tasks is. `answer` is the block of the model's last words, -1 if there
-    are none, and `closing` how they begin; `answered` is whether nothing was called after them.
+    are none, and `closing` how they begin; `answered` is whether nothing was called after them, `interrupted` whether a
+    person stopped it.
     """
 
     number: int
@@ -254,6 +255,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answer: int = -1
     closing: str = ""
     answered: bool = False
+    interrupted: bool = False
 
 
 class ChangedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

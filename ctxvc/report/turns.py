@@ -24,9 +24,13 @@ from ctxvc.report.history import History, ScopeHistory
 _REQUEST, _CLOSING, _PATH = 400, 400, 1_000
 _LINE = 160
 _COMMANDS = 60
-#: Bytes of a text that its first words are looked for in.
-_HEAD = 8_000
+#: Bytes of a request that may stand before another; bytes of a text that its first words are looked for in.
+_SHORT, _HEAD = 1_000, 8_000
 _READS = frozenset({"read", "listed", "fetched"})
+#: Code between fences, a link, and marks of headings, lists and emphasis.
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_LINKED = re.compile(r"\[([^\]\n]{1,300})\]\([^)\s]{1,1000}\)")
+_MARKS = re.compile(r"^ {0,12}#{1,6} |`|\*\*", re.MULTILINE)
 _PATTERN = re.compile(r"[*?$`{]")
 _COUNTS = re.compile(r"\+(\d+) −(\d+)")
 
@@ -127,8 +131,9 @@ class Story:
             failures=deeds.failures,
             tasks=self._line(deeds.tasks),
             answer=scope.place[answer.id] if answer else -1,
-            closing=self._first_words(scope, answer, _CLOSING) if answer else "",
+            closing=self._closing(scope, answer) if answer else "",
             answered=answer is not None and (last_call is None or answer.number > last_call.number),
+            interrupted=any(map(caption.interrupts, rows)),
         )
 
     def _command(self, line: str, endings: Sequence[str]) -> data.Command:
@@ -138,16 +143,34 @@ class Story:
         return self._page.clean(display.fitted(display.one_line(text, 4 * _LINE), _LINE))
 
     def _request(self, scope: ScopeHistory, rows: Iterable[Row]) -> str:
-        """What a human said in these rows, by its first words; of an image or a command's output, what it is."""
-        spoken = [row for row in rows if speaks(row.kind, row.role, row.origin)]
-        texts = (self._first_words(scope, row, _REQUEST) for row in spoken if row.kind == "user")
-        return " · ".join(filter(None, texts)) or next((f"[{self._page.clean(row.label)}]" for row in spoken), "")
+        """What a human asked in these rows, by its first words; of an image or a command's output, what it is.
 
-    def _first_words(self, scope: ScopeHistory, row: Row, width: int) -> str:
+        A client puts long texts of its own before a person's: of several texts, long ones count only at the end.
+        """
+        spoken = [row for row in rows if speaks(row.kind, row.role, row.origin)]
+        texts = [(row, self._words(scope, row, _REQUEST)) for row in spoken if row.kind == "user"]
+        asked = [(row, text) for row, text in texts if text and not text.startswith("<")] or texts
+        short = [text for row, text in asked[:-1] if row.bytes <= _SHORT] + [text for _, text in asked[-1:]]
+        return " · ".join(filter(None, short)) or next((f"[{self._page.clean(row.label)}]" for row in spoken), "")
+
+    def _words(self, scope: ScopeHistory, row: Row, width: int) -> str:
+        """A person's words in so many characters: of long ones their two ends, since a question often stands last."""
         if row.ext != "txt":
             return self._page.clean(row.label)
-        text = display.decode(scope.snapshot.bodies.body(row)[:_HEAD])
-        return self._page.clean(display.one_line(caption.plain(display.one_line(text, 2 * width)), width))
+        text = display.decode(scope.snapshot.bodies.body(row))
+        head = caption.plain(display.one_line(text[:_HEAD], 2 * width))
+        if len(head) <= width and len(text) <= _HEAD:
+            return self._page.clean(head)
+        tail = display.one_line(text[-width:], width)[-width // 3 :].partition(" ")[2]
+        return self._page.clean(f"{display.one_line(head, width - len(tail) - 1)} {tail}".rstrip())
+
+    def _closing(self, scope: ScopeHistory, row: Row) -> str:
+        """How a model's words begin, on one line, without marks of Markdown."""
+        if row.ext != "txt":
+            return self._page.clean(row.label)
+        text = _FENCED.sub(" … ", display.decode(scope.snapshot.bodies.body(row)[:_HEAD]))
+        text = _LINKED.sub(r"\1", _MARKS.sub("", text))
+        return self._page.clean(display.one_line(caption.plain(display.one_line(text, 2 * _CLOSING)), _CLOSING))
 
     def _place_of(self, path: str, *, deleted: bool) -> int:
         """The place of a changed file among all of them."""

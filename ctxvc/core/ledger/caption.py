@@ -39,6 +39,7 @@ _EXIT = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _STATUS = 200
+_INTERRUPTS = ("[Request interrupted", "<turn_aborted>")
 
 #: Reads the body of a row.
 BodyOf = Callable[[Row], bytes]
@@ -162,6 +163,11 @@ def ending(result: Row, output: bytes = b"") -> str:
     if code:
         return f"exit {code}"
     return "failed" if result.error else ""
+
+
+def interrupts(row: Row) -> bool:
+    """Whether a block is a client's word that a person stopped the model."""
+    return row.origin == "client" and row.label.startswith(_INTERRUPTS)
 
 
 def _ends(output: bytes) -> tuple[str, ...]:
