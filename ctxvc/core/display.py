@@ -13,6 +13,8 @@ _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u2
 #: All characters but Latin letters, punctuation, arrows and signs of mathematics, each of which has one column.
 _MAYBE_WIDE = re.compile("[^\x00-\u02ff\u2010-\u2027\u2190-\u22ff]")
 _SLASH = re.compile(r"[/\\]")
+#: How a path begins that may be cut behind it: a folder, or the name of a server.
+_FIRST = re.compile(r"(?:\w{1,10}://)?[/\\]?[^/\\]+[/\\]")
 #: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
 _LONG = 16
 _LEAST = 8
@@ -74,15 +76,21 @@ def path_fitted(path: str, width: int, minimum: int = 2) -> str:
     width = max(width, minimum)
     if columns(path) <= width:
         return path
-    slashes = _slashes(path)
     name = columns(_end(path))
-    head = next((path[: at + 1] for at in slashes if at and columns(path[: at + 1]) + 2 + name <= width), "")
-    room = width - columns(head)
-    start = next((at for at in slashes if at >= len(head) and columns(path[at:]) < room), None)
+    head = _FIRST.match(path)
+    if head and columns(head[0]) + 2 + name > width:
+        head = None
+    return f"{head[0] if head else ''}…{_tail_fitted(path, head.end() if head else 0, width)}"
+
+
+def _tail_fitted(path: str, begin: int, width: int) -> str:
+    """The end of a path behind `begin` that has room with what stands before it, in `width` columns."""
+    room = width - columns(path[:begin])
+    start = next((at for at in _slashes(path) if at >= begin and columns(path[at:]) < room), None)
     tail = path[start:] if start is not None else _end(path)
     while tail and columns(tail) >= room:
         tail = tail[1:]
-    return f"{head}…{tail}"
+    return tail
 
 
 def _first_words(parts: Sequence[str], width: int) -> str:

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 
 from ctxvc.core import display
-from ctxvc.core.ledger import caption
+from ctxvc.core.ledger import caption, wire
 from ctxvc.core.ledger.facts import Fact
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import speaks
@@ -115,6 +115,9 @@ class Story:
         for row in rows:
             if row.id in scope.details:
                 deeds.take(row, scope.details[row.id])
+        for reply, output in pairwise(rows):
+            if reply.kind == "assistant" and output.kind == "user" and output.origin == "tool":
+                self._take_written(deeds, scope, reply, output)
         return data.Turn(
             number=rows[0].turn,
             scope=scope.line.number,
@@ -135,6 +138,15 @@ class Story:
             answered=answer is not None and (last_call is None or answer.number > last_call.number),
             interrupted=any(map(caption.interrupts, rows)),
         )
+
+    def _take_written(self, deeds: _Deeds, scope: ScopeHistory, reply: Row, output: Row) -> None:
+        """Adds a command of a host without calls: it stands in a reply's last block of code."""
+        body = scope.snapshot.bodies.body
+        if written := _FENCED.findall(display.decode(body(reply)[:_HEAD])):
+            script = written[-1].partition("\n")[2].removesuffix("```")
+            arguments = wire.compact({"command": script})
+            line = caption.of_call(reply.tool, arguments, folder=scope.folder).object
+            deeds.commands.setdefault(line, []).append(caption.ending(output, body(output)))
 
     def _command(self, line: str, endings: Sequence[str]) -> data.Command:
         return data.Command(self._line(line), len(endings), sum(map(bool, endings)), endings[-1])

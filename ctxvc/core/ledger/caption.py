@@ -35,7 +35,8 @@ _SECTION = re.compile(r"\s*<([a-z0-9]{1,40}[_-][a-z0-9_-]{1,40})>[^<]{0,400}</\1
 
 #: How hosts write the number that a command exited with, on a line of its own, and in how many bytes of either end.
 _EXIT = re.compile(
-    r"^\[?(?:process |command )?(?:exit code:?|exited with code|finished with exit code) (\d{1,3})\]?\s*$",
+    r"^\[?(?:(?:process |command )?(?:exit code:?|exited with code|finished with exit code) |<returncode>)"
+    r"(\d{1,3})(?:\]|</returncode>)?\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _STATUS = 200

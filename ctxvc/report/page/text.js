@@ -99,8 +99,8 @@ function fitted(line, length) {
 // A path cut in its middle: `internal/…/bootstrap.go`. Its name is whole, however short the length.
 function pathFitted(path, length) {
   const name = path.slice(path.lastIndexOf("/", path.length - 2) + 1);
-  const first = path.indexOf("/", 1);
-  const head = first > 0 && first + 3 + name.length <= length ? path.slice(0, first + 1) : "";
+  const [first] = path.match(/^(?:\w{1,10}:\/\/)?\/?[^/]+\//) || [""];
+  const head = first.length + 2 + name.length <= length ? first : "";
   for (let at = path.indexOf("/", head.length); at >= 0; at = path.indexOf("/", at + 1)) {
     if (head.length + 1 + path.length - at <= length) return `${head}…${path.slice(at)}`;
   }

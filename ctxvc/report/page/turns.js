@@ -39,7 +39,7 @@ function total(turns, files) {
     looks(sum((turn) => turn.reads || 0), sum((turn) => turn.searches || 0)),
     others(turns.flatMap((turn) => turn.others || [])),
   ];
-  return `${figures.filter(Boolean).join("; ") || "nothing but answers"}.`;
+  return `${figures.filter(Boolean).join("; ") || plural(sum((turn) => turn.calls.length), "reply").replace("replys", "replies")}.`;
 }
 
 function count(number, noun) {
@@ -175,7 +175,7 @@ function turnFacts(session, turn) {
 function deeds(session, turn, departures) {
   const row = (name, content) => (content && content.length ? [h("dt", null, name), h("dd", null, content)] : null);
   const also = [looks(turn.reads || 0, turn.searches || 0), others(turn.others || []), turn.tasks ? `tasks ${plain(turn.tasks)}` : null];
-  const end = turn.closing ? firstLine(plain(turn.closing), 280) : turn.calls.length ? h("span", { class: "muted" }, "nothing in words") : [];
+  const end = turn.closing ? h("span", { class: "clamped" }, plain(turn.closing)) : turn.calls.length ? h("span", { class: "muted" }, "nothing in words") : [];
   const stopped = turn.interrupted ? [h("span", { class: "tag bad" }, "a person interrupted it"), " "] : [];
   return [
     row("edited", listed(turn.files || [], ([place, plus, minus]) => edited(session.raw.files[place], plus, minus))),
@@ -207,7 +207,7 @@ function telling(commands) {
 
 function ran([text, runs, failures, end]) {
   const times = runs > 1 ? ` ×${runs}${failures && !end ? `, ${failures} failed before` : ""}` : "";
-  return h("span", { class: "deed mono", title: plain(text) }, h("span", { class: end ? "minus" : "plus" }, end ? "✗ " : "✓ ", h("span", { class: "visually-hidden" }, end ? "failed: " : "")), firstLine(plain(text), 64), times, end ? h("span", { class: "minus" }, ` ${end}`) : "");
+  return h("span", { class: "deed mono", title: plain(text) }, h("span", { class: end ? "minus" : "plus" }, end ? "✗ " : "✓ ", h("span", { class: "visually-hidden" }, end ? "failed: " : "")), firstLine(plain(text), 76), times, end ? h("span", { class: "minus" }, ` ${end}`) : "");
 }
 
 // What left the prompt in a turn, and what came back.
