@@ -38,7 +38,7 @@ export function overviewScreen(context) {
     events.fill(marks);
     events.hidden = !marks.length;
     none.hidden = marks.length > 0;
-    none.textContent = session.marks.length ? "Nothing left or came back in these calls: choose all calls above." : "Nothing left it and nothing came back: it only grew.";
+    none.textContent = session.marks.length ? "Nothing left or came back in these calls: choose all calls above." : "It only grew: nothing was taken out, and nothing came back.";
     story.update();
     files.update();
     numbers.fill(eachChosen(session, view()));
