@@ -6,6 +6,9 @@ import { firstLine, money, moment, plain, plural, short, whole } from "./text.js
 import { go, onView, view } from "./view.js";
 
 const NAMES = 4;
+// Characters that last words have at least to say something; the share of the axis that a number has room in.
+const TELLING = 20;
+const ROOM = 0.016;
 
 // Three sentences for somebody who was not there.
 export function inShort(session) {
@@ -63,8 +66,15 @@ function others(pairs) {
   return named.slice(0, NAMES).join(", ") + (named.length > NAMES ? `, ${plural(named.length - NAMES, "more tool")}` : "") || null;
 }
 
+// The last words of the model; where they say next to nothing, with those of the turn before.
+function lastWords(session, turn) {
+  const before = session.raw.turns.slice(0, session.raw.turns.indexOf(turn)).findLast((earlier) => (earlier.closing || "").length >= TELLING);
+  if (turn.closing.length >= TELLING || !before) return words(turn.closing);
+  return h("span", null, words(before.closing), h("span", { class: "muted" }, ", and then "), words(turn.closing));
+}
+
 function ending(session, turn) {
-  const text = turn.closing ? words(turn.closing) : null;
+  const text = turn.closing ? lastWords(session, turn) : null;
   const rest = session.raw.turns.filter((later) => !later.calls.length && later.request);
   const unanswered = rest.length ? h("span", { class: "muted" }, ` Not answered: “${plain(rest[0].request)}”`) : null;
   if (turn.answered) return [text, unanswered];
@@ -117,9 +127,9 @@ function span(session, turn) {
 
 function mark(session, turn, at) {
   if (!turn.calls.length || session.scopes[turn.scope]?.agent) return null;
-  const label = `turn ${turn.number}: ${firstLine(plain(turn.request || "no words"), 80)}`;
-  const button = h("button", { type: "button", class: "turn-mark", title: label, "aria-label": label, on: { click: () => go({ turn: at + 1 }) } }, turn.number);
   const [from, width] = span(session, turn);
+  const label = `turn ${turn.number}: ${firstLine(plain(turn.request || "no words"), 80)}`;
+  const button = h("button", { type: "button", class: "turn-mark", title: label, "aria-label": label, on: { click: () => go({ turn: at + 1 }) } }, width > ROOM ? turn.number : "");
   button.style.left = `${100 * from}%`;
   button.style.width = `${100 * width}%`;
   return button;
