@@ -39,7 +39,7 @@ class NetDiff:
                 self._text += new
             else:
                 self._pieces.append(("", new))
-        elif self._text is not None and _stands_in(old, self._text, whole=change.whole_lines):
+        elif self._text is not None and _stands_in(old, self._text, by_lines=change.whole_lines):
             self._text = _replaced(self._text, old, new, change)
         else:
             self._replace(old, new, change)
@@ -47,8 +47,8 @@ class NetDiff:
     def lines(self) -> list[str]:
         """The diff, a line each with its sign; empty if nothing is left of the edits."""
         pieces = [piece for piece in self._pieces if piece[0] != piece[1]]
-        whole = [("", self._text)] if self._text else []
-        parts = [diff_lines(old, new) for old, new in chain(whole, pieces)]
+        written = [("", self._text)] if self._text else []
+        parts = [diff_lines(old, new) for old, new in chain(written, pieces)]
         return list(chain.from_iterable(([GAP] if at else []) + part for at, part in enumerate(parts)))
 
     def _replace(self, old: str, new: str, change: Change) -> None:
@@ -57,12 +57,12 @@ class NetDiff:
             return
         for at in range(len(self._pieces) - 1, max(-1, len(self._pieces) - 1 - _PIECES), -1):
             before, after = self._pieces[at]
-            if _stands_in(old, after, whole=change.whole_lines):
+            if _stands_in(old, after, by_lines=change.whole_lines):
                 self._pieces[at] = before, _replaced(after, old, new, change)
                 if not change.every:
                     return
                 continue
-            if after.strip() and _stands_in(after, old, whole=change.whole_lines):
+            if after.strip() and _stands_in(after, old, by_lines=change.whole_lines):
                 # It replaces an earlier edit with what stood around that.
                 old = _replaced(old, after, before, change._replace(every=False))
                 del self._pieces[at]
@@ -74,10 +74,10 @@ def diff_lines(old: str, new: str, around: int = _AROUND) -> list[str]:
     before, after = split(old), split(new)
     signed = list(_signed(before, after))
     near = [at for at, line in enumerate(signed) if line[0] != SAME]
-    shown = sorted({place for at in near for place in range(at - around, at + around + 1) if 0 <= place < len(signed)})
+    places = sorted({place for at in near for place in range(at - around, at + around + 1) if 0 <= place < len(signed)})
     lines: list[str] = []
-    for number, place in enumerate(shown):
-        if number and place > shown[number - 1] + 1:
+    for number, place in enumerate(places):
+        if number and place > places[number - 1] + 1:
             lines.append(GAP)
         lines.append(signed[place])
     return lines
@@ -99,8 +99,8 @@ def _signed(before: list[str], after: list[str]) -> Iterator[str]:
         was, now = source + 1, target + 1
 
 
-def _stands_in(part: str, text: str, *, whole: bool) -> bool:
-    return bool(part) and (f"\n{part}\n" in f"\n{text}\n" if whole else part in text)
+def _stands_in(part: str, text: str, *, by_lines: bool) -> bool:
+    return bool(part) and (f"\n{part}\n" in f"\n{text}\n" if by_lines else part in text)
 
 
 def _replaced(text: str, old: str, new: str, change: Change) -> str:

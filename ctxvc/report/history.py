@@ -156,18 +156,18 @@ class History:
 
     def _detail(self, scope: ScopeHistory, row: Row, body: bytes) -> CallDetail:
         """A call for people. What it did to files is put together with what others did, if it is its scope's own."""
-        made = changes(body, row.ext)
+        edits = changes(body, row.ext)
         if row.number > scope.inherited and row.id not in scope.failed:
-            for change in made:
+            for change in edits:
                 if change.path and not (
                     change.scripted and change.kind == "replace"
                 ):  # a program may not have found it
                     self.edits.setdefault(path_of(change.path, scope.folder), NetDiff()).add(change)
-        listed = parts(row.tool, body, row.ext, made, scope.folder)
+        call_parts = parts(row.tool, body, row.ext, edits, scope.folder)
         return CallDetail(
             facts.facts(row.tool, body, row.ext),
             caption.of_call(row.tool, body, row.ext, scope.folder).object,
-            tuple((part, title, self.add(text) if text else -1) for part, title, text in listed),
+            tuple((part, title, self.add(text) if text else -1) for part, title, text in call_parts),
         )
 
     def _take_pictures(self, scope: ScopeHistory, row: Row, body: bytes) -> None:

@@ -76,12 +76,12 @@ class Story:
 
     def pictures(self, places: Places) -> list[data.Picture]:
         """The images that there is room for."""
-        kept = (
+        images = (
             data.Picture(scope.place[block], media, _place(places, number))
             for scope in self._page.scopes
             for block, media, number in scope.pictures
         )
-        return [picture for picture in kept if picture.place != -1]
+        return [picture for picture in images if picture.place != -1]
 
     def changed_files(self, places: Places) -> list[data.ChangedFile]:
         """The changed files, in the order in which they were first changed."""
@@ -160,12 +160,12 @@ class Story:
         A client puts long texts of its own before a person's: of several texts, long ones count only at the end.
         """
         spoken = [row for row in rows if speaks(row.kind, row.role, row.origin)]
-        texts = [(row, self._words(scope, row, _REQUEST)) for row in spoken if row.kind == "user"]
-        asked = [(row, text) for row, text in texts if text and not text.startswith("<")] or texts
-        short = [text for row, text in asked[:-1] if row.bytes <= _SHORT] + [text for _, text in asked[-1:]]
+        texts = [(row, self._request_text(scope, row, _REQUEST)) for row in spoken if row.kind == "user"]
+        questions = [(row, text) for row, text in texts if text and not text.startswith("<")] or texts
+        short = [text for row, text in questions[:-1] if row.bytes <= _SHORT] + [text for _, text in questions[-1:]]
         return " · ".join(filter(None, short)) or next((f"[{self._page.clean(row.label)}]" for row in spoken), "")
 
-    def _words(self, scope: ScopeHistory, row: Row, width: int) -> str:
+    def _request_text(self, scope: ScopeHistory, row: Row, width: int) -> str:
         """A person's words in so many characters: of long ones their two ends, since a question often stands last."""
         if row.ext != "txt":
             return self._page.clean(row.label)
