@@ -59,4 +59,9 @@ def _files(rows: list[tuple[Row, Bodies]], folder: str) -> frozenset[str]:
     calls = ((row, bodies) for row, bodies in rows if row.kind == "tool_use" and row.call not in failed)
     acts = (fact for row, bodies in calls for fact in facts(row.tool, bodies.body(row), row.ext))
     files = {fact.object for fact in acts if fact.act in _CHANGES}
-    return frozenset(file for file in files if not _TEMPORARY.match(file) or caption.relative(file, folder) != file)
+    return frozenset(file for file in files if is_work(file, folder))
+
+
+def is_work(file: str, folder: str) -> bool:
+    """Whether a changed file counts: one in a system's temporary folders does only if the session works there."""
+    return not _TEMPORARY.match(file) or caption.relative(file, folder) != file

@@ -10,10 +10,14 @@ from itertools import chain
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.ledger import caption, facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.inspection.captions import labels_of
+from ctxvc.inspection.edits import changes
+from ctxvc.inspection.net_diff import NetDiff
 from ctxvc.report import data
+from ctxvc.report.call_parts import MEDIA, CallDetail, parts, path_of
 from ctxvc.report.lanes import PRESENT, Lanes
 from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
@@ -27,6 +31,8 @@ from ctxvc.tokens.meter import Meter, Prices
 
 #: Bodies that are kept: a block is shown, captioned and put on the page one after the other.
 _BODIES = 512
+#: Bytes of an image on the page, and of all of them.
+_PICTURE, _PICTURES = 200_000, 500_000
 #: Columns of a label.
 _LABEL = 120
 #: Takes the secrets out of a text.
@@ -56,7 +62,9 @@ class SentCall:
 class ScopeHistory:
     """A scope as it stands at its newest commit, and its calls so far: their numbers, and what was sent.
 
-    `texts` are the blocks' texts, by their numbers in the pool, `labels` what the blocks are, in a few words.
+    `texts` are the blocks' texts, by their numbers in the pool, `labels` what the blocks are, in a few words; `details`
+    are the calls for people, `endings` how those ended that did not end well, `pictures` images: block, media type and
+    the number of its bytes. Blocks up to number `inherited` are those of the scope that it left.
     """
 
     line: Line
@@ -65,10 +73,15 @@ class ScopeHistory:
     rows: Sequence[Row]
     place: Mapping[str, int]
     overhead: int
+    inherited: int
+    failed: frozenset[str]
     summaries: frozenset[str]
     lanes: Lanes
     texts: dict[str, int] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    details: dict[str, CallDetail] = field(default_factory=dict)
+    endings: dict[str, str] = field(default_factory=dict)
+    pictures: list[tuple[str, str, int]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     sent: list[SentCall] = field(default_factory=list)
     newest: Prompt | None = None
@@ -76,6 +89,11 @@ class ScopeHistory:
     @property
     def model(self) -> str:
         return self.snapshot.ledger.meta.model
+
+    @property
+    def folder(self) -> str:
+        """The folder that it works in, where the recording names it."""
+        return caption.folder_of(self.snapshot.ledger)
 
 
 class History:
@@ -94,6 +112,8 @@ class History:
         self.deltas: list[list[tuple[int, int, list[int]]]] = []
         self.marks: list[data.Mark] = []
         self.scopes: list[ScopeHistory] = []
+        self.edits: dict[str, NetDiff] = {}  # by the names of files
+        self._picture_room = _PICTURES
         blocks = 0
         for line in own:
             self.scopes.append(_scope_history(store, line, meter, blocks))
@@ -123,9 +143,41 @@ class History:
         for row in rows:
             body = scope.snapshot.bodies.body(row)
             scope.texts[row.id] = self.add(text_of(body, row.ext, row.extra), body)
+            if row.kind == "tool_use":
+                scope.details[row.id] = self._detail(scope, row, body)
+            elif row.kind == "tool_result" and (call := scope.details.get(row.parent)):
+                scope.endings[row.parent] = caption.ending(row, body if call.ran else b"")
+            self._take_pictures(scope, row, body)
         labels = labels_of(scope.snapshot, [row.id for row in rows])
         for row in rows:
-            scope.labels[row.id] = self.clean(display.one_line(labels.get(row.id, row.label), _LABEL))
+            scope.labels[row.id] = self.clean(
+                display.fitted(display.one_line(labels.get(row.id, row.label), 4 * _LABEL), _LABEL)
+            )
+
+    def _detail(self, scope: ScopeHistory, row: Row, body: bytes) -> CallDetail:
+        """A call for people. What it did to files is put together with what others did, if it is its scope's own."""
+        edits = changes(body, row.ext)
+        if row.number > scope.inherited and row.id not in scope.failed:
+            for change in edits:
+                if change.path and not (
+                    change.scripted and change.kind == "replace"
+                ):  # a program may not have found it
+                    self.edits.setdefault(path_of(change.path, scope.folder), NetDiff()).add(change)
+        call_parts = parts(row.tool, body, row.ext, edits, scope.folder)
+        return CallDetail(
+            facts.facts(row.tool, body, row.ext),
+            caption.of_call(row.tool, body, row.ext, scope.folder).object,
+            tuple((part, title, self.add(text) if text else -1) for part, title, text in call_parts),
+        )
+
+    def _take_pictures(self, scope: ScopeHistory, row: Row, body: bytes) -> None:
+        """The images of a block, as long as there is room."""
+        images = [(row.ext, body)] if row.kind == "image" else []
+        images += [(file.rpartition(".")[2], scope.snapshot.bodies.file(row, file)) for file in row.files]
+        for ext, image in images:
+            if ext in MEDIA and len(image) <= min(_PICTURE, self._picture_room):
+                self._picture_room -= len(image)
+                scope.pictures.append((row.id, MEDIA[ext], self.pool.add(image)))
 
     def _add(self, scope: ScopeHistory, call: Call, change: Change, before: Sequence[int]) -> list[int]:
         """Adds a call whose reply a change has; gives its prompt, for the next."""
@@ -189,9 +241,18 @@ def _scope_history(store: Store, line: Line, meter: Meter, blocks: int) -> Scope
         rows=rows,
         place={row.id: blocks + place for place, row in enumerate(rows)},
         overhead=meter.overhead(snapshot),
+        inherited=_inherited(store, line),
+        failed=frozenset(row.parent for row in rows if row.kind == "tool_result" and row.error),
         summaries=frozenset(chain.from_iterable(group.summary for group in snapshot.ledger.groups.values())),
         lanes=Lanes(prices),
     )
+
+
+def _inherited(store: Store, line: Line) -> int:
+    """The number of the last block that a scope has of the one that it left; 0 for none."""
+    parents = line.entries[0].parents
+    last = store.reader.ledger(parents[0]).last() if line.parent and parents else None
+    return last.number if last else 0
 
 
 def _current(snapshot: Snapshot) -> Bodies:

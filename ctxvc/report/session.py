@@ -15,6 +15,7 @@ from ctxvc.report.expense import Expense, Sized, expenses
 from ctxvc.report.history import Clean, History, ScopeHistory, SentCall
 from ctxvc.report.lanes import Lane
 from ctxvc.report.lines import Change
+from ctxvc.report.turns import Story
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -60,6 +61,7 @@ def session(
     lanes = [lane for scope in page.scopes for lane in scope.lanes.lanes.values()]
     bodies = [scope.texts[row.id] for scope in page.scopes for row in scope.rows]
     frames = [_frame(page, scope) for scope in page.scopes]
+    story = Story(page)
     places, chunks = page.pool.packed()
     calls_made = _calls(page, costs)
     figures = _figures(page, lanes, calls_made, budget.effective, assumed=origin == "assumed")
@@ -87,6 +89,10 @@ def session(
             _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
             for scope, frame in zip(page.scopes, frames, strict=True)
         ],
+        turns=story.turns,
+        files=story.changed_files(places),
+        tool_calls=list(story.tool_calls(places)),
+        pictures=story.pictures(places),
         bodies=data.Texts(chunks=chunks, cut=list(_cut(page, front, commands, bodies, places))),
         cost_reason=_cost_reason(page, costs),
     )

@@ -1,6 +1,6 @@
 // The prompt of one call exactly as it was sent, and what entered and left against the call before.
 import { announce, empty, h, replace } from "./dom.js";
-import { FORMS, blockLink, commitText, kindChip, missingBody, pieceKind, pieceName, pieceText, textBox } from "./pieces.js";
+import { FORMS, blockLink, commitText, kindChip, missingBody, pathText, pieceKind, pieceName, pieceText, textBox } from "./pieces.js";
 import { chosenCall, chosenCalls } from "./session.js";
 import { firstLine, moment, plain, plural, short, whole } from "./text.js";
 import { PARTS, kindColour } from "./theme.js";
@@ -120,7 +120,7 @@ function changeList(session, title, pieces, style) {
           { class: "line" },
           kindChip(pieceKind(session, piece)),
           piece.block >= 0 ? blockLink(session, piece.block) : null,
-          h("span", { class: "line-label" }, firstLine(plain(pieceName(session, piece)), 120)),
+          pathText(firstLine(plain(pieceName(session, piece)), 120)),
         ),
       ),
       pieces.length > shown.length ? h("li", { class: "muted" }, `and ${pieces.length - shown.length} more`) : null,

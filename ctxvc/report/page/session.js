@@ -157,6 +157,23 @@ export class Session {
     return { entered: [...entered], left: [...left] };
   }
 
+  // The call of a tool that a block is, `[block, result, ending, parts]`, or null.
+  toolCall(block) {
+    this._callsByBlock = this._callsByBlock || new Map(this.raw.tool_calls.map((call) => [call[0], call]));
+    return this._callsByBlock.get(block) || null;
+  }
+
+  // Whether a block is the result of a call.
+  isResult(block) {
+    this._results = this._results || new Set(this.raw.tool_calls.map((call) => call[1]));
+    return this._results.has(block);
+  }
+
+  // The images of a block that the page has, `[block, media type, place]`.
+  pictures(block) {
+    return this.raw.pictures.filter((picture) => picture[0] === block);
+  }
+
   // The kind of a block, with what the client wrote apart from what a person did.
   kind(block) {
     return this.blocks.kind[block] === "user" && this.blocks.origin[block] === "client" ? "client" : this.blocks.kind[block];
