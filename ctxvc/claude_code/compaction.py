@@ -217,10 +217,10 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
             return _unchanged(session, event, transcript, recorded)
         compacted = _in_hosts_tokens(recorded, event.tokens)
         _put(session, event, transcript, compacted)
-        beside = payoff.beside_summary(compacted.before, compacted.after, recorded.before)
+        beside = payoff.beside_summary(compacted.before, compacted.after, recorded.before) if event.asked else 0.0
         seconds = time.monotonic() - started
-        outcome = Outcome(compacted.before, compacted.after, compacted.archived, seconds)
-        return _encoded(compacted, choice.line(outcome._replace(beside_summary=beside) if event.asked else outcome))
+        summary = Outcome(compacted.before, compacted.after, compacted.archived, seconds, beside)
+        return _encoded(compacted, choice.line(summary))
     finally:
         stored.leave()
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctxvc.core.view.budget import DEFAULT_WINDOW, SMALL
+from ctxvc.errors import BadInput, Phrase
 from ctxvc.tokens import models
 from ctxvc.tokens.models import is_older_claude
 
@@ -123,6 +124,8 @@ _CLAUDE = re.compile(r"claude|^(?:opus|sonnet|haiku|fable|mythos)")
 #: What is assumed of a model that no table knows, where its window is small: a local one with a vocabulary of its own
 #: may count twice our tokens, and its chat template some hundreds more.
 UNKNOWN = Calibration(2000, 512)
+#: Replies without usage after which a person is told that their model's tokens are a guess.
+SILENT_REPLIES = 5
 
 
 def initial(model: str, window: int = DEFAULT_WINDOW) -> Calibration:
@@ -134,6 +137,29 @@ def initial(model: str, window: int = DEFAULT_WINDOW) -> Calibration:
     if _CLAUDE.search(model.lower()):
         return Calibration(1200) if is_older_claude(model) else Calibration(1500)
     return UNKNOWN if window < SMALL and models.window(model) is None else Calibration()
+
+
+def is_guess(calibration: tuple[int, int]) -> bool:
+    """Whether the worst is assumed, as nothing was reported of a model that no table knows."""
+    return calibration == UNKNOWN
+
+
+def guess_remark(calibration: tuple[int, int], replies: int) -> Phrase | None:
+    """What a person is told of a guess that so many replies have not replaced; None if it is none, or too early."""
+    if replies < SILENT_REPLIES or not is_guess(calibration):
+        return None
+    return Phrase("unknown-vocabulary", factor=f"{calibration[0] / 1000:g}")
+
+
+def given(tokens_per_count: float) -> Calibration:
+    """The calibration of a model that makes so many tokens of one of ours. Raises: BadInput."""
+    low, high = _PLAUSIBLE
+    if not low <= tokens_per_count <= high:
+        raise BadInput(
+            f"a model does not make {tokens_per_count:g} tokens of one of ours",
+            hint=f"give the provider's count of a prompt divided by ours, from {low:g} to {high:g}",
+        )
+    return Calibration(round(tokens_per_count * 1000))
 
 
 def early(samples: Sequence[tuple[int, int]]) -> Calibration:

@@ -24,9 +24,9 @@ from ctxvc.session.session import Session
 from ctxvc.tokens.count import _PATTERN
 from ctxvc.tokens.meter import Meter
 
-BUDGETS = (8_000, 32_000, 80_000)
+BUDGETS = (8_000, 32_000)
 #: Every so many calls a prompt is counted.
-EVERY = 3
+EVERY = 6
 #: Prompts of fewer tokens, as we count, are left out: nothing is decided on them.
 LEAST = 2_000
 #: What a chat template puts around a message: its role, and marks for its beginning and end.
