@@ -43,7 +43,7 @@ from ctxvc.store.trust import contained
 EVENT = "SessionCompact"
 #: The trigger of a compaction that a person typed, and of one that is made ahead of time: the host may take that much
 #: later, or never.
-_ASKED = "manual"
+_MANUAL = "manual"
 _AHEAD = "precompute"
 #: A plan that waits for the host is never due by itself.
 _NEVER = 1 << 40
@@ -66,8 +66,8 @@ _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 class Outcome(NamedTuple):
     """A compaction as a person is told of it: tokens before and after, the number of blocks that left, its seconds.
 
-    `beside_summary` is its cost as a multiple of that of the host's own summary; 0 where the host compacts by itself,
-    and nobody chose between the two.
+    `beside_summary` is its cost as a multiple of that of the host's own summary; 0 where no person chose between the
+    two, or the host does not tell the size of a small prompt.
     """
 
     before: int
@@ -107,9 +107,9 @@ class CompactionEvent(NamedTuple):
     tokens: int = 0
 
     @property
-    def asked(self) -> bool:
+    def is_manual(self) -> bool:
         """Whether a person typed it."""
-        return self.trigger == _ASKED
+        return self.trigger == _MANUAL
 
 
 class _Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,10 +217,11 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
             return _unchanged(session, event, transcript, recorded)
         compacted = _in_hosts_tokens(recorded, event.tokens)
         _put(session, event, transcript, compacted)
-        beside = payoff.beside_summary(compacted.before, compacted.after, recorded.before) if event.asked else 0.0
+        compares = event.is_manual and (event.tokens or compacted.before >= payoff.LEAST)
+        ratio = payoff.beside_summary(compacted.before, compacted.after, recorded.before) if compares else 0.0
         seconds = time.monotonic() - started
-        summary = Outcome(compacted.before, compacted.after, compacted.archived, seconds, beside)
-        return _encoded(compacted, choice.line(summary))
+        result = Outcome(compacted.before, compacted.after, compacted.archived, seconds, ratio)
+        return _encoded(compacted, choice.line(result))
     finally:
         stored.leave()
 
@@ -239,10 +240,10 @@ def _compaction(session: Session, event: CompactionEvent, transcript: Path, choi
         protect=choice.protect,
         former=before.stubs,
         absent=absent,
-        asked=event.asked,
+        manual=event.is_manual,
     )
     size = max(compacted.before, event.tokens)
-    if size < payoff.LEAST and not (event.asked or choice.always or choice.target):
+    if size < payoff.LEAST and not (event.is_manual or choice.always or choice.target):
         raise Refused(f"below {payoff.LEAST:,} tokens the host's own summary is cheaper (the prompt has {size:,})")
     return compacted
 
@@ -263,7 +264,7 @@ def _unchanged(session: Session, event: CompactionEvent, transcript: Path, compa
         others = f"{event.tokens - compacted.before:,} of {event.tokens:,} tokens"
         reason += f"; {others} are not recorded: system prompt, tools, hidden thinking"
     reason = f"nothing can leave the prompt: {reason}"
-    if not event.asked:
+    if not event.is_manual:
         raise Refused(reason)
     drop(session.stored, str(transcript), "the host asked again, and nothing can leave")
     return json.dumps({"skip": reason}).encode()

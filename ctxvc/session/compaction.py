@@ -77,13 +77,13 @@ def compaction(
     protect: Sequence[str] = (),
     former: Mapping[str, str] = {},
     absent: Collection[str] = (),
-    asked: bool = False,
+    manual: bool = False,
 ) -> Compaction:
     """The compaction of a host's messages to `target` tokens; by default to as many as cost no more than its summary.
 
     Blocks with a word of `focus` stay as far as half the target goes, files that `protect` names always. `former` are
     stubs that the host was given before and `absent` the blocks that had left then: what is in the prompt again since
-    comes back. Where a person has `asked` for it, little is enough.
+    comes back. A `manual` one is made for however little.
     Raises: Refused if there is too little to gain; BadPolicy.
     """
     redactor = session.store.redaction.of(session.name)
@@ -102,17 +102,17 @@ def compaction(
     staying = new | _focused(full, focus, target) | _protected(full, protect)
     rehearsal = planned(view, full.ledger, policy, target, staying, first)
     after = replace(view, ledger=rehearsal.after).used
-    if after > max(target, before * _MOST) and not asked:
+    if after > max(target, before * _MOST) and not manual:
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
     given_back = render(rehearsal.after, bodies, messages, shows)
     media = _masked_media(ledger, rehearsal.after)
     rows = {row.id: row for row in (*media, *rehearsal.rows) if row.id not in new}
     rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
-    changes = [*map(_shown, given_back)] != [*map(_shown, messages)]
+    changes = [*map(_content, given_back)] != [*map(_content, messages)]
     return Compaction(given_back, rehearsal, before, after, target, changes)
 
 
-def _shown(message: HostMessage) -> tuple[object, ...]:
+def _content(message: HostMessage) -> tuple[object, ...]:
     """What a model sees of a message."""
     results = [(result.id, result.text) for result in message.tool_results]
     return message.role, message.text.strip(), [use.id for use in message.tool_uses], results

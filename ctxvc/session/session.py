@@ -150,7 +150,7 @@ class Session:
             window = requested.window if budget else session.budget.window
             meta = session.ledger().meta
             if tokens_per_count:
-                session._opened_with = calibration.given(tokens_per_count)
+                session._opened_with = calibration.of_factor(tokens_per_count)
             elif reported.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
                 session._opened_with = session._context.calibration(session.ledger())
             begins = session._opened_with or (calibration.initial(model, window) if is_new else None)

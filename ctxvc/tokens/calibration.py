@@ -151,7 +151,7 @@ def guess_remark(calibration: tuple[int, int], replies: int) -> Phrase | None:
     return Phrase("unknown-vocabulary", factor=f"{calibration[0] / 1000:g}")
 
 
-def given(tokens_per_count: float) -> Calibration:
+def of_factor(tokens_per_count: float) -> Calibration:
     """The calibration of a model that makes so many tokens of one of ours. Raises: BadInput."""
     low, high = _PLAUSIBLE
     if not low <= tokens_per_count <= high:

@@ -229,7 +229,8 @@ def test_a_small_prompt_is_left_to_the_host_unless_a_person_asks(host: PlayedHos
     assert "own summary is cheaper" in host.asks(target=0, trigger="auto")["decline"]
     assert host.plans() == 0
 
-    line = host.asks(target=0)["line"]
+    assert "summary" not in host.asks(target=0)["line"], "the host does not tell what is not recorded"
+    line = host.asks(target=0, tokens=50_000)["line"]
     assert re.fullmatch(r".*; [12] blocks? archived, 0 lost; 50 calls from here cost [0-9.]+ × those after .*", line)
     assert host.plans() == 1
 

@@ -44,7 +44,7 @@ def model(app: App, name: str, window: int | None, tokens_per_count: float | Non
     fields: dict[str, object] = {
         **({"model": name} if name else {}),
         **({"window": window} if window else {}),
-        **({"calibration": tuple(calibration.given(tokens_per_count))} if tokens_per_count is not None else {}),
+        **({"calibration": tuple(calibration.of_factor(tokens_per_count))} if tokens_per_count is not None else {}),
     }
     if not fields or dry_run:
         with app.reading() as stored:
