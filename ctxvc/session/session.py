@@ -153,7 +153,8 @@ class Session:
                 session._opened_with = calibration.of_factor(tokens_per_count)
             elif reported.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
                 session._opened_with = session._context.calibration(session.ledger())
-            begins = session._opened_with or (calibration.initial(model, window) if is_new else None)
+            guesses = is_new or meta.calibration == calibration.FORMERLY
+            begins = session._opened_with or (calibration.initial(model or meta.model, window) if guesses else None)
             session.set(
                 **({"calibration": tuple(begins)} if begins else {}),
                 **({"model": model} if model else {}),

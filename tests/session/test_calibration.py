@@ -17,7 +17,16 @@ from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 from ctxvc.store.store import create as create_store
 from ctxvc.tokens import calibration as models
-from ctxvc.tokens.calibration import MIN_SAMPLES, SILENT_REPLIES, Calibrating, Calibration, early, initial, is_guess
+from ctxvc.tokens.calibration import (
+    FORMERLY,
+    MIN_SAMPLES,
+    SILENT_REPLIES,
+    Calibrating,
+    Calibration,
+    early,
+    initial,
+    is_guess,
+)
 from tests.making.provider import MODEL, WORDS, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
@@ -121,7 +130,7 @@ def test_a_new_session_begins_with_what_is_known_of_its_model(
 @pytest.mark.parametrize(
     ("model", "window", "calibration"),
     [
-        ("qwen3-coder", 8_192, (2_000, 512)),
+        ("qwen3-coder", 8_192, (1_400, 512)),
         ("qwen3-coder", 131_072, (1_000, 0)),
         ("gpt-4o", 8_192, (1_000, 0)),
         (MODEL, 8_192, (1_500, 0)),
@@ -216,6 +225,14 @@ def test_tokens_per_count_holds_until_a_reply_reports_more(place: Path) -> None:
         assert session.ledger().meta.calibration == (2_500, 0)
         work(session, 1, in_dictionary)
         assert 1_300 <= session.ledger().meta.calibration[0] <= 1_500, "a first report replaces what a person gave"
+
+
+def test_the_guess_of_former_versions_is_replaced_when_a_session_is_opened(place: Path) -> None:
+    with Session.open(place, "demo", model="qwen3-coder", budget=32_000) as session:
+        session.set(calibration=tuple(FORMERLY))
+        assert is_guess(session.ledger().meta.calibration)
+    with Session.open(place, "demo") as session:
+        assert session.ledger().meta.calibration == tuple(initial("qwen3-coder", 32_000)) != tuple(FORMERLY)
 
 
 @pytest.mark.parametrize("tokens_per_count", [0.2, 3.5, -1, float("nan")])
