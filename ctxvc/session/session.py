@@ -107,7 +107,7 @@ class Session:
         #: The calibration that the session was opened with, where it is not the usual one of its model: as its
         #: recording showed, or as a person gave it.
         self._opened_with: tuple[int, int] | None = None
-        self._silent_replies = 0  # in this process, without usage
+        self._silent_replies = 0  # to requests of this process, without usage
         self._warned = False
         self._owned: Store | None = None
         self._recovered: RecoveredFiles | None = None
@@ -415,7 +415,7 @@ class Session:
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
-            elif part.role == "assistant":
+            elif part.role == "assistant" and scope in self._context.requested:
                 self._silent_replies += 1
         return ids
 

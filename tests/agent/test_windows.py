@@ -102,7 +102,7 @@ def test_a_first_prompt_that_may_fill_a_small_window_is_cut_before_anything_is_k
 
 def test_a_guess_refuses_nothing_that_may_fit(tmp_path: Path) -> None:
     """By the guess the task alone is too long, by the model's own count it is not."""
-    with opened(tmp_path, task="Mend the parser of numbers, please. " * 400) as session:
+    with opened(tmp_path, task="Mend the parser of numbers, please. " * 540) as session:
         assert session.used() > WINDOW
         model = Local(steps(2), a=1_000, b=50)
         assert go(session, model, lines=5).text == "Done."

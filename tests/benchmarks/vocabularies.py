@@ -22,7 +22,7 @@ from ctxvc.replay.conversation import Conversation, conversations_in
 from ctxvc.tokens.calibration import UNKNOWN
 from ctxvc.tokens.count import _PATTERN, tokenizer
 
-#: Prompts of fewer tokens, as we count, are left out, since nothing leaves them; of more, since no such window is small.
+#: Prompts of fewer tokens, as we count, are left out, since nothing leaves them; of more, too: no such window is small.
 LEAST, MOST = 2_000, 100_000
 #: Tokens of what a chat template puts around a message: its role, and marks for its beginning and end.
 FRAME = 5
