@@ -88,6 +88,9 @@ def test_the_loop_runs_as_it_stands_and_so_does_what_is_done_with_its_session(
     with Session.open(tmp_path / ".ctxvc", "fix-login") as session:
         assert session.scopes() == ["main", "read-the-docs"]
         assert [note.text for note in session.notes()][-1] == "[← read-the-docs] fixtures expire after a day"
+    exec(page["factor"], names)
+    with Session.open(tmp_path / ".ctxvc", "local") as session:
+        assert session.ledger().meta.calibration == (1_100, 0)
 
 
 # --- the reference
