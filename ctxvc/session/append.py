@@ -72,8 +72,10 @@ def stopped(ledger: Ledger) -> str:
 
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
-    """The provider's token counts for the call of a reply."""
+    """The provider's token counts for the call of a reply, given as a dictionary or as a client's object."""
     counts = reply.get("usage")
+    if to_dict := getattr(counts, "model_dump", None):
+        counts = to_dict()
     items = counts.items() if isinstance(counts, dict) else ()
     return {name: count for name, count in items if isinstance(count, int)}
 

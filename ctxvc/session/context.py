@@ -313,7 +313,7 @@ class Context:
     @property
     def guesses(self) -> bool:
         """Whether the provider's counts are assumed to be the worst, as nothing was reported of this model yet."""
-        return self.ledger().meta.calibration == calibration.UNKNOWN
+        return calibration.is_guess(self.ledger().meta.calibration)
 
     def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
         """The calibration before anything was reported: by the model and window of now, or of `ledger`."""
