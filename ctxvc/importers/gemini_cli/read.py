@@ -38,6 +38,8 @@ _MESSAGE = re.compile(
 )
 #: Whether anything was said yet: a session that was only started, or resumed, has nothing but lists and fields.
 _ANY_MESSAGE = re.compile(rb'(?m)^\{"id":"')
+#: Half of all lines: when the file was written last.
+_CLOCK = re.compile(rb'\{"\$set":\{"lastUpdated":"[^"\\]*"\}\}')
 _HEADER = re.compile(rb'\{"sessionId":"[^"]*","projectHash":"[0-9a-f]{64}"')
 _PROJECT_HASH = re.compile(rb'"projectHash":"([0-9a-f]{64})"')
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -107,6 +109,8 @@ def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording.stem, _project_root(recording.path))
     for line in recording.lines():
+        if _CLOCK.fullmatch(line.data):
+            continue
         try:
             record = wire.parse(line.data)
         except ValueError:
