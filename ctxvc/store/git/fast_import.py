@@ -28,8 +28,8 @@ from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 
-#: Commits whose blobs are sorted together, and the bytes of bodies at which a batch ends sooner. More give better deltas;
-#: fewer bound the memory, and let git work beside us on a session of few commits, too.
+#: Commits whose blobs are sorted together, and the bytes of bodies at which a batch ends sooner. More give better
+#: deltas; fewer bound the memory, and let git work beside us on a session of few commits, too.
 BATCH = 64
 BATCH_BYTES = 192 * 1024
 #: For glibc: fast-import releases and requests memory for every object, which took more than half of its time.
