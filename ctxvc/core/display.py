@@ -24,8 +24,9 @@ _PATH = re.compile(r"""['"`(]?(?:[\w….~@+,:%=-]*(?:/[\w.~@+,:%=\[\]*{}-]*)+|[A
 
 def one_line(text: str, width: int) -> str:
     """`text` on one line of at most `width` characters, without a character that moves a cursor."""
-    if len(text) <= width and " " not in text and text.isprintable():
-        return text  # most are a number, a name or an id
+    # Of all spaces only the plain one is printable.
+    if len(text) <= width and text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
+        return text
     # Only the head can be shown, so only the head is cleaned: a 100 MB result costs no more than a short one.
     longest = width * 8 + 64
     head = _on_one_line(text[: width * 2])
