@@ -45,7 +45,7 @@ from ctxvc.store.read import operations
 from ctxvc.store.read import revision as revisions
 from ctxvc.store.read.sent_prompt import Sent
 from ctxvc.store.store import Store, create
-from ctxvc.tokens import calibration, models, reported
+from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
@@ -142,7 +142,7 @@ class Session:
             requested = budget if isinstance(budget, Budget) else Budget(budget)
             window = requested.window if budget else session.budget.window
             meta = session.ledger().meta
-            if reported.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
+            if prompt_size.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
                 session._recorded = session._context.calibration(session.ledger())
             session.set(
                 **({"calibration": tuple(calibration.initial(model, window))} if is_new else {}),
