@@ -18,7 +18,7 @@ from ctxvc.report import data
 from ctxvc.report.lanes import PRESENT, Lanes
 from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
-from ctxvc.report.prompts import Pieces, Place, Prompt, splices, text_of
+from ctxvc.report.prompts import Pieces, Place, Prompt, splices, text_of, tokens_of
 from ctxvc.report.texts import TextPool
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
@@ -139,7 +139,8 @@ class History:
         place = Place(scope.line.number, scope.snapshot.bodies, scope.prices, scope.place)
         prompt = self.pieces.prompt(call.ledger, place, earlier)
         overhead = self._overheads.of(change.entry.commit, scope.snapshot)
-        tokens = {**prompt.tokens, OVERHEAD: prompt.tokens.get(OVERHEAD, 0) + overhead}
+        tokens = tokens_of(prompt, scope.prices)
+        tokens[OVERHEAD] = tokens.get(OVERHEAD, 0) + overhead
         total = sum(tokens.values())
         aside = sum(prompt.tokens.get(part, 0) for part in ("stubs", "dashboards"))
         aside += sum(

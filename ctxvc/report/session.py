@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, wire
 from ctxvc.inspection import usage
-from ctxvc.inspection.spending import Spending, spending
+from ctxvc.inspection.spending import Spending, Spent, total
+from ctxvc.inspection.spending import spent as spent_in
 from ctxvc.inspection.window_percent import UNRECORDED, scaled
 from ctxvc.report import data
 from ctxvc.report.expense import Expense, Sized, expenses
@@ -65,8 +66,8 @@ def session(
     frames = [_frame(page, scope) for scope in page.scopes]
     places, chunks = page.pool.packed()
     calls_made = _calls(page, sized, costs)
-    entries = (entry for scope in page.scopes for entry in scope.line.all_entries)
-    figures = _figures(page, lanes, calls_made, window, spending(store, entries), assumed=origin == "assumed")
+    spent = [call for scope in page.scopes for entry in scope.line.all_entries if (call := spent_in(store, entry))]
+    figures = _figures(page, lanes, calls_made, window, total(spent), assumed=origin == "assumed")
     title = clean(_title(front))
     causes: dict[data.Cause, int] = {}
     lives = list(_lives(page, front, commands, causes))
@@ -79,7 +80,7 @@ def session(
         created=created,
         version=version,
         command=commands.page,
-        verdict=verdict(figures, _notes(page, costs)),
+        verdict=verdict(figures, _notes(page, costs, spent)),
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
@@ -237,12 +238,12 @@ def _expenses(page: History, sized: Mapping[int, Sizing]) -> list[Expense]:
     costs: dict[int, Expense] = {}
     for scope in page.scopes:
         calls = zip(scope.numbers, scope.sent, strict=True)
-        priced = expenses(_sized(scope, sent, sized[number]) for number, sent in calls)
+        priced = expenses(_sized(sent, sized[number]) for number, sent in calls)
         costs.update(zip(scope.numbers, priced, strict=True))
     return [costs[number] for number in range(len(page.order))]
 
 
-def _sized(scope: ScopeHistory, sent: SentCall, sizing: Sizing) -> Sized:
+def _sized(sent: SentCall, sizing: Sizing) -> Sized:
     tokens = sizing.size.tokens
     return Sized(
         model=sent.entry.trailers.get("Ctxvc-Model", "") or sent.meta.model,
@@ -306,12 +307,14 @@ def _cost_reason(page: History, costs: Sequence[Expense]) -> str:
     return f"the table of {models.MODELS_DATE} has no price for {model}" if model else "the model is not recorded"
 
 
-def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
+def _notes(page: History, costs: Sequence[Expense], spent: Sequence[Spent]) -> list[str]:
     """What the figures do not say of themselves."""
     notes = []
     reported = sum(reported for _, reported, _, _ in costs)
     if any(cost is not None for _, _, cost, _ in costs):
         notes.append(f"Prices are those of {models.MODELS_DATE}, for the usage that the provider reported.")
+    if planner := total(call for call in spent if call.by_planner).dollars:
+        notes.append(f"${planner:,.2f} of the cost is for what policies asked: plans and summaries.")
     if reported < len(costs):
         part = f" for {len(costs) - reported:,} of {len(costs):,} calls" if reported else ""
         notes.append(

@@ -56,9 +56,10 @@ def _sentence(figures: Figures) -> str:
     window = display.human_tokens(figures.window)
     share = percent_of(figures.peak, figures.window)
     about = "" if figures.counted else "about "
+    assumed = "an assumed " if figures.assumed else "its "
     size = f"{about}{display.human_tokens(figures.peak)} tokens"
     sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {size}"]
-    sentences[0] += f", {share} % of the {window} of its window" + (", which is assumed" if figures.assumed else "")
+    sentences[0] += f", {share} % of {assumed}window of {window}"
     if figures.unrecorded:
         sentences[0] += f"; {display.human_tokens(figures.unrecorded)} of them are not recorded"
     sentences[0] += "."

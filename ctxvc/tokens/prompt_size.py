@@ -22,8 +22,8 @@ from ctxvc.tokens.models import Usage
 NEAR = 500
 #: Commits back that are looked at for the sizes of calls.
 _MOST = 2_000
-#: The most thousandths of ours that a provider's count is taken for.
-_STEEPEST = 3_000
+#: Thousandths of ours that a provider's count is taken for, at least and at most.
+_LEAST, _MOST_STEEP = 500, 3_000
 
 
 class Size(NamedTuple):
@@ -54,7 +54,7 @@ def line_through(ours: int, theirs: int, model: str) -> Calibration:
     """
     slope = calibration.initial(model).a_milli
     if slope * ours > theirs * 1000:
-        slope = min(_STEEPEST, theirs * 1000 // ours)
+        slope = max(_LEAST, min(_MOST_STEEP, theirs * 1000 // ours))
     return Calibration(slope, max(0, theirs - slope * ours // 1000))
 
 
