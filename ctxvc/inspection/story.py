@@ -11,7 +11,7 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import caption, facts
 from ctxvc.core.ledger.ledger import Meta, Row
 from ctxvc.errors import Damaged
-from ctxvc.inspection.spending import Spent, spent, total
+from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
 from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
 
@@ -24,14 +24,14 @@ _REQUEST = 200
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """A commit and what it did. `rows` are those of its step, empty for anything else.
 
-    `tokens` is the size of the prompt that its reply saw, as the provider counted it; None if it did not. `spent` is
+    `tokens` is the size of the prompt that its reply saw, as the provider counted it; None if it did not. `cost` is
     what its call took, None if it has none or that is not recorded.
     """
 
     entry: Entry
     meta: Meta
     rows: Sequence[Row] = ()
-    spent: Spent | None = None
+    cost: CallCost | None = None
     body_of: caption.BodyOf = lambda _row: b""
 
     @property
@@ -60,11 +60,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int | None:
-        return self.spent.usage.prompt if self.spent and self.op == "step" else None
+        return self.cost.usage.prompt if self.cost and self.op == "step" else None
 
     @property
     def dollars(self) -> float | None:
-        return self.spent.dollars if self.spent else None
+        return self.cost.dollars if self.cost else None
 
     def text(self, width: int = caption.WIDTH, *, heading: bool = True) -> str:
         """What it did in at most `width` columns; of a step without the human's words, if a `heading` has them."""
@@ -118,14 +118,14 @@ def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
         steps, body_of = scopes[meta.scope]
         is_step = entry.trailers.get("Ctxvc-Op") == "step"
         rows = steps.get(meta.counters.step, ()) if is_step else ()
-        yield Moment(entry=entry, meta=meta, rows=rows, spent=spent(store, entry), body_of=body_of)
+        yield Moment(entry=entry, meta=meta, rows=rows, cost=call_cost(store, entry), body_of=body_of)
 
 
 def turns(history: Iterable[Moment]) -> Iterator[Turn]:
     """The turns of a history, newest first."""
     for (scope, number), group in groupby(history, lambda moment: (moment.meta.scope, moment.turn)):
         members = list(group)
-        calls = [moment.spent for moment in members if moment.spent is not None]
+        costs = [moment.cost for moment in members if moment.cost is not None]
         request = ""
         for moment in reversed(members):
             request = request or caption.human_words(moment.rows, _REQUEST)
@@ -135,8 +135,8 @@ def turns(history: Iterable[Moment]) -> Iterator[Turn]:
             request=request,
             moments=members,
             tokens=next((tokens for moment in members if (tokens := moment.tokens) is not None), None),
-            dollars=total(calls).dollars,
-            planner_dollars=total(call for call in calls if call.by_planner).dollars or 0.0,
+            dollars=total_cost(costs).dollars,
+            planner_dollars=total_cost(cost for cost in costs if cost.by_planner).dollars or 0.0,
         )
 
 

@@ -39,7 +39,7 @@ class Occupancy(NamedTuple):
     what came after it, as we count: its reply, to begin with. If something of that prompt has left or came back, or
     there is no call yet, it is the estimated size of the prompt as it stands now.
 
-    `recorded` has the parts of `tokens` that the store has, `unrecorded` is the rest. `counted` is the newest call that
+    `recorded` has the parts of `tokens` that the store has, `unrecorded` is the rest. `counted_call` is the newest that
     the provider counted, even where the prompt has changed since; None if there is none. `compacts` is where the
     recorded host compacts by itself, 0 if nothing tells it; `calibration` is the line from our counts to the
     provider's.
@@ -54,7 +54,7 @@ class Occupancy(NamedTuple):
     window_by: WindowOrigin
     compacts: int
     reserve: int
-    counted: Call | None
+    counted_call: Call | None
     calibration: tuple[int, int]
 
     @property
@@ -71,10 +71,10 @@ def percent_of(tokens: int, window: int) -> int:
 def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Occupancy:
     """The occupancy of the window at a snapshot. `costs` are those of its blocks."""
     ledger, overhead = snapshot.ledger, meter.overhead(snapshot)
-    call, counted = prompt_size.newest(store, snapshot)
+    call, counted_call = prompt_size.newest(store, snapshot)
     learned = None
-    if counted is not None and prompt_size.is_uncalibrated(ledger.meta):
-        learned = prompt_size.recorded_line(counted, meter, costs if counted.snapshot is snapshot else None)
+    if counted_call is not None and prompt_size.is_uncalibrated(ledger.meta):
+        learned = prompt_size.recorded_line(counted_call, meter, costs if counted_call.snapshot is snapshot else None)
     line = prompt_size.line_of(ledger.meta, learned)
     sent = call if call is not None and prompt_size.still_holds(call, ledger) else None
     rows = list(ledger.rows())
@@ -92,7 +92,7 @@ def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str
         window_by=window_by,
         compacts=ledger.meta.compacts,
         reserve=budget_of(ledger).reserve,
-        counted=counted,
+        counted_call=counted_call,
         calibration=(line.a_milli, line.b),
     )
 

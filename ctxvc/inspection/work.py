@@ -11,7 +11,7 @@ from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
-from ctxvc.inspection.spending import Spending, spending
+from ctxvc.inspection.call_cost import TotalCost, call_costs, total_cost
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
@@ -23,7 +23,7 @@ _TEMPORARY = re.compile(r"(?:/private)?(?:/tmp|/var/tmp|/var/folders)/")
 class Work(msgspec.Struct, frozen=True):
     """`files` are the paths as the calls name them."""
 
-    spending: Spending
+    cost: TotalCost
     files: frozenset[str]
 
 
@@ -35,7 +35,7 @@ def work(
     `folder` is the session's. Files of a system's temporary folders are no work, unless it is there. With `own`, the
     commits before the one that made the scope are left out.
     """
-    return Work(spending(store, _entries(store, tips, own=own)), _files(list(rows), folder))
+    return Work(total_cost(call_costs(store, _entries(store, tips, own=own))), _files(list(rows), folder))
 
 
 def _entries(store: Store, tips: Iterable[str], *, own: bool) -> Iterator[Entry]:

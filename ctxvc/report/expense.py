@@ -61,13 +61,13 @@ def expenses(calls: Iterable[Sized]) -> Iterator[Expense]:
         prompt = max(usage.prompt, call.unmanaged)
         forgot = not usage.read and not call.broke if reported else old
         from_cache = 0 if forgot else min(cached, prompt)
-        kept = usage if unreduced else Usage(0, prompt - from_cache, from_cache, usage.reply)
+        unmanaged = usage if unreduced else Usage(0, prompt - from_cache, from_cache, usage.reply)
         cached = prompt
         yield Expense(
             usage,
             reported,
             models.dollars(call.model, usage) if reported else None,
-            models.dollars(call.model, kept) if reported else None,
+            models.dollars(call.model, unmanaged) if reported else None,
         )
         before = call
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, wire
 from ctxvc.inspection import usage
-from ctxvc.inspection.spending import Spending, Spent, total
-from ctxvc.inspection.spending import spent as spent_in
+from ctxvc.inspection.call_cost import CallCost, TotalCost, call_costs, total_cost
 from ctxvc.inspection.window_percent import UNRECORDED, scaled
 from ctxvc.report import data
 from ctxvc.report.expense import Expense, Sized, expenses
@@ -66,8 +65,9 @@ def session(
     frames = [_frame(page, scope) for scope in page.scopes]
     places, chunks = page.pool.packed()
     calls_made = _calls(page, sized, costs)
-    spent = [call for scope in page.scopes for entry in scope.line.all_entries if (call := spent_in(store, entry))]
-    figures = _figures(page, lanes, calls_made, window, total(spent), assumed=origin == "assumed")
+    entries = (entry for scope in page.scopes for entry in scope.line.all_entries)
+    call_costs_made = call_costs(store, entries)
+    figures = _figures(page, lanes, calls_made, window, total_cost(call_costs_made), assumed=origin == "assumed")
     title = clean(_title(front))
     causes: dict[data.Cause, int] = {}
     lives = list(_lives(page, front, commands, causes))
@@ -80,7 +80,7 @@ def session(
         created=created,
         version=version,
         command=commands.page,
-        verdict=verdict(figures, _notes(page, costs, spent)),
+        verdict=verdict(figures, _notes(page, costs, call_costs_made)),
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
@@ -307,13 +307,13 @@ def _cost_reason(page: History, costs: Sequence[Expense]) -> str:
     return f"the table of {models.MODELS_DATE} has no price for {model}" if model else "the model is not recorded"
 
 
-def _notes(page: History, costs: Sequence[Expense], spent: Sequence[Spent]) -> list[str]:
+def _notes(page: History, costs: Sequence[Expense], each_call: Sequence[CallCost]) -> list[str]:
     """What the figures do not say of themselves."""
     notes = []
     reported = sum(reported for _, reported, _, _ in costs)
     if any(cost is not None for _, _, cost, _ in costs):
         notes.append(f"Prices are those of {models.MODELS_DATE}, for the usage that the provider reported.")
-    if planner := total(call for call in spent if call.by_planner).dollars:
+    if planner := total_cost(call for call in each_call if call.by_planner).dollars:
         notes.append(f"${planner:,.2f} of the cost is for what policies asked: plans and summaries.")
     if reported < len(costs):
         part = f" for {len(costs) - reported:,} of {len(costs):,} calls" if reported else ""
@@ -328,7 +328,7 @@ def _notes(page: History, costs: Sequence[Expense], spent: Sequence[Spent]) -> l
 
 
 def _figures(
-    page: History, lanes: Sequence[Lane], calls_made: data.Calls, window: int, spending: Spending, *, assumed: bool
+    page: History, lanes: Sequence[Lane], calls_made: data.Calls, window: int, total: TotalCost, *, assumed: bool
 ) -> Figures:
     departed = [(scope, lane) for scope in page.scopes for lane in scope.lanes.lanes.values() if lane.departed]
     costs = [cost for cost in calls_made.cost if cost is not None]
@@ -337,7 +337,7 @@ def _figures(
     return Figures(
         calls=calls_made.n,
         peak=max(calls_made.total, default=0),
-        counted=largest >= 0 and calls_made.reported[largest] is not None,
+        by_provider=largest >= 0 and calls_made.reported[largest] is not None,
         unrecorded=calls_made.tokens[UNRECORDED][largest] if UNRECORDED in calls_made.tokens else 0,
         window=window,
         assumed=assumed,
@@ -346,7 +346,7 @@ def _figures(
         tokens_left=sum(scope.prices.body(lane.row) for scope, lane in departed),
         recovered=sum(bool(lane.reads) or lane.returned for lane in lanes),
         compactions=sum(mark.kind == "compaction" for mark in page.marks),
-        cost=spending.dollars,
+        cost=total.dollars,
         times=sum(without) / sum(costs) if sum(costs) else 1.0,
         recorded=page.scopes[0].snapshot.ledger.meta.source is not None,
     )

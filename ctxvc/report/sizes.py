@@ -41,8 +41,8 @@ def sizings(scopes: Iterable[ScopeHistory]) -> dict[int, Sizing]:
     learned: dict[str, _Learned] = {}  # commit -> the newest count there
     for scope in scopes:
         calls = {id(sent.entry): (number, sent) for number, sent in zip(scope.numbers, scope.sent, strict=True)}
-        begun = scope.line.entries[0].parents
-        newest = learned.get(begun[0]) if begun else None
+        parents = scope.line.entries[0].parents
+        newest = learned.get(parents[0]) if parents else None
         for entry in scope.line.all_entries:
             newest = newest and newest.older()
             if found := calls.get(id(entry)):

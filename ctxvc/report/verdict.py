@@ -10,7 +10,7 @@ from ctxvc.report.data import Number, Verdict
 
 
 class Figures(NamedTuple):
-    """What there is to say of a session. `peak` is the size of the largest prompt, `counted` by the provider or
+    """What there is to say of a session. `peak` is the size of the largest prompt, `by_provider` or
     estimated, of which `unrecorded` tokens are not in the store. `departed` and `recovered` are blocks, `tokens_left`
     those of the blocks that left; `withheld` are those of them that were not even shown when they came. `cost` is in
     dollars, None where no price is known, and would be so many `times` as much had nothing left; `assumed`: the window
@@ -19,7 +19,7 @@ class Figures(NamedTuple):
 
     calls: int
     peak: int
-    counted: bool
+    by_provider: bool
     unrecorded: int
     window: int
     assumed: bool
@@ -55,7 +55,7 @@ def _sentence(figures: Figures) -> str:
         return "The model has not been called yet."
     window = display.human_tokens(figures.window)
     share = percent_of(figures.peak, figures.window)
-    about = "" if figures.counted else "about "
+    about = "" if figures.by_provider else "about "
     assumed = "an assumed " if figures.assumed else "its "
     size = f"{about}{display.human_tokens(figures.peak)} tokens"
     sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {size}"]

@@ -146,7 +146,7 @@ def calibration_of(store: Store, snapshot: Snapshot, meter: Meter) -> tuple[int,
     return meta.calibration if count is None else (recorded_line(count, meter).a_milli, 0)
 
 
-def counted(store: Store, commit: str) -> list[int]:
+def counted_sizes(store: Store, commit: str) -> list[int]:
     """The sizes of the newest prompts that the provider counted, oldest first."""
     entries = islice(revision.history(store, commit), _MOST)
     sizes = [models.usage_of(entry.usage).prompt for entry in entries if entry.trailers.get("Ctxvc-Op") == "step"]

@@ -79,7 +79,7 @@ def test_a_session_of_a_model_without_a_price_has_no_cost(run: Run, tmp_path: Pa
         ingest(store, [*events, said("assistant", edit("c1", "a"), at=2, model="local")], final=True)
 
     (item,) = json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"]
-    assert (item["cost"], item["spent"]) == (None, USAGE["input_tokens"] + USAGE["output_tokens"])
+    assert (item["cost"], item["spent_tokens"]) == (None, USAGE["input_tokens"] + USAGE["output_tokens"])
     assert run("sessions", folder=tmp_path).stdout.splitlines()[1].endswith("\t120000\t–\t0")
 
 

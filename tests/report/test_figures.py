@@ -78,7 +78,7 @@ def test_page_status_log_and_sessions_have_the_same_figures(path: Path, tmp_path
         priced = [cost for cost in calls.cost if cost is not None]
         assert number(page, "cost") == item["cost"] == (log["dollars"] if log["calls"] > log["unpriced"] else None)
         assert sum(priced) == pytest.approx(item["cost"] or 0, abs=0.005)
-        assert item["spent"] == (log["prompt"] + log["reply"] if log["calls"] else None)
+        assert item["spent_tokens"] == (log["prompt"] + log["reply"] if log["calls"] else None)
         status = asked(tmp_path, "--session", name, "status")
         assert (page.window, item["window"]) == (status["window"], status["window"])
         assert (item["used"], item["percent"], item["by_provider"]) == (

@@ -92,7 +92,7 @@ def test_the_figure_is_the_providers_count_of_the_last_prompt(store: Store) -> N
 
     window = seen(store)
     assert (window.tokens, window.by_provider, window.window, window.percent) == (52_000, True, 200_000, 26)
-    assert window.counted is not None and window.counted.step == 2
+    assert window.counted_call is not None and window.counted_call.step == 2
 
 
 def test_parts_and_the_rest_add_up_to_the_count(store: Store) -> None:
@@ -115,8 +115,8 @@ def test_the_reply_and_what_came_after_it_are_not_in_the_count(store: Store) -> 
 def test_after_a_compaction_the_figure_is_an_estimate_until_the_next_reply(store: Store) -> None:
     recorded(store, *TALK, compaction(6, "h1"))
     before = seen(store, StoredSession.open(store, "").store.tips("r")["main"])
-    assert not before.by_provider and before.counted is not None
-    assert before.counted.usage.prompt == 52_000
+    assert not before.by_provider and before.counted_call is not None
+    assert before.counted_call.usage.prompt == 52_000
     assert before.tokens < 52_000
     assert sum(before.recorded.values()) + before.unrecorded == before.tokens
 
@@ -148,7 +148,7 @@ def test_without_a_count_the_figure_is_an_estimate_of_the_same_prompt(store: Sto
     recorded(store, human("hello", 1), reply("yes", 2))
 
     window = seen(store)
-    assert (window.by_provider, window.counted, window.unrecorded) == (False, None, 0)
+    assert (window.by_provider, window.counted_call, window.unrecorded) == (False, None, 0)
     assert window.tokens == sum(window.recorded.values()) > 0
     assert (set(window.recorded), set(window.since)) == ({"you"}, {"answers"})
 
@@ -157,7 +157,7 @@ def test_a_call_without_a_count_is_estimated_by_the_newest_count(store: Store) -
     recorded(store, *TALK, reply("done", 6))
 
     window = seen(store)
-    assert not window.by_provider and window.counted is not None
+    assert not window.by_provider and window.counted_call is not None
     assert 52_300 < window.tokens < 53_500, "the counted prompt, a reply and a result of some hundred tokens"
     assert window.unrecorded > 45_000
 
@@ -179,8 +179,8 @@ def test_nonsense_is_no_count(store: Store, usage: dict[str, int]) -> None:
     recorded(store, *TALK, msgspec.structs.replace(said, message=msgspec.structs.replace(said.message, usage=usage)))
 
     window = seen(store)
-    assert not window.by_provider and window.counted is not None
-    assert window.counted.usage.prompt == 52_000
+    assert not window.by_provider and window.counted_call is not None
+    assert window.counted_call.usage.prompt == 52_000
     assert 52_300 < window.tokens < 53_500
     assert window.percent == 26
     recorded(store, *TALK, reply("done", 6, 10), human("and?", 7), reply("no", 8, 60_000))

@@ -85,7 +85,7 @@ class GrowthItem(Item, frozen=True, kw_only=True):
     events: Annotated[list[str], described("what changed the prompt before it")]
 
 
-class Growth(Answer, frozen=True, kw_only=True, tag="ctxvc.growth/1"):
+class Growth(Answer, frozen=True, kw_only=True, tag="ctxvc.growth/2"):
     """`context --growth`"""
 
     session: SessionName

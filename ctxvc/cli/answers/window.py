@@ -48,7 +48,7 @@ class WindowAnswer(Answer, frozen=True, kw_only=True):
 
 def window_answer(window: Occupancy) -> dict[str, Any]:
     """The fields of `WindowAnswer`."""
-    count = window.counted
+    count = window.counted_call
     return {
         "window": window.window,
         "window_by": window.window_by,

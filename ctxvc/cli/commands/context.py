@@ -53,7 +53,7 @@ def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes
         categories = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
         window = occupancy(stored.store, snapshot, meter, costs)
         dashboard = dashboard_of(snapshot, meter, costs, window.calibration)
-        sizes = () if app.json else prompt_size.counted(stored.store, snapshot.commit)
+        sizes = () if app.json else prompt_size.counted_sizes(stored.store, snapshot.commit)
     answer = Context(
         session=snapshot.session,
         scope=snapshot.scope,

@@ -19,8 +19,7 @@ from ctxvc.cli.terminal.commit_table import SHORT, log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
-from ctxvc.inspection import spending
-from ctxvc.inspection.spending import Spent
+from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
 from ctxvc.inspection.story import Moment, moments, turns
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
@@ -110,7 +109,7 @@ def log(
             history = reversed([*history])
         is_story = app.output.terminal and not (app.output.json or oneline or template is not None)
         if is_story:
-            sizes = prompt_size.counted(stored.store, snapshot.commit)
+            sizes = prompt_size.counted_sizes(stored.store, snapshot.commit)
             app.output.lines(_story_lines(app.output, snapshot, history, sizes, every=steps or bool(filters)))
             _note_waiting(app.output, snapshot)
             return
@@ -165,25 +164,25 @@ def _story_lines(
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)
 
 
-def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[Spent]:
+def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[CallCost]:
     """The model's calls whose commits record their usage."""
-    return (call for entry in entries if (call := spending.spent(store, entry)) is not None)
+    return (call for entry in entries if (call := call_cost(store, entry)) is not None)
 
 
-def _used(store: Store, snapshot: Snapshot, scope: str, calls: Iterable[Spent]) -> Usage:
+def _used(store: Store, snapshot: Snapshot, scope: str, calls: Iterable[CallCost]) -> Usage:
     """The usage of the calls, with its sums."""
-    each = list(calls)
-    total = spending.total(each)
+    costs = list(calls)
+    total = total_cost(costs)
     return Usage(
         session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=total.calls,
         dollars=total.dollars or 0.0,
-        planner_dollars=spending.total(call for call in each if call.by_planner).dollars or 0.0,
+        planner_dollars=total_cost(call for call in costs if call.by_planner).dollars or 0.0,
         unpriced=total.unpriced, prompt=total.usage.prompt, **total.usage._asdict(),
-        items=[_usage_item(store, call) for call in each],
+        items=[_usage_item(store, call) for call in costs],
     )  # fmt: skip
 
 
-def _usage_item(store: Store, call: Spent) -> UsageItem:
+def _usage_item(store: Store, call: CallCost) -> UsageItem:
     entry = call.entry
     return UsageItem(
         commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,

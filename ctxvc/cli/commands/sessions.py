@@ -167,9 +167,9 @@ def _name(item: SessionItem, current: str) -> list[Cell]:
 
 def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
     full = f"{'' if item.by_provider else '~'}{item.percent} %"
-    spent = UNKNOWN if item.spent is None else Tokens(item.spent)
+    tokens = UNKNOWN if item.spent_tokens is None else Tokens(item.spent_tokens)
     cost = UNKNOWN if item.cost is None else f"${item.cost:,.2f}"
-    return [title, Timestamp(item.updated), item.turns, full, spent, cost, item.files]
+    return [title, Timestamp(item.updated), item.turns, full, tokens, cost, item.files]
 
 
 class _Reader:
@@ -223,15 +223,15 @@ class _Reader:
         """How full the window of a scope is, what was spent, and how many files were changed."""
         window, _ = window_of(at.ledger)
         used, by_provider, estimated = self._used(at)
-        spent = totals.spending
+        cost = totals.cost
         return {
             "used": used,
             "window": window,
             "percent": percent_of(used, window),
             "by_provider": by_provider,
             "estimated": estimated,
-            "spent": spent.usage.prompt + spent.usage.reply if spent.calls else None,
-            "cost": spent.dollars,
+            "spent_tokens": cost.usage.prompt + cost.usage.reply if cost.calls else None,
+            "cost": cost.dollars,
             "files": len(totals.files),
         }
 
@@ -305,7 +305,7 @@ class Figures(Item, frozen=True, kw_only=True):
     estimated: Annotated[
         bool, described("whether `used` is guessed as bytes / 4, since not all blocks are counted yet")
     ]
-    spent: Annotated[
+    spent_tokens: Annotated[
         int | None,
         described("tokens of all prompts, cached or not, and replies; null if no call's usage is recorded"),
     ]

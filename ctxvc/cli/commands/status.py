@@ -48,7 +48,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"
         problem = push_attempt.last(stored.store.path).problem
-        sizes = () if app.json or as_text else prompt_size.counted(stored.store, snapshot.commit)
+        sizes = () if app.json or as_text else prompt_size.counted_sizes(stored.store, snapshot.commit)
     if app.json:
         app.output.value(_status(snapshot, page, lines if blocks else (), window, chosen_by, estimated=meter.estimated))
     elif as_text:

@@ -186,7 +186,7 @@ def _session(item: SessionItem, now: float) -> Any:
         "calls": item.steps,
         "percent": item.percent,
         "byProvider": item.by_provider,
-        "spent": item.spent,
+        "spent": item.spent_tokens,
         "files": item.files,
         "cost": item.cost,
         "scopes": item.scopes,

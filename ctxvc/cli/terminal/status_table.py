@@ -190,7 +190,7 @@ def window_facts(
 
 
 def _count_line(output: Output, window: Occupancy) -> str:
-    call = window.counted
+    call = window.counted_call
     if call is None:
         return "estimated by ctxvc; the provider's count is not recorded"
     when = output.cell(Timestamp(iso(call.entry.time)))

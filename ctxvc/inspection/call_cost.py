@@ -12,7 +12,7 @@ from ctxvc.tokens import models
 from ctxvc.tokens.models import Usage
 
 
-class Spent(NamedTuple):
+class CallCost(NamedTuple):
     """What the call of a commit took. `dollars` is None where the table has no price for the model."""
 
     entry: Entry
@@ -26,7 +26,7 @@ class Spent(NamedTuple):
         return self.entry.trailers.get("Ctxvc-Op") == "ask"
 
 
-class Spending(NamedTuple):
+class TotalCost(NamedTuple):
     """What some calls took together: those whose usage is recorded. `dollars` is None if none of them has a price;
     `unpriced` counts those that have none."""
 
@@ -36,24 +36,24 @@ class Spending(NamedTuple):
     unpriced: int
 
 
-def spent(store: Store, entry: Entry) -> Spent | None:
+def call_costs(store: Store, entries: Iterable[Entry]) -> list[CallCost]:
+    """What the calls of these commits took, each whose usage is recorded."""
+    return [cost for entry in entries if (cost := call_cost(store, entry)) is not None]
+
+
+def call_cost(store: Store, entry: Entry) -> CallCost | None:
     """What the call of a commit took; None if it is no call, or the provider's count of it is not recorded."""
     usage = models.usage_of(entry.usage)
     if not usage.prompt:
         return None
     # A reply that does not name its model is of the scope's; what is in no commit yet always names it, or has none.
     model = entry.trailers.get("Ctxvc-Model", "") or (store.reader.meta(entry.commit).model if entry.commit else "")
-    return Spent(entry, model, usage, models.dollars(model, usage))
+    return CallCost(entry, model, usage, models.dollars(model, usage))
 
 
-def spending(store: Store, entries: Iterable[Entry]) -> Spending:
-    """What the calls of these commits took."""
-    return total(call for entry in entries if (call := spent(store, entry)) is not None)
-
-
-def total(calls: Iterable[Spent]) -> Spending:
+def total_cost(costs: Iterable[CallCost]) -> TotalCost:
     """What these calls took together, whatever their order."""
-    each = list(calls)
-    usage = Usage(*map(sum, zip(*(call.usage for call in each), strict=True))) if each else Usage()
-    prices = [call.dollars for call in each if call.dollars is not None]
-    return Spending(len(each), usage, math.fsum(prices) if prices else None, len(each) - len(prices))
+    costs = list(costs)
+    usage = Usage(*map(sum, zip(*(cost.usage for cost in costs), strict=True))) if costs else Usage()
+    prices = [cost.dollars for cost in costs if cost.dollars is not None]
+    return TotalCost(len(costs), usage, math.fsum(prices) if prices else None, len(costs) - len(prices))
