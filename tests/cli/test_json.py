@@ -229,7 +229,7 @@ def test_a_schema_refuses_what_is_no_such_answer_and_takes_fields_to_come(run: R
     of_sessions = validator("ctxvc.sessions-2.json")
     assert of_sessions.is_valid({**sessions, "to_come": 1})
     for wrong in (
-        {**sessions, "schema": "ctxvc.sessions/2"},
+        {**sessions, "schema": "ctxvc.sessions/3"},
         {**sessions, "items": "none"},
         {**sessions, "items": [{}]},
         {key: value for key, value in sessions.items() if key != "current"},
