@@ -15,6 +15,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.events import Event
+from ctxvc.core.recording.usage import counts
 from ctxvc.importers.file import Recording
 from ctxvc.importers.origins import is_by_client
 from ctxvc.importers.protocol import (
@@ -31,7 +32,6 @@ from ctxvc.importers.request_log import (
     Log,
     Turn,
     annotated,
-    counts,
     digest,
     has_role,
     objects,

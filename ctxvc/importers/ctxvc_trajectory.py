@@ -14,6 +14,7 @@ from typing import Any
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.recording.usage import counts
 from ctxvc.errors import BadInput
 from ctxvc.importers.anthropic_messages import origin
 from ctxvc.importers.file import Line, Recording
@@ -27,7 +28,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import annotated, counts, text_of
+from ctxvc.importers.request_log import annotated, text_of
 
 FORMAT = "ctxvc-trajectory"
 ENDINGS = LINES

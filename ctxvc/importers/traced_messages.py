@@ -12,10 +12,11 @@ from ctxvc.core.conversion import chat
 from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.recording.usage import counts, sound
 from ctxvc.importers import anthropic_messages, langchain_messages, openai_chat
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.langchain_messages import fields_of
-from ctxvc.importers.request_log import Turn, counts, digest, has_role, objects, text_of
+from ctxvc.importers.request_log import Turn, digest, has_role, objects, text_of
 
 #: Blocks of a content list that only the Messages API has.
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
@@ -150,7 +151,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
             "input_cache_creation": "cache_creation_input_tokens",
             "cache_creation_input_tokens": "cache_creation_input_tokens",
         }
-        return {names[name]: count for name, count in counts(reported).items() if name in names and count >= 0}
+        return sound({names[name]: count for name, count in counts(reported).items() if name in names})
     if "input_token_details" in reported or "total_tokens" in reported:
         details = mapping(reported, "input_token_details")
         return normal_usage(

@@ -57,10 +57,11 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 class Calls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of the model. Arrays have an item a call, but for `n`.
 
-    `total` are the tokens of the prompt as we count them, and `tokens` the same by kind; `unmanaged` is what it would
-    have had, had nothing left; `reported` the provider's own count, None where it gave none. `exact` says whether the
-    prompt is known to be the one that was sent. `cost` and `cost_without` are dollars, None where no price is known:
-    what it cost, and what it would have, had nothing left.
+    `total` is the size of the prompt (`tokens.prompt_size`), and `tokens` the same by kind, with what is not recorded
+    as a kind of its own; `unmanaged` is the size that it would have, had nothing left. `reported` is the size where the
+    provider counted it, None where it is our estimate. `exact` says whether the prompt is known to be the one that was
+    sent. `cost` and `cost_without` are dollars, None where the usage is not recorded or no price is known: what it
+    cost, and what it would have, had nothing left.
     """
 
     n: int
@@ -286,8 +287,8 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     cut: list[CutBody]
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
-    """The page of a session."""
+class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/2"):
+    """The page of a session. `budget` is what a prompt may have of the `window`: all but the reply's reserve."""
 
     kind: Literal["session"] = "session"
     title: str

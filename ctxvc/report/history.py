@@ -11,17 +11,18 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, facts
-from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.ledger import Meta, Row
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.inspection.captions import labels_of
 from ctxvc.inspection.edits import changes
 from ctxvc.inspection.net_diff import NetDiff
+from ctxvc.inspection.window_percent import OVERHEAD
 from ctxvc.report import data
 from ctxvc.report.call_parts import MEDIA, CallDetail, parts, path_of
 from ctxvc.report.lanes import PRESENT, Lanes
 from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
 from ctxvc.report.marks import marks, prefix_break
-from ctxvc.report.prompts import Pieces, Place, Prompt, splices, text_of
+from ctxvc.report.prompts import Pieces, Place, Prompt, splices, text_of, tokens_of
 from ctxvc.report.texts import TextPool
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
@@ -35,6 +36,8 @@ _BODIES = 512
 _PICTURE, _PICTURES = 200_000, 500_000
 #: Columns of a label.
 _LABEL = 120
+#: The folder of a commit that has the system prompt and the tools.
+_REQUEST = "request"
 #: Takes the secrets out of a text.
 Clean = Callable[[str], str]
 
@@ -42,10 +45,11 @@ Clean = Callable[[str], str]
 @dataclass(slots=True)
 class SentCall:
     """What was sent with a call: tokens as we count, of which `shared` begin the prompt before too. `entry` is the
-    commit with its reply, which has so many tokens.
+    commit with its reply, which has so many tokens; `meta` is the scope's there.
     """
 
     entry: Entry
+    meta: Meta
     step: int
     turn: int
     exact: bool
@@ -72,7 +76,6 @@ class ScopeHistory:
     prices: Prices
     rows: Sequence[Row]
     place: Mapping[str, int]
-    overhead: int
     inherited: int
     failed: frozenset[str]
     summaries: frozenset[str]
@@ -119,6 +122,7 @@ class History:
             self.scopes.append(_scope_history(store, line, meter, blocks))
             blocks += len(self.scopes[-1].rows)
         self.pieces = Pieces(self.pool, self.clean)
+        self._overheads = _Overheads(store, meter)
         newest = [scope.snapshot.ledger.by_id() for scope in self.scopes]
         before: list[int] = []
         for call in calls(store, own, order, newest):
@@ -186,7 +190,10 @@ class History:
         earlier = scope.newest
         place = Place(scope.line.number, scope.snapshot.bodies, scope.prices, scope.place)
         prompt = self.pieces.prompt(call.ledger, place, earlier)
-        total = scope.overhead + sum(prompt.tokens.values())
+        overhead = self._overheads.of(change.entry.commit, scope.snapshot)
+        tokens = tokens_of(prompt, scope.prices)
+        tokens[OVERHEAD] = tokens.get(OVERHEAD, 0) + overhead
+        total = sum(tokens.values())
         aside = sum(prompt.tokens.get(part, 0) for part in ("stubs", "dashboards"))
         aside += sum(
             scope.prices.body(lane.row)
@@ -196,10 +203,11 @@ class History:
         reduced = scope.lanes.missing > 0
         sent = SentCall(
             entry=change.entry,
+            meta=change.meta,
             step=change.meta.counters.step,
             turn=change.meta.counters.turn,
             exact=change.meta.source is None or PROMPT in change.entry.trailers,
-            tokens=prompt.tokens,
+            tokens=tokens,
             total=total,
             reply=sum(map(scope.prices.body, call.reply)),
             unmanaged=total - aside + scope.lanes.missing if reduced else total,
@@ -216,6 +224,26 @@ class History:
         scope.newest = prompt  # the ones before it are not kept: they would take the most memory
         self.order.append((scope, sent))
         return prompt.pieces
+
+
+class _Overheads:
+    """The tokens of system prompt and tools, each pair of them counted once."""
+
+    def __init__(self, store: Store, meter: Meter) -> None:
+        self._store = store
+        self._meter = meter
+        self._known: dict[str, int] = {}
+
+    def of(self, commit: str, newest: Snapshot) -> int:
+        """Those of a commit; of what is in none yet those of the `newest` moment of its scope."""
+        if not commit:
+            return self._meter.overhead(newest)
+        tree = self._store.reader.tree(commit)
+        requested = str(tree[_REQUEST].id) if _REQUEST in tree else ""
+        if requested not in self._known:
+            system, tools = self._store.reader.system_and_tools(commit)
+            self._known[requested] = self._meter.overhead(msgspec.structs.replace(newest, system=system, tools=tools))
+        return self._known[requested]
 
 
 def _sound(clean: Clean) -> Clean:
@@ -240,7 +268,6 @@ def _scope_history(store: Store, line: Line, meter: Meter, blocks: int) -> Scope
         prices=prices,
         rows=rows,
         place={row.id: blocks + place for place, row in enumerate(rows)},
-        overhead=meter.overhead(snapshot),
         inherited=_inherited(store, line),
         failed=frozenset(row.parent for row in rows if row.kind == "tool_result" and row.error),
         summaries=frozenset(chain.from_iterable(group.summary for group in snapshot.ledger.groups.values())),

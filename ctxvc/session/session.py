@@ -46,7 +46,7 @@ from ctxvc.store.read import operations
 from ctxvc.store.read import revision as revisions
 from ctxvc.store.read.sent_prompt import Sent
 from ctxvc.store.store import Store, create
-from ctxvc.tokens import calibration, models, reported
+from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
@@ -151,7 +151,7 @@ class Session:
             meta = session.ledger().meta
             if tokens_per_count:
                 session._opened_with = calibration.of_factor(tokens_per_count)
-            elif reported.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
+            elif prompt_size.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
                 session._opened_with = session._context.calibration(session.ledger())
             guesses = is_new or meta.calibration == calibration.FORMERLY
             begins = session._opened_with or (calibration.initial(model or meta.model, window) if guesses else None)

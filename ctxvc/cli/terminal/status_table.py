@@ -200,12 +200,14 @@ def window_facts(
 
 
 def _count_line(output: Output, window: Occupancy) -> str:
-    if window.newest is None:
-        return "by ctxvc; the provider's count is not recorded"
-    when = output.cell(Timestamp(iso(window.newest.entry.time)))
+    call = window.counted_call
+    if call is None:
+        return "estimated by ctxvc; the provider's count is not recorded"
+    when = output.cell(Timestamp(iso(call.entry.time)))
     if window.by_provider:
-        return f"by the provider at step {window.newest.step}, {when}"
-    return f"not yet counted by the provider; {in_short(window.newest.tokens)} at step {window.newest.step}, {when}"
+        return f"by the provider: the prompt of step {call.step}, {when}"
+    size = in_short(call.usage.prompt)
+    return f"estimated by ctxvc; the provider's newest count is {size}, the prompt of step {call.step}, {when}"
 
 
 def _window(window: Occupancy, source: Source | None) -> str:

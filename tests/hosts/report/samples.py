@@ -86,13 +86,13 @@ def session(
         unmanaged.append(everything)
     made.end(calls)
     return {
-        "schema": "ctxvc.page/1",
+        "schema": "ctxvc.page/2",
         "kind": "session",
         "title": "Fix the failing tests",
         "session": "made-up/main",
         "model": "claude-opus-4-5",
         "budget": budget,
-        "window": 200_000,
+        "window": budget,
         "command": "ctxvc report",
         "cost_reason": "",
         "made": "2026-11-23T10:00:00Z",
@@ -198,7 +198,7 @@ def replay() -> Mapping[str, Any]:
     ]
     row = {"a": "default", "b": "clear", "budget": 16_000, "recording": "one", "step": 84, "text": "Edit hooks.go"}
     return {
-        "schema": "ctxvc.page/1",
+        "schema": "ctxvc.page/2",
         "kind": "replay",
         "title": "results.jsonl",
         "made": "2026-11-23T10:00:00Z",
