@@ -51,6 +51,14 @@ def render(text: str | Phrase, table: dict[str, str]) -> str:
     return table[text.key].format_map(rendered)
 
 
+class UnknownVocabularyWarning(UserWarning):
+    """A model's tokens are a guess, and no reply has reported usage to learn from; the prompts are smaller for it."""
+
+    def __init__(self, remark: Phrase) -> None:
+        super().__init__(str(remark))
+        self.remark = remark
+
+
 class CtxvcError(Exception):
     """Something a person can act on: what was wrong, with what, and a hint on what to do."""
 
@@ -168,6 +176,11 @@ PYTHON: dict[str, str] = {
     "overhead-budget": (
         "set a budget of {budget:,} tokens or more, or use fewer tools or a shorter system prompt: every call "
         "includes them"
+    ),
+    "unknown-vocabulary": (
+        "the model's vocabulary is unknown and no reply has reported usage, so each token of our count is taken for "
+        "{factor} of the model's, and prompts are kept that much smaller: append replies with their `usage`, name a "
+        "model that ctxvc knows (`model=`), or say how many tokens one of ours is (`tokens_per_count=`)"
     ),
     "list-knobs": "`ctxvc policies NAME` lists the knobs",
     "name-policy": "name the policy again: Session.open(…, policy=…)",

@@ -41,7 +41,9 @@ from ctxvc.store.trust import contained
 
 #: The event by which the host's extension asks.
 EVENT = "SessionCompact"
-#: The trigger of a compaction that is made ahead of time: the host may take it much later, or never.
+#: The trigger of a compaction that a person typed, and of one that is made ahead of time: the host may take that much
+#: later, or never.
+_MANUAL = "manual"
 _AHEAD = "precompute"
 #: A plan that waits for the host is never due by itself.
 _NEVER = 1 << 40
@@ -61,15 +63,29 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
+class Outcome(NamedTuple):
+    """A compaction as a person is told of it: tokens before and after, the number of blocks that left, its seconds.
+
+    `beside_summary` is its cost as a multiple of that of the host's own summary; 0 where no person chose between the
+    two, or the host does not tell the size of a small prompt.
+    """
+
+    before: int
+    after: int
+    archived: int
+    seconds: float
+    beside_summary: float = 0.0
+
+
 class Choice(NamedTuple):
     """What a person has set for this host: the policy, the target in tokens (0: as pays), patterns of files that stay.
 
     `always` compacts also where the host's own summary is cheaper; `off` never. `line` words a compaction for the
-    person: its tokens before and after, the blocks that left, its seconds.
+    person.
     """
 
     policy: Policy
-    line: Callable[[int, int, int, float], str]
+    line: Callable[[Outcome], str]
     target: int = 0
     protect: Sequence[str] = ()
     always: bool = False
@@ -89,6 +105,11 @@ class CompactionEvent(NamedTuple):
     instructions: str
     messages: tuple[HostMessage, ...]
     tokens: int = 0
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether a person typed it."""
+        return self.trigger == _MANUAL
 
 
 class _Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,8 +159,9 @@ def answer(
     chosen: Callable[[Mapping[str, str]], Choice],
     opened: Store | None = None,
 ) -> bytes:
-    """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person, or the reason to
-    `decline`, for which the host compacts by itself. Never fails: errors are logged, and decline.
+    """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person; or the reason to
+    `skip` it, for which nothing is compacted; or that to `decline`, for which the host compacts by itself. Never fails:
+    errors are logged, and decline.
 
     `chosen` gives what the person has set; `opened` is the store, where it is open already.
     """
@@ -189,10 +211,17 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
     stored = StoredSession.open(store, name, scope)
     try:
         session = Session(stored, actor=choice.policy.actor, policy=choice.policy)
-        compacted = _in_hosts_tokens(_compaction(session, event, transcript, choice), event.tokens)
-        _put(session, event, transcript, compacted)
+        recorded = _compaction(session, event, transcript, choice)
         session.save_counts()
-        return _encoded(compacted, choice, time.monotonic() - started)
+        if not (recorded.rehearsal.rows or recorded.changes):
+            return _unchanged(session, event, transcript, recorded)
+        compacted = _in_hosts_tokens(recorded, event.tokens)
+        _put(session, event, transcript, compacted)
+        compares = event.is_manual and (event.tokens or compacted.before >= payoff.LEAST)
+        ratio = payoff.beside_summary(compacted.before, compacted.after, recorded.before) if compares else 0.0
+        seconds = time.monotonic() - started
+        result = Outcome(compacted.before, compacted.after, compacted.archived, seconds, ratio)
+        return _encoded(compacted, choice.line(result))
     finally:
         stored.leave()
 
@@ -211,11 +240,34 @@ def _compaction(session: Session, event: CompactionEvent, transcript: Path, choi
         protect=choice.protect,
         former=before.stubs,
         absent=absent,
+        manual=event.is_manual,
     )
     size = max(compacted.before, event.tokens)
-    if size < payoff.LEAST and not (choice.always or choice.target):
+    if size < payoff.LEAST and not (event.is_manual or choice.always or choice.target):
         raise Refused(f"below {payoff.LEAST:,} tokens the host's own summary is cheaper (the prompt has {size:,})")
     return compacted
+
+
+def _unchanged(session: Session, event: CompactionEvent, transcript: Path, compacted: Compaction) -> bytes:
+    """The answer where nothing would leave: a person is told why; a host that needs room compacts by itself.
+
+    Raises: Refused.
+    """
+    if compacted.target >= compacted.before:
+        reason = f"its {compacted.before:,} recorded tokens are within the target of {compacted.target:,}"
+    else:
+        reason = (
+            f"all of its {compacted.before:,} recorded tokens are a person's words, the latest step, "
+            "what is pinned or protected, or too short for a stub to save anything"
+        )
+    if event.tokens > compacted.before:
+        others = f"{event.tokens - compacted.before:,} of {event.tokens:,} tokens"
+        reason += f"; {others} are not recorded: system prompt, tools, hidden thinking"
+    reason = f"nothing can leave the prompt: {reason}"
+    if not event.is_manual:
+        raise Refused(reason)
+    drop(session.stored, str(transcript), "the host asked again, and nothing can leave")
+    return json.dumps({"skip": reason}).encode()
 
 
 def _in_hosts_tokens(compacted: Compaction, tokens: int) -> Compaction:
@@ -276,10 +328,10 @@ def _stubs(compacted: Compaction) -> dict[str, str]:
     return {group.stub: group.id for group in groups if group.stub in texts}
 
 
-def _encoded(compacted: Compaction, choice: Choice, seconds: float) -> bytes:
+def _encoded(compacted: Compaction, line: str) -> bytes:
     fields = {
         "messages": [encoded_message(message) for message in compacted.messages],
-        "line": choice.line(compacted.before, compacted.after, compacted.archived, seconds),
+        "line": line,
         "tokensBefore": compacted.before,
         "tokensAfter": compacted.after,
     }

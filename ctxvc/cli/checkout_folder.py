@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ctxvc.cli.output import plain
-from ctxvc.cli.terminal.status_table import COLUMNS, Page, columns_of, page_of
+from ctxvc.cli.terminal.status_table import COLUMNS, Page, columns_of, page_of, vocabulary_remark
 from ctxvc.core.display import one_line
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
@@ -50,10 +50,11 @@ def _dashboard(store: Store, commit: str) -> str:
     snapshot = revision.at(store, commit)
     meter = Meter(store, snapshot.ledger.meta.tokenizer)
     page = page_of(snapshot, meter, meter.costs(snapshot))
-    return _markdown(page, captioned(folded(page.dashboard.lines), snapshot, store))
+    remark = vocabulary_remark(snapshot.ledger.meta)
+    return _markdown(page, captioned(folded(page.dashboard.lines), snapshot, store), remark)
 
 
-def _markdown(page: Page, rows: Iterable[Line]) -> str:
+def _markdown(page: Page, rows: Iterable[Line], remark: str) -> str:
     """The dashboard as a page. Recorded text is escaped, so it adds no markup and no link."""
     dashboard = page.dashboard
     sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
@@ -65,6 +66,7 @@ def _markdown(page: Page, rows: Iterable[Line]) -> str:
         f"[{dashboard.bar}] {dashboard.percent} %, {dashboard.used:,} of {dashboard.limit:,} tokens: "
         f"{dashboard.overhead:,} system prompt and tools, {dashboard.conversation:,} conversation{sent}",
         "",
+        *([f"The model's vocabulary is {remark}.", ""] if remark else []),
         *(["Notes:", "", *notes, ""] if notes else []),
         "".join(f"| {column.name} " for column in COLUMNS) + "|",
         "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",

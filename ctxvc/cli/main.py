@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from ctxvc.cli.command_list import COMMANDS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, render
 
 INTERRUPTED = 130
 #: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
@@ -72,11 +73,22 @@ class Root(LazyGroup):
         options = arguments[: arguments.index("--")] if "--" in arguments else arguments
         extra.setdefault("obj", App(configured=not {"-h", "--help"}.intersection(options)))
         try:
-            with self.make_context("ctxvc", arguments, **extra) as ctx:
+            with self.make_context("ctxvc", arguments, **extra) as ctx, warnings.catch_warnings():
+                warnings.showwarning = _warn
                 self.invoke(ctx)
             return 0
         except click.exceptions.Exit as done:
             return done.exit_code
+
+
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+) -> None:
+    """Shows a warning: of ours a line in the command line's words, any other as Python does."""
+    if isinstance(message, UnknownVocabularyWarning):
+        to_stderr(f"The model's vocabulary is {render(message.remark, phrases.COMMAND_LINE)}.")
+    else:
+        to_stderr(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:

@@ -38,6 +38,10 @@ class Timestamp(NamedTuple):
     time: str
 
 
+#: What is not known, in a table.
+UNKNOWN = "–"
+
+
 class Tokens(NamedTuple):
     """A number of tokens: `2.3k` to people, exact in a pipe; a change has its sign."""
 

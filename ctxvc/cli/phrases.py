@@ -63,6 +63,10 @@ COMMAND_LINE: dict[str, str] = {
     # the budget and the policy
     "free-budget": ("set --budget {budget} or more, unpin something, or remove human text yourself with --allow-user"),
     "overhead-budget": "set --budget {budget} or more: every call includes the system prompt and the tools",
+    "unknown-vocabulary": (
+        "unknown: until a reply reports usage, each token of our count is taken for {factor} of the model's; "
+        "name a known model (`ctxvc model NAME`), or say how many one is (`ctxvc model --tokens-per-count N`)"
+    ),
     "list-knobs": "`ctxvc policies NAME` lists the knobs",
     "name-policy": "name the policy again: --policy FILE.py:CLASS, in Python Session.open(…, policy=…)",
     # parts read back: the offer of a remark, and the call for the next part

@@ -13,6 +13,8 @@ _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u2
 #: All characters but Latin letters, punctuation, arrows and signs of mathematics, each of which has one column.
 _MAYBE_WIDE = re.compile("[^\x00-\u02ff\u2010-\u2027\u2190-\u22ff]")
 _SLASH = re.compile(r"[/\\]")
+#: How a path begins that may be cut behind it: a folder, or the name of a server.
+_FIRST = re.compile(r"(?:\w{1,10}://)?[/\\]?[^/\\]+[/\\]")
 #: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
 _LONG = 16
 _LEAST = 8
@@ -22,8 +24,9 @@ _PATH = re.compile(r"""['"`(]?(?:[\w….~@+,:%=-]*(?:/[\w.~@+,:%=\[\]*{}-]*)+|[A
 
 def one_line(text: str, width: int) -> str:
     """`text` on one line of at most `width` characters, without a character that moves a cursor."""
-    if len(text) <= width and " " not in text and text.isprintable():
-        return text  # most are a number, a name or an id
+    # Of all spaces only the plain one is printable.
+    if len(text) <= width and text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
+        return text
     # Only the head can be shown, so only the head is cleaned: a 100 MB result costs no more than a short one.
     longest = width * 8 + 64
     head = _on_one_line(text[: width * 2])
@@ -47,9 +50,9 @@ def columns(text: str) -> int:
 
 
 def fitted(text: str, width: int) -> str:
-    """`text`, already on one line, in at most `width` columns. Of a path the end always stays.
+    """`text`, already on one line, in at most `width` columns. Of a path the file's name always stays.
 
-    First the paths are shortened at their front, the longest first; if that is not enough, the last words go.
+    First the paths are shortened in their middle, the longest first; if that is not enough, the last words go.
     """
     over = columns(text) - width
     if over <= 0:
@@ -59,7 +62,7 @@ def fitted(text: str, width: int) -> str:
     parts = text.split(" ")
     long = [at for at, part in enumerate(parts) if len(part) > _LONG]
     for at in sorted(long, key=lambda at: -len(parts[at])):
-        if over > 0 and _is_path(parts[at]):
+        if over > 0 and is_path(parts[at]):
             before = columns(parts[at])
             parts[at] = path_fitted(parts[at], before - over, columns(_end(parts[at])) + 2)
             over -= before - columns(parts[at])
@@ -67,15 +70,28 @@ def fitted(text: str, width: int) -> str:
 
 
 def path_fitted(path: str, width: int, minimum: int = 2) -> str:
-    """The end of a path in at most `width` columns, or `minimum` if that is more: `…/strategy/bootstrap.go`."""
+    """A path in at most `width` columns, or `minimum` if that is more: `internal/…/bootstrap.go`.
+
+    The middle goes: the file's name stays, with as much before it as there is room for, and where the path begins.
+    """
     width = max(width, minimum)
     if columns(path) <= width:
         return path
-    start = next((at for at in _slashes(path) if columns(path[at:]) < width), None)
+    name = columns(_end(path))
+    head = _FIRST.match(path)
+    if head and columns(head[0]) + 2 + name > width:
+        head = None
+    return f"{head[0] if head else ''}…{_tail_fitted(path, head.end() if head else 0, width)}"
+
+
+def _tail_fitted(path: str, begin: int, width: int) -> str:
+    """The end of a path behind `begin` that has room with what stands before it, in `width` columns."""
+    room = width - columns(path[:begin])
+    start = next((at for at in _slashes(path) if at >= begin and columns(path[at:]) < room), None)
     tail = path[start:] if start is not None else _end(path)
-    while tail and columns(tail) >= width:
+    while tail and columns(tail) >= room:
         tail = tail[1:]
-    return f"…{tail}"
+    return tail
 
 
 def _first_words(parts: Sequence[str], width: int) -> str:
@@ -85,9 +101,9 @@ def _first_words(parts: Sequence[str], width: int) -> str:
         size = columns(word)
         if used + size >= width:
             room = width - used
-            if _is_path(word) and (room >= _LEAST or not text):
+            if is_path(word) and (room >= _LEAST or not text):
                 return text + path_fitted(word, room)
-            if not _is_path(word) and (len(word) > _LONG or not text):
+            if not is_path(word) and (len(word) > _LONG or not text):
                 text += _first_columns(word, room - 1)
             break
         text += f"{word} "
@@ -102,7 +118,8 @@ def _first_columns(word: str, width: int) -> str:
     return word
 
 
-def _is_path(word: str) -> bool:
+def is_path(word: str) -> bool:
+    """Whether a word is a path, perhaps between quotes."""
     return _PATH.fullmatch(word) is not None
 
 

@@ -148,7 +148,10 @@ class _Page:
                 if fact.act in _CHANGES and fact.object:
                     path = caption.relative(fact.object, folder)
                     changes.setdefault(path, []).append(" ".join(filter(None, (_CHANGES[fact.act], fact.detail))))
-        return _items(f"{escaped(display.one_line(path, _WIDE))}: {_summary(own)}" for path, own in changes.items())
+        return _items(
+            f"{escaped(display.path_fitted(display.one_line(path, len(path) + 1), _WIDE))}: {_summary(own)}"
+            for path, own in changes.items()
+        )
 
     def _notes(self) -> list[str]:
         notes = [row for row in self._rows if row.kind == "note"]

@@ -7,11 +7,12 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Role
+from ctxvc.core.recording.usage import counts
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, read
 from ctxvc.forms.origins import is_by_client
-from ctxvc.forms.values import annotated, counts, digest, objects, text_of
+from ctxvc.forms.values import annotated, digest, objects, text_of
 
 NAME = "anthropic-messages"
 

@@ -213,14 +213,15 @@ def _tools(request: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
 def items(content: Any) -> list[dict[str, Any]]:
     """The parts of a `content`, which may be a text, a part or a list of both."""
     values = content if isinstance(content, list) else [content]
-    texts = ({"text": value} if isinstance(value, str) else value for value in values)
-    return [value for value in texts if isinstance(value, dict)]
+    return [{"text": value} if isinstance(value, str) else value for value in values if isinstance(value, (str, dict))]
 
 
-def results(content: Iterable[dict[str, Any]]) -> list[Part]:
-    """The results in a content; pictures behind one are in it, as the host hands over what a tool read."""
+def results(content: Any) -> list[Part]:
+    """The results in a `content`; pictures behind one are in it, as the host hands over what a tool read."""
+    if isinstance(content, str):
+        return []
     answers: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = []
-    for item in content:
+    for item in items(content):
         match item:
             case {"functionResponse": {"id": str(call)} as response} if call:
                 answers.append((call, response, []))

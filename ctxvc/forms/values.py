@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -39,13 +38,6 @@ def time_of(seconds: Any) -> str:
     if type(seconds) in (int, float) and 0 <= seconds < _YEAR_10000:
         return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
     return ""
-
-
-def counts(usage: Any) -> dict[str, int]:
-    """The plain token counts of a usage object."""
-    if not isinstance(usage, Mapping):
-        return {}
-    return {name: count for name, count in usage.items() if type(count) is int}
 
 
 def digest(value: Any) -> bytes:

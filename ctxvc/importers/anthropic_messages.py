@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxvc.core.recording.events import Event
+from ctxvc.core.recording.usage import counts
 from ctxvc.forms import anthropic
-from ctxvc.forms.values import counts, has_role, objects, text_of
+from ctxvc.forms.values import has_role, objects, text_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import (
     JSON,

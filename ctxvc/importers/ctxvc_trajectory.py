@@ -14,9 +14,10 @@ from typing import Any
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.recording.usage import counts
 from ctxvc.errors import BadInput
 from ctxvc.forms.anthropic import origin
-from ctxvc.forms.values import annotated, counts, text_of
+from ctxvc.forms.values import annotated, text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.protocol import (
     LINES,

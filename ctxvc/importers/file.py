@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -20,8 +23,9 @@ LONGEST = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
 #: A file of at most this many bytes is read in one call: some recordings have a file for each message.
 _SMALL = 64 * 1024
+#: Bytes that are read ahead. At each read another thread may take the interpreter, and an import has several.
+_BUFFER = 256 * 1024
 _GZIP = b"\x1f\x8b"
-_Read = TypeVar("_Read")
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -85,27 +89,28 @@ class Recording:
 
     def head(self, size: int = 65536) -> bytes:
         """The first `size` unpacked bytes, by which the format is recognised."""
-        with self._open() as stream:
-            return _legible(self._guard(lambda: stream.read(size)))[0]
+        with self._open() as stream, self._guarded():
+            return _legible(stream.read(size))[0]
 
     def first_line(self) -> bytes:
         """The first line as it stands, without what is behind its first 16 MB."""
-        with self._open() as stream:
-            return self._guard(lambda: stream.readline(16 * _CHUNK))
+        with self._open() as stream, self._guarded():
+            return stream.readline(16 * _CHUNK)
 
     def beginning(self, size: int) -> bytes:
         """The first `size` unpacked bytes as they stand; no more than `LONGEST`."""
-        with self._open() as stream:
-            return self._guard(lambda: stream.read(min(size, LONGEST)))
+        with self._open() as stream, self._guarded():
+            return stream.read(min(size, LONGEST))
 
     def document(self) -> bytes:
         """The whole file in UTF-8. Raises: BadInput if it has more than `LONGEST` bytes."""
-        data = self._guard(self._small)
+        with self._guarded():
+            data = self._small()
         if data is None:
-            with self._open() as stream:
-                data = self._guard(lambda: stream.read(_CHUNK))
+            with self._open() as stream, self._guarded():
+                data = stream.read(_CHUNK)
                 if len(data) == _CHUNK:  # memory for the longest is not asked for a small file
-                    data += self._guard(lambda: stream.read(LONGEST + 1 - _CHUNK))
+                    data += stream.read(LONGEST + 1 - _CHUNK)
         if len(data) > LONGEST:
             raise BadInput(f"{self.path}: a single JSON document of more than {LONGEST >> 20} MB", hint=_TOO_LONG)
         self._progress(len(data))
@@ -124,8 +129,7 @@ class Recording:
         with self._open() as stream:
             pending: list[bytes] = []
             size = 0
-            while True:
-                piece = self._guard(lambda: stream.readline(_CHUNK))
+            for piece in chain(self._pieces(stream), (b"",)):
                 if piece:
                     self._progress(len(piece))
                     pending.append(piece)
@@ -153,6 +157,12 @@ class Recording:
                             self.misread[number] = bad
                     yield Line(number, start, offset, stripped, complete)
 
+    def _pieces(self, stream: BinaryIO) -> Iterator[bytes]:
+        """The lines, those longer than a chunk in several."""
+        with self._guarded():
+            while piece := stream.readline(_CHUNK):
+                yield piece
+
     def progress(self, size: int) -> None:
         """Counts `size` raw bytes as read, where an importer reads by other means."""
         self._progress(size)
@@ -165,17 +175,20 @@ class Recording:
 
     def _open(self) -> BinaryIO:
         try:
-            raw = open(self.path, "rb")  # noqa: SIM115 - closed by the caller's with
+            # Closed by the caller's with.
+            raw = io.BufferedReader(open(self.path, "rb", buffering=0), _BUFFER)  # noqa: SIM115
             if raw.peek(2)[:2] != _GZIP:
                 return raw
             raw.close()
-            return cast(BinaryIO, gzip.open(self.path))
+            return io.BufferedReader(cast(io.RawIOBase, gzip.open(self.path)), _BUFFER)
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
-    def _guard(self, operation: Callable[[], _Read]) -> _Read:
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Turns what goes wrong in reading into a BadInput."""
         try:
-            return operation()
+            yield
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise BadInput(
                 f"{self.path}: the gzip data is truncated or damaged: {error}", hint="get the file again"

@@ -17,9 +17,10 @@ from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.recording.usage import counts
 from ctxvc.forms.chat import CallIds
 from ctxvc.forms.origins import is_by_client
-from ctxvc.forms.values import counts, digest, objects, text_of
+from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers.documents import mapping
 
 #: `type` of a message → role and maker. Chunks are replies that were put together from a stream.

@@ -16,6 +16,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Warned
+from ctxvc.core.recording.usage import sound
 from ctxvc.forms.form import Facts
 from ctxvc.forms.values import annotated, digest, objects, text_of
 from ctxvc.importers import traces
@@ -188,7 +189,7 @@ def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
 def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
     """The token counts of a call under the names of the Messages API, whose input is without what the cache had."""
     pairs = ((ours, attributes.get(theirs)) for theirs, ours in _USAGE.items())
-    counts = {name: count for name, count in pairs if type(count) is int and count > 0}
+    counts = {name: count for name, count in sound({n: c for n, c in pairs if type(c) is int}).items() if count}
     cached = counts.get("cache_read_input_tokens", 0) + counts.get("cache_creation_input_tokens", 0)
     if "input_tokens" in counts:
         counts["input_tokens"] = max(counts["input_tokens"] - cached, 0)

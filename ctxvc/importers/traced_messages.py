@@ -12,9 +12,10 @@ from ctxvc.core.conversion.chat import usage as chat_usage
 from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.recording.usage import counts, sound
 from ctxvc.forms import anthropic, chat
 from ctxvc.forms.form import Facts
-from ctxvc.forms.values import counts, digest, has_role, objects, text_of
+from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.langchain_messages import fields_of
@@ -153,7 +154,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
             "input_cache_creation": "cache_creation_input_tokens",
             "cache_creation_input_tokens": "cache_creation_input_tokens",
         }
-        return {names[name]: count for name, count in counts(reported).items() if name in names and count >= 0}
+        return sound({names[name]: count for name, count in counts(reported).items() if name in names})
     if "input_token_details" in reported or "total_tokens" in reported:
         details = mapping(reported, "input_token_details")
         return normal_usage(

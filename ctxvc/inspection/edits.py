@@ -366,7 +366,7 @@ def _closing(code: str, at: int, quote: str) -> int:
 def _patched(patch: str) -> Iterator[Change]:
     """Each hunk of a patch as a replacement of whole lines; a file that it adds as a whole."""
     headers = list(_PATCH.finditer(patch))
-    for here, after in zip(headers, [*headers[1:], None], strict=True):
+    for here, after in zip(headers, [*headers[1:], None], strict=False):
         path = here["path"].strip()
         lines = patch[here.end() : after.start() if after else len(patch)].split("\n")[1:]
         before = patch[max(0, here.start() - len(_NOTHING)) : here.start()]

@@ -11,9 +11,9 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import caption, facts
 from ctxvc.core.ledger.ledger import Meta, Row
 from ctxvc.errors import Damaged
+from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
 from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
-from ctxvc.tokens import models
 
 #: Operations that keep the prompt in order and tell nothing of the work.
 BOOKKEEPING = frozenset({"tag", "cut", "ask"})
@@ -24,12 +24,14 @@ _REQUEST = 200
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """A commit and what it did. `rows` are those of its step, empty for anything else.
 
-    `tokens` is the size of the conversation after it, as the provider counted it with the reply; None if it did not.
+    `tokens` is the size of the prompt that its reply saw, as the provider counted it; None if it did not. `cost` is
+    what its call took, None if it has none or that is not recorded.
     """
 
     entry: Entry
     meta: Meta
     rows: Sequence[Row] = ()
+    cost: CallCost | None = None
     body_of: caption.BodyOf = lambda _row: b""
 
     @property
@@ -58,14 +60,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int | None:
-        used = models.usage_of(self.entry.usage)
-        return used.prompt + used.reply if self.op == "step" and used.prompt else None
+        return self.cost.usage.prompt if self.cost and self.op == "step" else None
 
     @property
     def dollars(self) -> float | None:
-        if not self.entry.usage:
-            return None
-        return models.dollars(self.entry.trailers.get("Ctxvc-Model", ""), models.usage_of(self.entry.usage))
+        return self.cost.dollars if self.cost else None
 
     def text(self, width: int = caption.WIDTH, *, heading: bool = True) -> str:
         """What it did in at most `width` columns; of a step without the human's words, if a `heading` has them."""
@@ -90,7 +89,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """The moments of a turn in a scope, newest first. `tokens` and `dollars` are those of the whole turn.
+    """The moments of a turn in a scope, newest first. `tokens` is the size of its last prompt, `dollars` are all its
+    calls'.
 
     `request` is what the human said, on one line. `dollars` is None if no call has a price; `planner_dollars` is what
     policies' questions are of it.
@@ -118,14 +118,15 @@ def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
             scopes[meta.scope] = steps, _reader(store, entry.commit)
         steps, body_of = scopes[meta.scope]
         is_step = entry.trailers.get("Ctxvc-Op") == "step"
-        yield Moment(entry=entry, meta=meta, rows=steps.get(meta.counters.step, ()) if is_step else (), body_of=body_of)
+        rows = steps.get(meta.counters.step, ()) if is_step else ()
+        yield Moment(entry=entry, meta=meta, rows=rows, cost=call_cost(store, entry), body_of=body_of)
 
 
 def turns(history: Iterable[Moment]) -> Iterator[Turn]:
     """The turns of a history, newest first."""
     for (scope, number), group in groupby(history, lambda moment: (moment.meta.scope, moment.turn)):
         members = list(group)
-        costs = [cost for moment in members if (cost := moment.dollars) is not None]
+        costs = [moment.cost for moment in members if moment.cost is not None]
         request = ""
         for moment in reversed(members):
             request = request or caption.human_words(moment.rows, _REQUEST)
@@ -135,8 +136,8 @@ def turns(history: Iterable[Moment]) -> Iterator[Turn]:
             request=request,
             moments=members,
             tokens=next((tokens for moment in members if (tokens := moment.tokens) is not None), None),
-            dollars=sum(costs) if costs else None,
-            planner_dollars=sum(moment.dollars or 0.0 for moment in members if moment.op == "ask"),
+            dollars=total_cost(costs).dollars,
+            planner_dollars=total_cost(cost for cost in costs if cost.by_planner).dollars or 0.0,
         )
 
 

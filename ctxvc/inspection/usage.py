@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from ctxvc.core.display import one_line
+from ctxvc.core.display import one_line, path_fitted
 from ctxvc.core.ledger import caption, wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.view.budget import Budget
@@ -105,5 +105,5 @@ def _file(arguments: bytes) -> str:
     for name in _PATHS:
         match value.get(name) if isinstance(value, dict) else None:
             case str(path) if path.strip():
-                return one_line(path, 200)
+                return path_fitted(one_line(path, len(path) + 1), 200)
     return ""

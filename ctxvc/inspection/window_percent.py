@@ -1,4 +1,4 @@
-"""How full the window is: what the provider last counted, and what of it stands in the store."""
+"""How full the window is: the size of the newest call's prompt, what of it the store has, and what came since."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.view.dashboard import Cost, is_protocol
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
-from ctxvc.tokens import reported
-from ctxvc.tokens.calibration import Calibration
+from ctxvc.tokens import prompt_size
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of, window_of
-from ctxvc.tokens.reported import Count
+from ctxvc.tokens.models import Usage
+from ctxvc.tokens.prompt_size import Call
 
 #: Parts of a prompt, by the kind of the block; what clients and people wrote is window_by apart by its origin.
 _PARTS = {
@@ -28,18 +28,21 @@ _PARTS = {
 }
 
 
-#: The part of a prompt that is none of the conversation.
-OVERHEAD = "system prompt and tools"
+#: The parts of a prompt that are none of the conversation, and that are not in the store.
+OVERHEAD, UNRECORDED = "system prompt and tools", "not recorded"
 
 
 class Occupancy(NamedTuple):
     """The tokens in the window, as the provider counts them.
 
-    Where `by_provider`, `tokens` is the provider's own count of the newest call, prompt and reply, and `since` is what
-    came after it, as we count; otherwise it is our figure of the prompt as it stands now. `recorded` has the parts of
-    `tokens` that the store has, `unrecorded` is the rest. `newest` is the newest count, even where the prompt has
-    changed since; None if there is none. `compacts` is where the recorded host compacts by itself, 0 if nothing
-    tells it; `calibration` is the line from our counts to the provider's.
+    `tokens` is the size of the newest call's prompt, `by_provider` or estimated (`tokens.prompt_size`), and `since` is
+    what came after it, as we count: its reply, to begin with. If something of that prompt has left or came back, or
+    there is no call yet, it is the estimated size of the prompt as it stands now.
+
+    `recorded` has the parts of `tokens` that the store has, `unrecorded` is the rest. `counted_call` is the newest that
+    the provider counted, even where the prompt has changed since; None if there is none. `compacts` is where the
+    recorded host compacts by itself, 0 if nothing tells it; `calibration` is the line from our counts to the
+    provider's.
     """
 
     tokens: int
@@ -51,46 +54,45 @@ class Occupancy(NamedTuple):
     window_by: WindowOrigin
     compacts: int
     reserve: int
-    newest: Count | None
+    counted_call: Call | None
     calibration: tuple[int, int]
 
     @property
     def percent(self) -> int:
         """Of the window, floored; above 100 where more was counted than it should hold."""
-        return self.tokens * 100 // self.window
+        return percent_of(self.tokens, self.window)
+
+
+def percent_of(tokens: int, window: int) -> int:
+    """Of the window, floored."""
+    return tokens * 100 // max(1, window)
 
 
 def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost]) -> Occupancy:
     """The occupancy of the window at a snapshot. `costs` are those of its blocks."""
     ledger, overhead = snapshot.ledger, meter.overhead(snapshot)
-    count = reported.newest(store, snapshot)
-    line = Calibration(*ledger.meta.calibration)
-    if count is not None and reported.is_uncalibrated(ledger.meta):
-        line = reported.recorded_line(store, count, meter, costs if count.snapshot is snapshot else None)
-    if holds := count is not None and reported.still_holds(count, ledger):
-        assert count is not None
-        in_count = [row for row in ledger.rows() if row.number <= count.end]
-        since = [row for row in ledger.rows() if row.number > count.end]
-        tokens = count.tokens
-    else:
-        in_count, since = list(ledger.rows()), []
-        ours = overhead + sum(cost.shown for cost in costs.values())
-        tokens = max(0, ours * line.a_milli // 1000 + line.b) if ours else 0  # as plans reckon: `View.calibrated`
-    parts = _parts(in_count, costs, overhead)
-    recorded = _scaled(parts, min(tokens, sum(parts.values()) * line.a_milli // 1000))
-    after = _parts(since, costs, 0)
+    call, counted_call = prompt_size.newest(store, snapshot)
+    learned = None
+    if counted_call is not None and prompt_size.is_uncalibrated(ledger.meta):
+        learned = prompt_size.recorded_line(counted_call, meter, costs if counted_call.snapshot is snapshot else None)
+    line = prompt_size.line_of(ledger.meta, learned)
+    sent = call if call is not None and prompt_size.still_holds(call, ledger) else None
+    rows = list(ledger.rows())
+    parts = _parts([row for row in rows if sent is None or row.number <= sent.last], costs, overhead)
+    size = prompt_size.size(sum(parts.values()), sent.usage if sent else Usage(), line)
+    after = _parts([row for row in rows if sent is not None and row.number > sent.last], costs, 0)
     window, window_by = window_of(ledger)
     return Occupancy(
-        tokens=tokens,
-        by_provider=holds,
-        recorded=recorded,
-        unrecorded=tokens - sum(recorded.values()),
-        since=_scaled(after, sum(after.values()) * line.a_milli // 1000),
+        tokens=size.tokens,
+        by_provider=size.by_provider,
+        recorded=scaled(parts, size.recorded),
+        unrecorded=size.unrecorded,
+        since=scaled(after, sum(after.values()) * line.a_milli // 1000),
         window=window,
         window_by=window_by,
         compacts=ledger.meta.compacts,
         reserve=budget_of(ledger).reserve,
-        newest=count,
+        counted_call=counted_call,
         calibration=(line.a_milli, line.b),
     )
 
@@ -116,7 +118,7 @@ def part_of(row: Row) -> str:
     return _PARTS[row.kind]
 
 
-def _scaled(parts: Mapping[str, int], total: int) -> dict[str, int]:
+def scaled(parts: Mapping[str, int], total: int) -> dict[str, int]:
     """The parts, the largest first, in proportion and together exactly `total`."""
     unscaled = sum(parts.values())
     if not unscaled:

@@ -1,9 +1,9 @@
-"""What was done in a scope: its calls' price as the provider counted, and the files that its calls changed."""
+"""What was done in a scope: what its calls took, and the files that they changed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -11,18 +11,19 @@ from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.outline import Bodies
+from ctxvc.inspection.call_cost import TotalCost, call_costs, total_cost
 from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
-from ctxvc.tokens import models
 
 _CHANGES = frozenset({"edited", "wrote", "deleted"})
 _TEMPORARY = re.compile(r"(?:/private)?(?:/tmp|/var/tmp|/var/folders)/")
 
 
 class Work(msgspec.Struct, frozen=True):
-    """`dollars` is None if no call has both a count and a price; `files` are the paths as the calls name them."""
+    """`files` are the paths as the calls name them."""
 
-    dollars: float | None
+    cost: TotalCost
     files: frozenset[str]
 
 
@@ -34,24 +35,20 @@ def work(
     `folder` is the session's. Files of a system's temporary folders are no work, unless it is there. With `own`, the
     commits before the one that made the scope are left out.
     """
-    return Work(_dollars(store, tips, own=own), _files(list(rows), folder))
+    return Work(total_cost(call_costs(store, _entries(store, tips, own=own))), _files(list(rows), folder))
 
 
-def _dollars(store: Store, tips: Iterable[str], *, own: bool) -> float | None:
+def _entries(store: Store, tips: Iterable[str], *, own: bool) -> Iterator[Entry]:
     seen: set[str] = set()
-    prices: list[float] = []
     for tip in tips:
         for commit in store.first_parents(tip):
             if commit in seen:
                 break
             seen.add(commit)
             entry = revision.entry(store, commit)
-            price = models.dollars(entry.trailers.get("Ctxvc-Model", ""), models.usage_of(entry.usage))
-            if entry.usage and price is not None:
-                prices.append(price)
+            yield entry
             if own and entry.trailers.get("Ctxvc-Op") == "scope":
                 break
-    return sum(prices) if prices else None
 
 
 def _files(rows: list[tuple[Row, Bodies]], folder: str) -> frozenset[str]:
@@ -59,4 +56,9 @@ def _files(rows: list[tuple[Row, Bodies]], folder: str) -> frozenset[str]:
     calls = ((row, bodies) for row, bodies in rows if row.kind == "tool_use" and row.call not in failed)
     acts = (fact for row, bodies in calls for fact in facts(row.tool, bodies.body(row), row.ext))
     files = {fact.object for fact in acts if fact.act in _CHANGES}
-    return frozenset(file for file in files if not _TEMPORARY.match(file) or caption.relative(file, folder) != file)
+    return frozenset(file for file in files if is_work(file, folder))
+
+
+def is_work(file: str, folder: str) -> bool:
+    """Whether a changed file counts: one in a system's temporary folders does only if the session works there."""
+    return not _TEMPORARY.match(file) or caption.relative(file, folder) != file

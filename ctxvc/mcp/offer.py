@@ -5,7 +5,7 @@ None of the tools changes what the host sends, and none claims to. What they do 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -153,7 +153,8 @@ class StatusArguments(Arguments, frozen=True, kw_only=True):
 
 
 class Status(Result, frozen=True, kw_only=True):
-    """The record of a session. Tokens are those of the recorded prompt, not of the host's context."""
+    """The record of a session. `recorded_prompt_tokens` are those of the recorded prompt as it stands now,
+    `prompt_tokens` is the size of the last prompt that the host sent, with what is not recorded."""
 
     session: str
     scope: str
@@ -162,6 +163,10 @@ class Status(Result, frozen=True, kw_only=True):
     blocks: int
     blocks_out_of_recorded_prompt: int
     recorded_prompt_tokens: int
+    prompt_tokens: int
+    prompt_counted_by: Literal["provider", "estimate"]
+    unrecorded_tokens: int
+    window: int
     notes: int
     other_sessions: list[str]
 

@@ -23,10 +23,12 @@ from ctxvc.core.ledger import notes as noting
 from ctxvc.core.prompt.recover import NoRoom
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, render
+from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import revision
 from ctxvc.store.read.session_name import by_recency, resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -250,6 +252,9 @@ def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
 
 def _status(session: Session) -> offer.Status:
     rows = list(session.ledger().rows())
+    snapshot = revision.now(session.stored, session.scope)
+    meter = Meter(session.store, snapshot.ledger.meta.tokenizer)
+    window = occupancy(session.store, snapshot, meter, meter.costs(snapshot))
     return offer.Status(
         session=session.name,
         scope=session.scope,
@@ -258,6 +263,10 @@ def _status(session: Session) -> offer.Status:
         blocks=len(rows),
         blocks_out_of_recorded_prompt=sum(not row.present for row in rows),
         recorded_prompt_tokens=session.used(),
+        prompt_tokens=window.tokens,
+        prompt_counted_by="provider" if window.by_provider else "estimate",
+        unrecorded_tokens=window.unrecorded,
+        window=window.window,
         notes=sum(row.kind == "note" for row in rows),
         other_sessions=[other for other in session.store.sessions() if other != session.name][:SESSIONS],
     )

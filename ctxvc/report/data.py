@@ -19,6 +19,9 @@ MarkKind = Literal["compaction", "recover", "plan", "break", "scope", "undo", "n
 #: How a piece of a prompt stands for its block.
 Form = Literal["whole", "cut", "stub", "group", "dashboard", "note"]
 
+#: What a part of a call is to a person.
+PartKind = Literal["diff", "file", "command", "tasks", "deleted"]
+
 #: A place in the texts: where it begins in their bytes, and how many it has; -1 where it was left out.
 Place = tuple[int, int] | int
 
@@ -54,10 +57,11 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 class Calls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of the model. Arrays have an item a call, but for `n`.
 
-    `total` are the tokens of the prompt as we count them, and `tokens` the same by kind; `unmanaged` is what it would
-    have had, had nothing left; `reported` the provider's own count, None where it gave none. `exact` says whether the
-    prompt is known to be the one that was sent. `cost` and `cost_without` are dollars, None where no price is known:
-    what it cost, and what it would have, had nothing left.
+    `total` is the size of the prompt (`tokens.prompt_size`), and `tokens` the same by kind, with what is not recorded
+    as a kind of its own; `unmanaged` is the size that it would have, had nothing left. `reported` is the size where the
+    provider counted it, None where it is our estimate. `exact` says whether the prompt is known to be the one that was
+    sent. `cost` and `cost_without` are dollars, None where the usage is not recorded or no price is known: what it
+    cost, and what it would have, had nothing left.
     """
 
     n: int
@@ -185,6 +189,89 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     tools: Place
 
 
+class CallPart(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a call as a person reads it, `text` a place in the texts.
+
+    `diff`: lines with a sign each; `file`: the new text of a file; `command`; `tasks`: a line each, with `x`, `>` or
+    `-` for done, doing and open; `deleted`: nothing more than its title. The title is a file, or empty.
+    """
+
+    kind: PartKind
+    title: str
+    text: Place
+
+
+class ToolCall(msgspec.Struct, frozen=True, array_like=True):
+    """A call of a tool: its block, that of its result or -1, how it ended (empty if well), and its parts; one without
+    any is shown by its arguments.
+    """
+
+    block: int
+    result: int
+    ending: str
+    parts: list[CallPart]
+
+
+class Picture(msgspec.Struct, frozen=True, array_like=True):
+    """An image of a block: its media type, and where its bytes are among the texts."""
+
+    block: int
+    media: str
+    place: Place
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True):
+    """A command of a turn: how often it ran, how often that failed, and how the last run ended (empty if well)."""
+
+    text: str
+    runs: int
+    failures: int
+    ending: str
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A turn of a scope: what was asked, what was done, and how it ended.
+
+    `blocks` are its first block and the one after its last, `calls` those of the model. `files` are (a place in
+    `files`, lines added, lines removed) by its edits; `reads` and `searches` are numbers of calls, `others` those of
+    other tools; `tasks` is how far a list of tasks is. `answer` is the block of the model's last words, -1 if there
+    are none, and `closing` how they begin; `answered` is whether nothing was called after them, `interrupted` whether a
+    person stopped it.
+    """
+
+    number: int
+    scope: int
+    blocks: tuple[int, int]
+    calls: list[int]
+    request: str = ""
+    files: list[tuple[int, int, int]] = []
+    commands: list[Command] = []
+    commits: list[str] = []
+    agents: list[str] = []
+    reads: int = 0
+    searches: int = 0
+    others: list[tuple[str, int]] = []
+    failures: int = 0
+    tasks: str = ""
+    answer: int = -1
+    closing: str = ""
+    answered: bool = False
+    interrupted: bool = False
+
+
+class ChangedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that the session's edits changed, by those that are recorded: lines added and removed, the diff of all of
+    them together (a place in the texts), and the turns (places in `turns`) that did it.
+    """
+
+    path: str
+    plus: int
+    minus: int
+    diff: Place
+    turns: list[int]
+    deleted: bool = False
+
+
 class CutBody(msgspec.Struct, frozen=True, kw_only=True):
     """A body that the page has no room for, and the command that shows it."""
 
@@ -200,8 +287,8 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
     cut: list[CutBody]
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
-    """The page of a session."""
+class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/2"):
+    """The page of a session. `budget` is what a prompt may have of the `window`: all but the reply's reserve."""
 
     kind: Literal["session"] = "session"
     title: str
@@ -221,6 +308,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
     lives: list[Life]
     prompts: Prompts
     scopes: list[Scope]
+    turns: list[Turn]
+    files: list[ChangedFile]
+    tool_calls: list[ToolCall]
+    pictures: list[Picture]
     bodies: Texts
     cost_reason: str
 

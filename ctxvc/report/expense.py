@@ -1,7 +1,7 @@
-"""What the calls of a session cost, and what they would have cost had nothing left. Pure.
+"""What the calls of a session took and cost, and what they would have cost had nothing left. Pure.
 
-The provider's own figures where it gave them. Else the cache is reckoned: what a prompt has in common with the one
-before it is read, the rest is written.
+Only what the provider reported has a price. Where it reported nothing, the cache is reckoned: what a prompt has in
+common with the one before it is read, the rest is written.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _LIVES = 300
 
 
 class Sized(NamedTuple):
-    """A call as it is priced. `shared` are the tokens that its prompt begins with as the one before it did, of the
-    `total`; `unmanaged` those that it would have, had nothing left; `broke` says that something
-    before its end went, `reduced` that something has left by now.
+    """A call as it is priced. `total` is the size of its prompt, of which `shared` tokens are what the one before it
+    begins with too; `unmanaged` is the size that it would have, had nothing left; `broke` says that something before
+    its end went, `reduced` that something has left by now. `usage` is the provider's, all 0 where none is known.
     """
 
     model: str
@@ -30,11 +30,12 @@ class Sized(NamedTuple):
     reply: int
     broke: bool
     reduced: bool
-    usage: Usage | None
+    usage: Usage
 
 
 class Expense(NamedTuple):
-    """The usage of a call, whether the provider reported it, its dollars, and its dollars had nothing left."""
+    """The usage of a call, whether the provider reported it, its dollars, and its dollars had nothing left. Both are
+    None where it did not, or where no price is known."""
 
     usage: Usage
     reported: bool
@@ -54,19 +55,20 @@ def expenses(calls: Iterable[Sized]) -> Iterator[Expense]:
             and before.time is not None
             and call.time - before.time > _LIVES
         )
-        usage = call.usage or _reckoned(call, forgotten=old or before is None)
-        cost = models.dollars(call.model, usage)
+        reported = call.usage.prompt > 0
+        usage = call.usage if reported else _reckoned(call, forgotten=old or before is None)
         unreduced = unreduced and not call.reduced
-        # What the recording lacks, such as the host's system prompt, would have been sent as well.
-        prompt = usage.prompt + max(0, call.unmanaged - call.total)
-        if unreduced:
-            without = cost
-        else:
-            forgot = (old and call.usage is None) or (call.usage is not None and not usage.read and not call.broke)
-            from_cache = 0 if forgot else min(cached, prompt)
-            without = models.dollars(call.model, Usage(0, prompt - from_cache, from_cache, usage.reply))
+        prompt = max(usage.prompt, call.unmanaged)
+        forgot = not usage.read and not call.broke if reported else old
+        from_cache = 0 if forgot else min(cached, prompt)
+        unmanaged = usage if unreduced else Usage(0, prompt - from_cache, from_cache, usage.reply)
         cached = prompt
-        yield Expense(usage, call.usage is not None, cost, without)
+        yield Expense(
+            usage,
+            reported,
+            models.dollars(call.model, usage) if reported else None,
+            models.dollars(call.model, unmanaged) if reported else None,
+        )
         before = call
 
 

@@ -78,6 +78,11 @@ class Line:
         """Its newest commit."""
         return self.entries[-1].commit
 
+    @property
+    def all_entries(self) -> list[Entry]:
+        """Its commits and what is in none yet, oldest first."""
+        return [*self.entries, *(change.entry for change in self.uncommitted)]
+
 
 class Call(NamedTuple):
     """A call of the model: the change that has its reply, without its rows, None for the call that would come next;

@@ -169,7 +169,7 @@ class Pieces:
             group=slot.group,
             blocks=[place.blocks[name] for name in members if name in place.blocks],
         )
-        at = self._add(piece, "stubs" if slot.show == "text" else part_of(row))
+        at = self._add(piece, _part(slot))
         if number >= 0:
             self.texts[at] = number
         if fit.kind == "other" or fit.role == "system":
@@ -257,6 +257,18 @@ def _shared_end(old: Sequence[int], new: Sequence[int], start: int) -> int:
     while count < limit and old[-1 - count] == new[-1 - count]:
         count += 1
     return count
+
+
+def tokens_of(prompt: Prompt, price: Price) -> dict[str, int]:
+    """The tokens of a prompt by kind, those of the slots too that show nothing, as `status` counts them."""
+    tokens = dict(prompt.tokens)
+    for slot in (prompt.slots[at] for at in prompt.dropped):
+        tokens[_part(slot)] = tokens.get(_part(slot), 0) + cost_of(slot, price)
+    return tokens
+
+
+def _part(slot: Slot) -> str:
+    return "stubs" if slot.show == "text" else part_of(slot.row)
 
 
 def _form(slot: Slot) -> Form:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, wire
 from ctxvc.inspection import usage
-from ctxvc.inspection.window_percent import OVERHEAD
+from ctxvc.inspection.call_cost import CallCost, TotalCost, call_costs, total_cost
+from ctxvc.inspection.window_percent import UNRECORDED, scaled
 from ctxvc.report import data
 from ctxvc.report.expense import Expense, Sized, expenses
 from ctxvc.report.history import Clean, History, ScopeHistory, SentCall
 from ctxvc.report.lanes import Lane
 from ctxvc.report.lines import Change
+from ctxvc.report.sizes import Sizing, sizings
+from ctxvc.report.turns import Story
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -55,14 +58,18 @@ def session(
     page = History(store, tips, meter, clean, live)
     front = next(scope for scope in page.scopes if scope.line.tip == tips[0])
     ledger = front.snapshot.ledger
-    costs = _expenses(page)
+    sized = sizings(page.scopes)
+    costs = _expenses(page, sized)
     budget, (window, origin) = budget_of(ledger), window_of(ledger)
     lanes = [lane for scope in page.scopes for lane in scope.lanes.lanes.values()]
     bodies = [scope.texts[row.id] for scope in page.scopes for row in scope.rows]
     frames = [_frame(page, scope) for scope in page.scopes]
+    story = Story(page)
     places, chunks = page.pool.packed()
-    calls_made = _calls(page, costs)
-    figures = _figures(page, lanes, calls_made, budget.effective, assumed=origin == "assumed")
+    calls_made = _calls(page, sized, costs)
+    entries = (entry for scope in page.scopes for entry in scope.line.all_entries)
+    call_costs_made = call_costs(store, entries)
+    figures = _figures(page, lanes, calls_made, window, total_cost(call_costs_made), assumed=origin == "assumed")
     title = clean(_title(front))
     causes: dict[data.Cause, int] = {}
     lives = list(_lives(page, front, commands, causes))
@@ -75,7 +82,7 @@ def session(
         created=created,
         version=version,
         command=commands.page,
-        verdict=verdict(figures, _notes(page, costs)),
+        verdict=verdict(figures, _notes(page, costs, call_costs_made)),
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
@@ -84,9 +91,13 @@ def session(
         lives=lives,
         prompts=data.Prompts(pieces=page.pieces.finished(places), deltas=page.deltas),
         scopes=[
-            _scope_data(page, scope, *(-1 if number < 0 else _place(places[number]) for number in frame))
+            _scope_data(page, scope, sized, *(-1 if number < 0 else _place(places[number]) for number in frame))
             for scope, frame in zip(page.scopes, frames, strict=True)
         ],
+        turns=story.turns,
+        files=story.changed_files(places),
+        tool_calls=list(story.tool_calls(places)),
+        pictures=story.pictures(places),
         bodies=data.Texts(chunks=chunks, cut=list(_cut(page, front, commands, bodies, places))),
         cost_reason=_cost_reason(page, costs),
     )
@@ -95,7 +106,8 @@ def session(
 def calls_of(store: Store, commit: str, meter: Meter) -> tuple[data.Calls, list[data.Mark]]:
     """The calls up to a commit, and what happened between them. Raises: Damaged."""
     page = History(store, [commit], meter, lambda text: text)
-    return _calls(page, _expenses(page)), page.marks
+    sized = sizings(page.scopes)
+    return _calls(page, sized, _expenses(page, sized)), page.marks
 
 
 # --- a scope
@@ -117,14 +129,16 @@ def _title(scope: ScopeHistory) -> str:
     return title or caption.human_words(scope.rows, _LABEL) or scope.snapshot.session
 
 
-def _scope_data(page: History, scope: ScopeHistory, system: data.Place, tools: data.Place) -> data.Scope:
+def _scope_data(
+    page: History, scope: ScopeHistory, sized: Mapping[int, Sizing], system: data.Place, tools: data.Place
+) -> data.Scope:
     line = scope.line
     return data.Scope(
         name=line.name,
         parent=line.parent.number if line.parent else -1,
         from_call=line.start,
         calls=scope.numbers,
-        spark=[sent.total for sent in scope.sent],
+        spark=[sized[number].size.tokens for number in scope.numbers],
         notes=list(_scope_notes(page, scope)),
         agent=line.name.startswith("agent-"),
         system=system,
@@ -225,39 +239,40 @@ def _place(place: tuple[int, int] | None) -> data.Place:
 # --- calls and money
 
 
-def _expenses(page: History) -> list[Expense]:
+def _expenses(page: History, sized: Mapping[int, Sizing]) -> list[Expense]:
     """Of each call: its usage, whether the provider gave it, dollars, and dollars had nothing left."""
     costs: dict[int, Expense] = {}
     for scope in page.scopes:
-        priced = expenses(_sized(scope, sent) for sent in scope.sent)
+        calls = zip(scope.numbers, scope.sent, strict=True)
+        priced = expenses(_sized(sent, sized[number]) for number, sent in calls)
         costs.update(zip(scope.numbers, priced, strict=True))
     return [costs[number] for number in range(len(page.order))]
 
 
-def _sized(scope: ScopeHistory, sent: SentCall) -> Sized:
-    reported = models.usage_of(sent.entry.usage)
+def _sized(sent: SentCall, sizing: Sizing) -> Sized:
+    tokens = sizing.size.tokens
     return Sized(
-        model=sent.entry.trailers.get("Ctxvc-Model", "") or scope.model,
+        model=sent.entry.trailers.get("Ctxvc-Model", "") or sent.meta.model,
         time=sent.entry.time or None,
-        total=sent.total,
-        shared=sent.shared,
-        unmanaged=sent.unmanaged,
-        reply=sent.reply,
+        total=tokens,
+        shared=tokens * sent.shared // sent.total if sent.total else 0,
+        unmanaged=tokens + sizing.scaled(sent.unmanaged - sent.total),
+        reply=sizing.scaled(sent.reply),
         broke=sent.broke,
         reduced=sent.reduced,
-        usage=reported if reported.prompt else None,
+        usage=sizing.usage,
     )
 
 
-def _calls(page: History, costs: Sequence[Expense]) -> data.Calls:
+def _calls(page: History, sized: Mapping[int, Sizing], costs: Sequence[Expense]) -> data.Calls:
     sent_calls = [sent for _, sent in page.order]
-    parts = sorted({part for sent in sent_calls for part, tokens in sent.tokens.items() if tokens})
-    tokens = {part: [sent.tokens.get(part, 0) for sent in sent_calls] for part in parts}
-    overhead = [scope.overhead for scope, _ in page.order]
-    if any(overhead):
-        own = tokens.get(OVERHEAD, [0] * len(sent_calls))
-        tokens = {OVERHEAD: [sum(both) for both in zip(own, overhead, strict=True)], **tokens}
-        tokens[OVERHEAD] = [sum(both) for both in zip(own, overhead, strict=True)]
+    sizings_made = [sized[number] for number in range(len(sent_calls))]
+    sizes = [sizing.size for sizing in sizings_made]
+    tokens_of = [
+        {**scaled(sent.tokens, size.recorded), UNRECORDED: size.unrecorded}
+        for sent, size in zip(sent_calls, sizes, strict=True)
+    ]
+    parts = sorted({part for tokens in tokens_of for part, count in tokens.items() if count})
     return data.Calls(
         n=len(sent_calls),
         step=[sent.step for sent in sent_calls],
@@ -266,10 +281,13 @@ def _calls(page: History, costs: Sequence[Expense]) -> data.Calls:
         commit=[sent.entry.commit for sent in sent_calls],
         time=[sent.entry.time or None for sent in sent_calls],
         exact=[sent.exact for sent in sent_calls],
-        tokens=tokens,
-        total=[sent.total for sent in sent_calls],
-        unmanaged=[sent.unmanaged for sent in sent_calls],
-        reported=[one.prompt if reported else None for one, reported, _, _ in costs],
+        tokens={part: [tokens.get(part, 0) for tokens in tokens_of] for part in parts},
+        total=[size.tokens for size in sizes],
+        unmanaged=[
+            sizing.size.tokens + sizing.scaled(sent.unmanaged - sent.total)
+            for sent, sizing in zip(sent_calls, sizings_made, strict=True)
+        ],
+        reported=[size.tokens if size.by_provider else None for size in sizes],
         cache=data.Cache(
             hits=[one.read for one, *_ in costs],
             write=[one.written for one, *_ in costs],
@@ -289,22 +307,25 @@ def _cost_reason(page: History, costs: Sequence[Expense]) -> str:
     """Why there is no cost; empty where there is one."""
     if any(cost is not None for _, _, cost, _ in costs) or not costs:
         return ""
+    if not any(reported for _, reported, _, _ in costs):
+        return "the provider's usage is not recorded"
     model = page.order[-1][0].model
     return f"the table of {models.MODELS_DATE} has no price for {model}" if model else "the model is not recorded"
 
 
-def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
+def _notes(page: History, costs: Sequence[Expense], each_call: Sequence[CallCost]) -> list[str]:
     """What the figures do not say of themselves."""
     notes = []
     reported = sum(reported for _, reported, _, _ in costs)
     if any(cost is not None for _, _, cost, _ in costs):
-        priced = f"Prices are those of {models.MODELS_DATE}"
-        notes.append(f"{priced}, for the usage that the provider reported." if reported else f"{priced}.")
+        notes.append(f"Prices are those of {models.MODELS_DATE}, for the usage that the provider reported.")
+    if planner := total_cost(call for call in each_call if call.by_planner).dollars:
+        notes.append(f"${planner:,.2f} of the cost is for what policies asked: plans and summaries.")
     if reported < len(costs):
         part = f" for {len(costs) - reported:,} of {len(costs):,} calls" if reported else ""
         notes.append(
-            f"The provider's usage is not recorded{part}: it is reckoned from our counts, with a prefix cache of five "
-            "minutes."
+            f"The provider's usage is not recorded{part}: the size of the prompt is our estimate, what the cache did "
+            "is reckoned with one of five minutes, and there is no cost."
         )
     source = next((scope.snapshot.ledger.meta.source for scope in page.scopes), None)
     if source and source.missing:
@@ -312,21 +333,26 @@ def _notes(page: History, costs: Sequence[Expense]) -> list[str]:
     return notes
 
 
-def _figures(page: History, lanes: Sequence[Lane], calls_made: data.Calls, budget: int, *, assumed: bool) -> Figures:
+def _figures(
+    page: History, lanes: Sequence[Lane], calls_made: data.Calls, window: int, total: TotalCost, *, assumed: bool
+) -> Figures:
     departed = [(scope, lane) for scope in page.scopes for lane in scope.lanes.lanes.values() if lane.departed]
     costs = [cost for cost in calls_made.cost if cost is not None]
     without = [cost for cost in calls_made.cost_without if cost is not None]
+    largest = max(range(calls_made.n), key=lambda call: calls_made.total[call], default=-1)
     return Figures(
         calls=calls_made.n,
         peak=max(calls_made.total, default=0),
-        budget=budget,
+        by_provider=largest >= 0 and calls_made.reported[largest] is not None,
+        unrecorded=calls_made.tokens[UNRECORDED][largest] if UNRECORDED in calls_made.tokens else 0,
+        window=window,
         assumed=assumed,
         departed=len(departed),
         withheld=sum(lane.withheld for _, lane in departed),
         tokens_left=sum(scope.prices.body(lane.row) for scope, lane in departed),
         recovered=sum(bool(lane.reads) or lane.returned for lane in lanes),
         compactions=sum(mark.kind == "compaction" for mark in page.marks),
-        cost=sum(costs) if costs else None,
-        without=sum(without) if without else None,
+        cost=total.dollars,
+        times=sum(without) / sum(costs) if sum(costs) else 1.0,
         recorded=page.scopes[0].snapshot.ledger.meta.source is not None,
     )

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ctxvc.core import display
+from ctxvc.inspection.window_percent import percent_of
 from ctxvc.report.data import Number, Verdict
 
 
 class Figures(NamedTuple):
-    """What there is to say of a session. `departed` and `recovered` are blocks, `tokens_left` those of the blocks that
-    left; `withheld` are those of them that were not even shown when they came. `cost` and `without` are dollars, None
-    where no price is known; `assumed`: the budget is that of most models, as nothing tells the window; `recorded`: the
-    session was imported.
+    """What there is to say of a session. `peak` is the size of the largest prompt, `by_provider` or
+    estimated, of which `unrecorded` tokens are not in the store. `departed` and `recovered` are blocks, `tokens_left`
+    those of the blocks that left; `withheld` are those of them that were not even shown when they came. `cost` is in
+    dollars, None where no price is known, and would be so many `times` as much had nothing left; `assumed`: the window
+    is that of most models, as nothing tells it; `recorded`: the session was imported.
     """
 
     calls: int
     peak: int
-    budget: int
+    by_provider: bool
+    unrecorded: int
+    window: int
     assumed: bool
     departed: int
     withheld: int
@@ -25,7 +29,7 @@ class Figures(NamedTuple):
     recovered: int
     compactions: int
     cost: float | None
-    without: float | None
+    times: float
     recorded: bool
 
 
@@ -35,7 +39,7 @@ def verdict(figures: Figures, notes: list[str]) -> Verdict:
 
 
 def _numbers(figures: Figures) -> list[Number]:
-    money = "unknown" if figures.cost is None else f"${figures.cost:,.2f}"
+    money = "–" if figures.cost is None else f"${figures.cost:,.2f}"
     return [
         Number(name="calls", value=figures.calls, text=f"{figures.calls:,}"),
         Number(name="peak", value=figures.peak, text=display.human_tokens(figures.peak)),
@@ -49,11 +53,16 @@ def _numbers(figures: Figures) -> list[Number]:
 def _sentence(figures: Figures) -> str:
     if not figures.calls:
         return "The model has not been called yet."
-    budget = display.human_tokens(figures.budget)
-    share = figures.peak * 100 // max(1, figures.budget)
-    sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {display.human_tokens(figures.peak)} tokens"]
-    allowed = "we assume to be allowed" if figures.assumed else "it may have"
-    sentences[0] += f", {share} % of the {budget} that {allowed}."
+    window = display.human_tokens(figures.window)
+    share = percent_of(figures.peak, figures.window)
+    about = "" if figures.by_provider else "about "
+    assumed = "an assumed " if figures.assumed else "its "
+    size = f"{about}{display.human_tokens(figures.peak)} tokens"
+    sentences = [f"The largest of {_plural(figures.calls, 'prompt')} had {size}"]
+    sentences[0] += f", {share} % of {assumed}window of {window}"
+    if figures.unrecorded:
+        sentences[0] += f"; {display.human_tokens(figures.unrecorded)} of them are not recorded"
+    sentences[0] += "."
     if not figures.departed:
         return f"{sentences[0]} Nothing left it."
     departure = f"{_plural(figures.departed, 'block')} ({display.human_tokens(figures.tokens_left)} tokens) left it"
@@ -67,8 +76,8 @@ def _sentence(figures: Figures) -> str:
         if figures.recovered
         else f"{departure}; none came back."
     )
-    if figures.cost is not None and figures.without is not None and figures.without > figures.cost:
-        sentences.append(f"Without that, it would have cost {figures.without / figures.cost:.1f} times as much.")
+    if figures.cost is not None and figures.times > 1:
+        sentences.append(f"Without that, it would have cost {figures.times:.1f} times as much.")
     return " ".join(sentences)
 
 

@@ -16,6 +16,7 @@ from ctxvc.core.plan import admission, timing
 from ctxvc.core.prompt import cut, tag
 from ctxvc.core.prompt.request import request
 from ctxvc.core.prompt.stub import arguments
+from ctxvc.core.recording.usage import counts
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.session.context import Context, newest_rendering
@@ -72,10 +73,10 @@ def stopped(ledger: Ledger) -> str:
 
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
-    """The provider's token counts for the call of a reply."""
-    counts = reply.get("usage")
-    items = counts.items() if isinstance(counts, dict) else ()
-    return {name: count for name, count in items if isinstance(count, int)}
+    """The provider's token counts for the call of a reply, given as a dictionary or as a client's object."""
+    reported = reply.get("usage")
+    to_dict = getattr(reported, "model_dump", None)
+    return counts(to_dict() if to_dict else reported)
 
 
 def _part(block: Any, role: Role, maker: Origin) -> Part:

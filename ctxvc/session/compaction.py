@@ -50,13 +50,16 @@ _NEAR = 1.02
 class Compaction:
     """A compaction as it would be: the messages for the host, and the rehearsal whose commit makes it true here.
 
-    `before` and `after` are tokens of the whole prompt as the provider counts them.
+    `before`, `after` and `target` are tokens of the whole prompt as the provider counts them; `changes` is whether the
+    messages are others than the host's.
     """
 
     messages: Sequence[HostMessage]
     rehearsal: Rehearsal
     before: int
     after: int
+    target: int
+    changes: bool
 
     @property
     def archived(self) -> int:
@@ -74,12 +77,14 @@ def compaction(
     protect: Sequence[str] = (),
     former: Mapping[str, str] = {},
     absent: Collection[str] = (),
+    manual: bool = False,
 ) -> Compaction:
     """The compaction of a host's messages to `target` tokens; by default to as many as cost no more than its summary.
 
     Blocks with a word of `focus` stay as far as half the target goes, files that `protect` names always. `former` are
     stubs that the host was given before and `absent` the blocks that had left then: what is in the prompt again since
-    comes back. Raises: Refused if there is too little to gain; BadPolicy.
+    comes back. A `manual` one is made for however little.
+    Raises: Refused if there is too little to gain; BadPolicy.
     """
     redactor = session.store.redaction.of(session.name)
     stored = functools.cache(redactor.text) if redactor else _as_it_is  # asked twice of each text
@@ -93,17 +98,24 @@ def compaction(
     view = replace(view, ledger=hosted(ledger, shows, restored))
     full = replace(view, ledger=rehearse(view, Plan(actions=first, actor="host")).after) if first else view
     before = full.used
-    target = target or payoff.break_even(before)
+    target = target or payoff.target(before)
     staying = new | _focused(full, focus, target) | _protected(full, protect)
     rehearsal = planned(view, full.ledger, policy, target, staying, first)
     after = replace(view, ledger=rehearsal.after).used
-    if after > max(target, before * _MOST):
+    if after > max(target, before * _MOST) and not manual:
         raise Refused(f"only {before - after:,} of {before:,} tokens can leave")
     given_back = render(rehearsal.after, bodies, messages, shows)
     media = _masked_media(ledger, rehearsal.after)
     rows = {row.id: row for row in (*media, *rehearsal.rows) if row.id not in new}
     rehearsal = msgspec.structs.replace(rehearsal, rows=tuple(rows.values()))
-    return Compaction(given_back, rehearsal, before, after)
+    changes = [*map(_content, given_back)] != [*map(_content, messages)]
+    return Compaction(given_back, rehearsal, before, after, target, changes)
+
+
+def _content(message: HostMessage) -> tuple[object, ...]:
+    """What a model sees of a message."""
+    results = [(result.id, result.text) for result in message.tool_results]
+    return message.role, message.text.strip(), [use.id for use in message.tool_uses], results
 
 
 def _with_unknown(

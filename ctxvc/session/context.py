@@ -28,7 +28,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.operations import Place
 from ctxvc.store.read.sent_prompt import Sent
-from ctxvc.tokens import calibration, models, reported
+from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 #: The operation of a plan with several verbs; the blocks and verbs that its commit's subject names at most, and the
@@ -302,18 +302,18 @@ class Context:
 
     def calibration(self, ledger: Ledger) -> tuple[int, int]:
         """How the provider's counts follow ours; an imported scope's, until it has its own, as its recording shows."""
-        if not reported.is_uncalibrated(ledger.meta):
+        if not prompt_size.is_uncalibrated(ledger.meta):
             return ledger.meta.calibration
         scope = ledger.meta.scope
         if scope not in self._recorded:
             snapshot = revision.now(self.stored, scope)
-            self._recorded[scope] = reported.calibration_of(self.store, snapshot, self.meter)
+            self._recorded[scope] = prompt_size.calibration_of(self.store, snapshot, self.meter)
         return self._recorded[scope]
 
     @property
     def guesses(self) -> bool:
         """Whether the provider's counts are assumed to be the worst, as nothing was reported of this model yet."""
-        return self.ledger().meta.calibration == calibration.UNKNOWN
+        return calibration.is_guess(self.ledger().meta.calibration)
 
     def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
         """The calibration before anything was reported: by the model and window of now, or of `ledger`."""

@@ -6,6 +6,7 @@ The command line, an agent and the adapter act through it. The store keeps the b
 from __future__ import annotations
 
 import time as clock
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, NotFound, Phrase, Refused
+from ctxvc.errors import BadInput, Conflict, NotFound, Phrase, Refused, UnknownVocabularyWarning
 from ctxvc.session import append, recover, room, undo
 from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
@@ -45,7 +46,7 @@ from ctxvc.store.read import operations
 from ctxvc.store.read import revision as revisions
 from ctxvc.store.read.sent_prompt import Sent
 from ctxvc.store.store import Store, create
-from ctxvc.tokens import calibration, models, reported
+from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
@@ -103,8 +104,11 @@ class Session:
         self.rehearsal: Rehearsal | None = None
         self._dashboards = session_request.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
-        #: The calibration that an imported session began with, as its recording showed; None for any other.
-        self._recorded: tuple[int, int] | None = None
+        #: The calibration that the session was opened with, where it is not the usual one of its model: as its
+        #: recording showed, or as a person gave it.
+        self._opened_with: tuple[int, int] | None = None
+        self._silent_replies = 0  # to requests of this process, without usage
+        self._warned = False
         self._owned: Store | None = None
         self._recovered: RecoveredFiles | None = None
 
@@ -120,12 +124,15 @@ class Session:
         tools: Any = None,
         policy: str | Policy = "",
         actor: str = "agent",
+        tokens_per_count: float = 0.0,
     ) -> Session:
         """The session `name` of the store at `path`; creates the store and the session if they do not exist.
 
         `budget` is the window in tokens (by default the model's); `system` and `tools` are sent to the provider with
         every call, and are fixed when the session is created. `policy` is one of `ctxvc policies`, as in
         `layered:keep=8`, or a value of your own; a session that is opened again keeps its policy by default.
+        `tokens_per_count` is how many tokens of the model one of ours is (0: as `model` has it, or as was learned);
+        replies that report usage correct it.
         Raises: CtxvcError.
         """
         place = Path(path)
@@ -142,11 +149,14 @@ class Session:
             requested = budget if isinstance(budget, Budget) else Budget(budget)
             window = requested.window if budget else session.budget.window
             meta = session.ledger().meta
-            if reported.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
-                session._recorded = session._context.calibration(session.ledger())
+            if tokens_per_count:
+                session._opened_with = calibration.of_factor(tokens_per_count)
+            elif prompt_size.is_uncalibrated(meta) and (not model or models.is_same(model, meta.model)):
+                session._opened_with = session._context.calibration(session.ledger())
+            guesses = is_new or meta.calibration == calibration.FORMERLY
+            begins = session._opened_with or (calibration.initial(model or meta.model, window) if guesses else None)
             session.set(
-                **({"calibration": tuple(calibration.initial(model, window))} if is_new else {}),
-                **({"calibration": session._recorded} if session._recorded else {}),
+                **({"calibration": tuple(begins)} if begins else {}),
                 **({"model": model} if model else {}),
                 **(budget_fields(requested) if budget else {}),
                 **({"policy": policies.spec(chosen)} if chosen else {}),
@@ -405,6 +415,8 @@ class Session:
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)
+            elif part.role == "assistant" and scope in self._context.requested:
+                self._silent_replies += 1
         return ids
 
     def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
@@ -433,10 +445,12 @@ class Session:
     def request(self) -> Request:
         """The next call: below the hard budget, with its dashboard. Its removals and additions are recorded.
 
+        Warns once if the tokens of an unknown model are a guess that no reply's usage has replaced.
         Raises: OverBudget if the content that may not leave is too large; BadInput while a call waits for its result,
         and if the last message is the model's.
         """
         self.prepare()
+        self._warn_of_guess()
         request = self.prompt()
         self._context.sent[self.scope] = Sent(request.digest, request.last, self.stored.meanwhile)
         return request
@@ -477,6 +491,13 @@ class Session:
         self._context.requested_at[self.scope] = operations.now(self.stored)
         self._calibrating.sent(self.scope, self._context.view().counted)
 
+    def _warn_of_guess(self) -> None:
+        guess = self.ledger().meta.calibration
+        remark = None if self._warned else calibration.guess_remark(guess, self._silent_replies)
+        if remark:
+            self._warned = True
+            warnings.warn(UnknownVocabularyWarning(remark), stacklevel=3)
+
     def _spare(self) -> int:
         """The tokens that stay free beside results for the next dashboard, as the provider counts."""
         return self._dashboards.largest() if self.shows_dashboard else 0
@@ -484,7 +505,7 @@ class Session:
     def _learn(self, scope: str, reply: Message) -> None:
         """Improves the calibration by the reply's count of the prompt's tokens."""
         meta = self.ledger(scope).meta
-        start = Calibration(*(self._recorded or self._context.start(self.ledger(scope))))
+        start = Calibration(*(self._opened_with or self._context.start(self.ledger(scope))))
         better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model, start)
         if better and scope == self.scope:
             self.set(calibration=tuple(better))

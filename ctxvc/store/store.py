@@ -168,6 +168,8 @@ class Store:
 
     def has(self, session: str) -> bool:
         """Whether the store has a session of that name. Raises: Damaged."""
+        if name_rules.problem(session):
+            return False  # some versions of libgit2 raise for a name that no ref can have, others cut it at a NUL
         try:
             return ref_of(session, "main") in self.repository.references
         except pygit2.GitError as error:
@@ -185,12 +187,14 @@ class Store:
 
     def current_scope(self, session: str, tips: Mapping[str, str] | None = None) -> str:
         """The scope in which a new writer of the session starts. `tips` are the session's, if already read."""
+        tips = self.tips(session) if tips is None else tips
+        if not tips:
+            return "main"
         target = self._symbolic(head_ref(session))
         place = scope_of(target) if target else None
-        tips = self.tips(session) if tips is None else tips
         if place and place[0] == session and place[1] in tips:
             return place[1]
-        return "main" if "main" in tips or not tips else sorted(tips)[0]
+        return "main" if "main" in tips else sorted(tips)[0]
 
     def set_current_scope(self, session: str, scope: str) -> None:
         """Points HEAD and the session's own HEAD to the scope; HEAD stays while a person uses another session."""

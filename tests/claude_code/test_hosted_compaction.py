@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -224,8 +225,53 @@ def test_the_hosts_own_lines_are_dropped(host: PlayedHost) -> None:
     assert "compact" not in json.dumps(host.asks()["messages"])
 
 
-def test_a_small_prompt_is_left_to_the_host(host: PlayedHost) -> None:
-    assert "own summary is cheaper" in host.asks(target=0)["decline"]
+def test_a_small_prompt_is_left_to_the_host_unless_a_person_asks(host: PlayedHost) -> None:
+    assert "own summary is cheaper" in host.asks(target=0, trigger="auto")["decline"]
+    assert host.plans() == 0
+
+    assert "summary" not in host.asks(target=0)["line"], "the host does not tell what is not recorded"
+    line = host.asks(target=0, tokens=50_000)["line"]
+    assert re.fullmatch(r".*; [12] blocks? archived, 0 lost; 50 calls from here cost [0-9.]+ × those after .*", line)
+    assert host.plans() == 1
+
+
+def test_an_automatic_compaction_is_not_compared_with_a_summary(host: PlayedHost) -> None:
+    assert "summary" not in host.asks(trigger="auto")["line"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "all of its 5 recorded tokens are a person's words, the latest step, what is pinned"),
+        ({"target": 0}, "all of its 5 recorded tokens are a person's words"),
+        ({"target": 90_000}, "its 5 recorded tokens are within the target of 90,000"),
+        ({"tokens": 984_000}, "; 983,995 of 984,000 tokens are not recorded: system prompt, tools, hidden"),
+    ],
+)
+def test_a_compaction_that_removes_nothing_says_why(tmp_path: Path, fields: dict[str, int], reason: str) -> None:
+    host = PlayedHost(tmp_path)
+    host.says("Only this.")
+    host.replies("Nothing.")
+    answered = host.asks(**{"target": 1, **fields})
+
+    assert list(answered) == ["skip"] and answered["skip"].startswith("nothing can leave the prompt: ")
+    assert re.search(reason, answered["skip"])
+    assert host.plans() == 0
+
+
+def test_where_nothing_can_leave_a_host_that_needs_room_compacts_by_itself(tmp_path: Path) -> None:
+    host = PlayedHost(tmp_path)
+    host.says("Only this.")
+    host.replies("Nothing.")
+    assert host.asks(trigger="auto", target=90_000)["decline"].startswith("nothing can leave the prompt: ")
+    assert host.plans() == 0
+
+
+def test_what_waited_is_dropped_where_nothing_can_leave_any_more(host: PlayedHost) -> None:
+    host.asks()
+    host.messages = host.messages[-2:]
+    assert "skip" in host.asks(target=90_000)
+    assert host.plans() == 0
 
 
 @pytest.mark.parametrize(

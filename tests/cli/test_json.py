@@ -38,10 +38,10 @@ LINKED = "ab" * 20
 ASKED = {
     "ctxvc.init/1": ["init"],
     "ctxvc.import/1": ["import", "RECORDING"],
-    "ctxvc.sessions/1": ["sessions"],
+    "ctxvc.sessions/2": ["sessions"],
     "ctxvc.use/1": ["use"],
-    "ctxvc.status/1": ["status"],
-    "ctxvc.context/1": ["context"],
+    "ctxvc.status/2": ["status"],
+    "ctxvc.context/2": ["context"],
     "ctxvc.log/1": ["log"],
     "ctxvc.block/1": ["show", "B9"],
     "ctxvc.group/1": ["show", "G1"],
@@ -62,7 +62,7 @@ ASKED = {
     "ctxvc.moved/1": ["scope", "fix-error", "-m", "why?"],
     "ctxvc.scopes/1": ["scopes"],
     "ctxvc.episodes/1": ["context", "--episodes"],
-    "ctxvc.growth/1": ["context", "--growth"],
+    "ctxvc.growth/2": ["context", "--growth"],
     "ctxvc.usage/1": ["log", "--usage"],
     "ctxvc.policies/1": ["policies"],
     "ctxvc.plan/1": ["plan"],
@@ -226,10 +226,10 @@ def test_a_schema_is_one_of_the_draft_that_it_names(name: str) -> None:
 
 def test_a_schema_refuses_what_is_no_such_answer_and_takes_fields_to_come(run: Run, built: Path) -> None:
     sessions = json.loads(run("sessions", "--json", folder=built).stdout)
-    of_sessions = validator("ctxvc.sessions-1.json")
+    of_sessions = validator("ctxvc.sessions-2.json")
     assert of_sessions.is_valid({**sessions, "to_come": 1})
     for wrong in (
-        {**sessions, "schema": "ctxvc.sessions/2"},
+        {**sessions, "schema": "ctxvc.sessions/3"},
         {**sessions, "items": "none"},
         {**sessions, "items": [{}]},
         {key: value for key, value in sessions.items() if key != "current"},

@@ -42,3 +42,21 @@ def test_a_model_that_the_prompt_cannot_fit_is_refused_and_nothing_changes(long:
 def test_a_window_that_nobody_knows_is_called_a_guess(long: Path, run: Run) -> None:
     assert "200,000, a guess: set --window" in run("model", "nobody-knows-1", folder=long).stdout
     assert "a guess" not in run("model", "gpt-4o", folder=long).stdout
+
+
+def test_a_guess_of_tokens_is_told_to_people_until_somebody_says_better(tmp_path: Path, run: Run) -> None:
+    with Session.open(tmp_path / ".ctxvc", "local", model="nobody-knows-1", budget=32_000) as session:
+        session.append({"role": "user", "content": "Look."})
+        for at in range(5):
+            session.append({"role": "assistant", "content": f"I look {at}."}, {"role": "user", "content": "And?"})
+    guess = "vocabulary\tunknown: until a reply reports usage"
+    assert guess in (shown := run("status", folder=tmp_path).stdout)
+    assert "`ctxvc model NAME`" in shown and "`ctxvc model --tokens-per-count N`" in " ".join(shown.split())
+    assert "vocabulary" not in run("status", "--text", folder=tmp_path).stdout, "it is for people"
+    run("checkout", "local", "out", folder=tmp_path)
+    assert "The model's vocabulary is unknown" in (tmp_path / "out" / "DASHBOARD.md").read_text()
+
+    answer = json.loads(run("model", "--tokens-per-count", "1.25", "--json", folder=tmp_path).stdout)
+    assert answer["tokens_per_count"] == 1.25 and answer["changed"]
+    assert "vocabulary" not in run("status", folder=tmp_path).stdout
+    assert run("model", "--tokens-per-count", "9", folder=tmp_path).exit_code == 1

@@ -68,9 +68,9 @@ def test_a_sub_agent_stands_below_its_session_with_its_own_figures(run: Run, fol
 
     _, session, below = run("sessions", folder=folder).stdout.splitlines()
     assert session.startswith("*\ts\tfix the login\t")
-    assert session.endswith("\t$3.00\t2\t297 B")
+    assert session.endswith("\t2\t50 %\t360000\t$3.00\t2"), "turns, how full, spent, cost, files"
     assert below.startswith("\t└ agent-1\tlook around\t")
-    assert below.endswith("\t$1.00\t1\t")
+    assert below.endswith("\t50 %\t120000\t$1.00\t1")
 
 
 def test_a_session_of_a_model_without_a_price_has_no_cost(run: Run, tmp_path: Path) -> None:
@@ -78,7 +78,9 @@ def test_a_session_of_a_model_without_a_price_has_no_cost(run: Run, tmp_path: Pa
     with create(tmp_path / FOLDER) as store:
         ingest(store, [*events, said("assistant", edit("c1", "a"), at=2, model="local")], final=True)
 
-    assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["cost"] is None
+    (item,) = json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"]
+    assert (item["cost"], item["spent_tokens"]) == (None, USAGE["input_tokens"] + USAGE["output_tokens"])
+    assert run("sessions", folder=tmp_path).stdout.splitlines()[1].endswith("\t120000\t–\t0")
 
 
 def test_titles_are_cut_so_that_a_line_fits_eighty_columns(
@@ -142,14 +144,18 @@ def test_what_changes_a_session_changes_its_line(run: Run, folder: Path, change:
     assert run("sessions", "--json", folder=folder).stdout == kept
 
 
-def test_a_guess_is_no_longer_kept_once_the_blocks_are_counted(run: Run, folder: Path) -> None:
-    def estimated() -> bool:
-        return json.loads(run("sessions", "--json", folder=folder).stdout)["items"][0]["estimated"]  # type: ignore[no-any-return]
+def test_a_guess_is_no_longer_kept_once_the_blocks_are_counted(run: Run, tmp_path: Path) -> None:
+    def item() -> Any:
+        return json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]
 
-    assert estimated() and estimated()
-    for scope in ("main", "agent-1"):
-        run("status", f"s/{scope}", folder=folder)
-    assert not estimated()
+    with create(tmp_path / FOLDER) as store:
+        ingest(store, [Opened(format="pi", source="s", name="s"), said("user", *TEXT, at=1)], final=True)
+    assert item()["estimated"] and item()["estimated"]
+    status = json.loads(run("status", "--json", folder=tmp_path).stdout)
+    assert not item()["estimated"]
+    assert {name: item()[name] for name in ("used", "window", "percent", "by_provider")} == {
+        name: status[name] for name in ("used", "window", "percent", "by_provider")
+    }
 
 
 @pytest.mark.parametrize("left", [b"", b"[]", b'{"s": 3}', b"\xff", b'{"s": {"key": "x", "counts": "", "item": {}}}'])

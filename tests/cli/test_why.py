@@ -370,6 +370,7 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
             {"command": "str_replace", "path": "/w/a.py", "old_str": "x", "new_str": "y"},
             [Change("/w/a.py", "y", "replace", "x")],
         ),
+        ({"patch": "looks like one\n+++ \n"}, []),
         ({"notebook_path": "a.ipynb", "new_source": "y"}, [Change("a.ipynb", "y", "insert")]),
         (
             {"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"},

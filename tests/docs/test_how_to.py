@@ -88,6 +88,9 @@ def test_the_loop_runs_as_it_stands_and_so_does_what_is_done_with_its_session(
     with Session.open(tmp_path / ".ctxvc", "fix-login") as session:
         assert session.scopes() == ["main", "read-the-docs"]
         assert [note.text for note in session.notes()][-1] == "[← read-the-docs] fixtures expire after a day"
+    exec(page["factor"], names)
+    with Session.open(tmp_path / ".ctxvc", "local") as session:
+        assert session.ledger().meta.calibration == (1_100, 0)
 
 
 # --- the reference
@@ -107,7 +110,9 @@ def test_what_the_reference_says_of_errors_and_answers_is_there() -> None:
     for name in re.findall(r"^\| `(\w+)`", table, re.MULTILINE):
         assert issubclass(getattr(errors, name), errors.CtxvcError)
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
-    assert kinds == {*re.findall(r"^\| `(\w+)`", table, re.MULTILINE), "CtxvcError"}
+    warnings = {name for name in kinds if issubclass(getattr(errors, name), Warning)}
+    assert kinds - warnings == {*re.findall(r"^\| `(\w+)`", table, re.MULTILINE), "CtxvcError"}
+    assert all(f"`ctxvc.errors.{name}`" in table for name in warnings)
     for kind, fields in (
         (Request, ("model", "system", "tools", "messages", "label", "digest", "body")),
         (Rehearsal, ("freed", "rows", "groups", "problems")),

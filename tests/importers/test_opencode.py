@@ -154,8 +154,9 @@ def test_a_result_that_was_cleared_later_stands_as_the_model_sees_it(database: P
 
 
 def test_one_message_of_an_older_version_has_several_replies(database: Path) -> None:
-    ids = [key for (key,) in sqlite3.connect(database).execute(
-        "SELECT id FROM message WHERE session_id = ? AND data LIKE '%assistant%' ORDER BY id", (AGENT,))]  # fmt: skip
+    replies_of = "SELECT id FROM message WHERE session_id = ? AND data LIKE '%assistant%' ORDER BY id"
+    with closing(sqlite3.connect(database)) as connection:
+        ids = [key for (key,) in connection.execute(replies_of, (AGENT,))]
     for later in ids[1:]:
         change(database, "UPDATE part SET message_id = ? WHERE message_id = ?", ids[0], later)
         change(database, "DELETE FROM message WHERE id = ?", later)

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc.errors import BadInput, UnknownVocabularyWarning
 from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 from ctxvc.store.store import create as create_store
 from ctxvc.tokens import calibration as models
-from ctxvc.tokens.calibration import MIN_SAMPLES, Calibrating, Calibration, early, initial
+from ctxvc.tokens.calibration import (
+    FORMERLY,
+    MIN_SAMPLES,
+    SILENT_REPLIES,
+    Calibrating,
+    Calibration,
+    early,
+    initial,
+    is_guess,
+)
 from tests.making.provider import MODEL, WORDS, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
@@ -116,7 +130,7 @@ def test_a_new_session_begins_with_what_is_known_of_its_model(
 @pytest.mark.parametrize(
     ("model", "window", "calibration"),
     [
-        ("qwen3-coder", 8_192, (2_000, 512)),
+        ("qwen3-coder", 8_192, (1_400, 512)),
         ("qwen3-coder", 131_072, (1_000, 0)),
         ("gpt-4o", 8_192, (1_000, 0)),
         (MODEL, 8_192, (1_500, 0)),
@@ -133,6 +147,98 @@ def test_of_a_model_that_nobody_knows_the_worst_is_assumed_where_its_window_is_s
         session.set(calibration=(1_100, 7), budget=9_000)
         session.set(budget=window)
         assert session.ledger().meta.calibration == (1_100, 7)
+
+
+Replies = Callable[[int], object]
+
+
+def silent(_: int) -> object:
+    return None
+
+
+def in_dictionary(counted: int) -> object:
+    return {"prompt_tokens": counted * 13 // 10, "completion_tokens": 3}
+
+
+class Usage(NamedTuple):
+    """The usage of a provider's client."""
+
+    input_tokens: int
+
+    def model_dump(self) -> dict[str, int]:
+        return self._asdict()
+
+
+def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
+    """A loop of so many replies, and one request more; gives the warnings."""
+    session.append({"role": "user", "content": "go"})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for at in range(replies):
+            session.request()
+            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
+            reported = usage(session.view().counted)
+            session.append({"role": "assistant", "content": [asked], "usage": reported})
+            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 50}
+            session.append({"role": "user", "content": [answer]})
+        session.request()
+    assert all(issubclass(one.category, UnknownVocabularyWarning) for one in caught)
+    return [f"{one.filename}: {one.message}" for one in caught]
+
+
+def test_a_guess_that_no_reply_replaces_is_warned_of_once_with_both_ways_out(place: Path) -> None:
+    with Session.open(place, "demo", model="qwen3-coder", budget=32_000) as session:
+        assert not work(session, SILENT_REPLIES - 1)
+        (told,) = work(session, 1)
+        assert told.startswith(__file__) and "`model=`" in told and "`tokens_per_count=`" in told
+        assert not work(session, 3)
+        assert not [text for text in sent_texts(session) if "vocabulary" in text], "it is for people"
+
+
+def sent_texts(session: Session) -> list[str]:
+    return [json.dumps(message) for message in session.prompt().messages]
+
+
+@pytest.mark.parametrize(
+    ("fields", "usage"),
+    [
+        ({"model": "qwen3-coder", "budget": 32_000}, in_dictionary),
+        ({"model": "qwen3-coder", "budget": 32_000}, lambda counted: Usage(counted * 13 // 10)),
+        ({"model": "gpt-4o", "budget": 32_000}, silent),
+        ({"model": "qwen3-coder", "budget": 131_072}, silent),
+        ({"budget": 32_000, "tokens_per_count": 1.2}, silent),
+    ],
+)
+def test_of_what_is_known_is_not_warned(place: Path, fields: dict[str, Any], usage: Replies) -> None:
+    with Session.open(place, "demo", **fields) as session:
+        assert not work(session, SILENT_REPLIES + 2, usage)
+        assert not is_guess(session.ledger().meta.calibration)
+
+
+def test_tokens_per_count_holds_until_a_reply_reports_more(place: Path) -> None:
+    with Session.open(place, "demo", model="qwen3-coder", budget=32_000, tokens_per_count=1.25) as session:
+        work(session, 3)
+        assert session.ledger().meta.calibration == (1_250, 0)
+    with Session.open(place, "demo") as session:
+        assert session.ledger().meta.calibration == (1_250, 0), "it is in the session"
+    with Session.open(place, "demo", tokens_per_count=2.5) as session:
+        assert session.ledger().meta.calibration == (2_500, 0)
+        work(session, 1, in_dictionary)
+        assert 1_300 <= session.ledger().meta.calibration[0] <= 1_500, "a first report replaces what a person gave"
+
+
+def test_the_guess_of_former_versions_is_replaced_when_a_session_is_opened(place: Path) -> None:
+    with Session.open(place, "demo", model="qwen3-coder", budget=32_000) as session:
+        session.set(calibration=tuple(FORMERLY))
+        assert is_guess(session.ledger().meta.calibration)
+    with Session.open(place, "demo") as session:
+        assert session.ledger().meta.calibration == tuple(initial("qwen3-coder", 32_000)) != tuple(FORMERLY)
+
+
+@pytest.mark.parametrize("tokens_per_count", [0.2, 3.5, -1, float("nan")])
+def test_a_factor_that_no_vocabulary_has_is_refused(place: Path, tokens_per_count: float) -> None:
+    with pytest.raises(BadInput, match="tokens of one of ours"):
+        Session.open(place, "demo", budget=32_000, tokens_per_count=tokens_per_count)
 
 
 def test_a_session_that_was_there_keeps_its_own_calibration(place: Path) -> None:

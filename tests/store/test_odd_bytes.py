@@ -9,11 +9,12 @@ import pytest
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
-from ctxvc.errors import Damaged
+from ctxvc.errors import Damaged, NotFound
 from ctxvc.store import store as stores
 from ctxvc.store.git import program as programs
 from ctxvc.store.git.fast_import import LATEST, epoch
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read import session_name
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply
@@ -38,6 +39,14 @@ def test_a_current_scope_in_other_bytes_counts_as_none(path: Path, name: str, ta
             assert (session.name, session.scope) == ("demo", "main")
     except Damaged as error:
         assert target == b"\xc3\xa9" and str(path / name) in str(error) and "ref: refs/heads/" in error.hint
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "", "/", "demo/", "demo/main\0", "a\0b", "\udc80", "x" * 10_000])
+def test_a_name_that_no_session_can_have_is_that_of_none(store: Store, name: str) -> None:
+    """Also where git's library raises for it, or reads it only up to a NUL."""
+    assert not store.has(name) and store.tips(name) == {} and store.current_scope(name) == "main"
+    with pytest.raises(NotFound, match="no session"):
+        session_name.resolve(store, name)
 
 
 def test_a_head_of_garbage_is_damage_that_says_how_to_write_it(path: Path) -> None:

@@ -795,5 +795,23 @@ def test_usage_is_read_in_the_words_of_both_apis() -> None:
     assert models.usage_of({}).prompt == 0
 
 
+@pytest.mark.parametrize(
+    ("model", "usage", "cost"),
+    [
+        ("openai/gpt-5.5-2026-04-23", models.Usage(fresh=10_000, read=90_000, reply=1_000), 0.05 + 0.045 + 0.03),
+        ("gpt-5.5", models.Usage(fresh=182_001, read=90_000), 2 * (0.910005 + 0.045)),
+        ("gpt-5.6-sol", models.Usage(written=100_000, reply=1_000), 0.5 + 0.02),
+        ("models/gemini-3.1-pro-preview", models.Usage(fresh=10_000, read=100_000, reply=1_000), 0.02 + 0.02 + 0.012),
+        ("gemini-2.5-pro-preview-06-05", models.Usage(fresh=200_001, reply=1_000), 0.5000025 + 0.015),
+        ("gemini-3.8-flash", models.Usage(fresh=1_000_000), 0.75),
+        ("o3", models.Usage(fresh=1_000_000), 2),
+    ],
+)
+def test_calls_of_openais_and_googles_models_cost_what_their_lists_say(
+    model: str, usage: models.Usage, cost: float
+) -> None:
+    assert models.dollars(model, usage) == pytest.approx(cost)
+
+
 def test_every_model_with_a_price_has_a_window() -> None:
     assert set(models.RATES) <= set(models.MODELS)

@@ -53,7 +53,7 @@ def _table(items: Sequence[GrowthItem], lines: int) -> Table:
     lines = min(lines, len(items))
     maximum = max(1, *(item.unmanaged for item in items))
     columns = (
-        Column("step"), Column("~tokens", right=True), Column("if all kept", right=True, rank=2),
+        Column("step"), Column("tokens", right=True), Column("if all kept", right=True, rank=2),
         Column("", least=WIDTH), Column("before it", least=12),
     )  # fmt: skip
     return Table(columns, [_line(span, maximum) for span in _spans(items, lines)])
@@ -79,13 +79,13 @@ class GrowthItem(Item, frozen=True, kw_only=True):
 
     step: int
     commit: Annotated[CommitId, described("of the step")]
-    tokens: Annotated[TokenCount, described("of its prompt, as we count")]
+    tokens: Annotated[TokenCount, described("the size of its prompt: `reported`, or our estimate")]
     unmanaged: Annotated[TokenCount, described("the same, had nothing left the prompt")]
     reported: Annotated[int | None, described("tokens of its prompt by the provider's count; null if not recorded")]
     events: Annotated[list[str], described("what changed the prompt before it")]
 
 
-class Growth(Answer, frozen=True, kw_only=True, tag="ctxvc.growth/1"):
+class Growth(Answer, frozen=True, kw_only=True, tag="ctxvc.growth/2"):
     """`context --growth`"""
 
     session: SessionName

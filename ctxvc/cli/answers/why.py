@@ -154,7 +154,7 @@ def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:
     if not chosen and not committed.session:
         if committed.recording:
             raise NotFound(
-                f"{display.one_line(target, 80)} was committed in a session of {committed.host}, "
+                f"{display.fitted(display.one_line(target, 400), 80)} was committed in a session of {committed.host}, "
                 f"{committed.recording}, which is not in the store",
                 hint="`ctxvc import` imports it if the transcript still exists",
             )
@@ -182,7 +182,7 @@ def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:
 
 def _nothing(target: str) -> NotFound:
     return NotFound(
-        f"no recorded session changed {display.one_line(target, 80)}",
+        f"no recorded session changed {display.fitted(display.one_line(target, 400), 80)}",
         hint="`ctxvc import` imports older sessions; `ctxvc install post-commit` links commits from now on",
     )
 
@@ -316,7 +316,9 @@ def code_of(folder: Path, target: str) -> Code:
     hint = "give a commit of this project such as HEAD, a file in it, or a line of one such as src/app.py:42"
     if _ADDRESS.fullmatch(target):
         hint = f"what became of a block, and who took it out of the prompt, says `ctxvc blame {target}`"
-    raise NotFound(f"{display.one_line(target, 80)!r} is not a commit, file or FILE:LINE here", hint=hint)
+    raise NotFound(
+        f"{display.fitted(display.one_line(target, 400), 80)!r} is not a commit, file or FILE:LINE here", hint=hint
+    )
 
 
 def _line(folder: Path, file: str, number: int) -> Code:

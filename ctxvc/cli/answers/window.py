@@ -22,25 +22,33 @@ class WindowAnswer(Answer, frozen=True, kw_only=True):
         ),
     ]
     compacts: Annotated[int, described("tokens at which the recorded host compacts automatically; 0 if unknown")]
-    used: Annotated[int, described("tokens in the window: the provider's newest count, or our figure")]
+    used: Annotated[
+        int,
+        described(
+            "tokens of the newest call's prompt; of the prompt as it stands now if something of that left or came back"
+        ),
+    ]
     percent: Annotated[int, described("of the window, rounded down; above 100 if more was counted than it should hold")]
     by_provider: Annotated[
         bool,
         described(
-            "whether `used` is the provider's count; false if the prompt has changed since or no count is recorded"
+            "whether `used` is the provider's count; false if it is our estimate, since the prompt has changed or "
+            "that call's count is not recorded"
         ),
     ]
-    reported: Annotated[int | None, described("the provider's newest count: prompt and reply of that call")]
+    reported: Annotated[int | None, described("the provider's newest count: the prompt of that call")]
     reported_step: Annotated[int | None, described("the step of that call")]
     reported_at: Annotated[str, described("the time of that call, ISO 8601; empty if there is none")]
     recorded: Annotated[dict[str, int], described("recorded part of `used`, by kind")]
     unrecorded: Annotated[int, described("unrecorded part of `used`: system prompt, tools and thinking")]
-    since: Annotated[dict[str, int], described("added after the provider's count, by our count; not in `used`")]
+    since: Annotated[
+        dict[str, int], described("what came after that prompt, its reply included, by our count; not in `used`")
+    ]
 
 
 def window_answer(window: Occupancy) -> dict[str, Any]:
     """The fields of `WindowAnswer`."""
-    count = window.newest
+    count = window.counted_call
     return {
         "window": window.window,
         "window_by": window.window_by,
@@ -48,7 +56,7 @@ def window_answer(window: Occupancy) -> dict[str, Any]:
         "used": window.tokens,
         "percent": window.percent,
         "by_provider": window.by_provider,
-        "reported": count.tokens if count else None,
+        "reported": count.usage.prompt if count else None,
         "reported_step": count.step if count else None,
         "reported_at": iso(count.entry.time) if count else "",
         "recorded": window.recorded,

@@ -17,10 +17,10 @@ from ctxvc.cli.terminal.status_table import dashboard_of, window_facts
 from ctxvc.core.display import decode
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
-from ctxvc.inspection import growth as growing
 from ctxvc.inspection import usage
 from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.store.read.revision import Snapshot
+from ctxvc.tokens import prompt_size
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 
@@ -53,7 +53,7 @@ def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes
         categories = usage.categories(snapshot.ledger, costs, overhead, by, snapshot.bodies.body)
         window = occupancy(stored.store, snapshot, meter, costs)
         dashboard = dashboard_of(snapshot, meter, costs, window.calibration)
-        sizes = () if app.json else growing.reported(stored.store, snapshot.commit)
+        sizes = () if app.json else prompt_size.counted_sizes(stored.store, snapshot.commit)
     answer = Context(
         session=snapshot.session,
         scope=snapshot.scope,
@@ -159,7 +159,7 @@ class Threshold(Item, frozen=True, kw_only=True):
     ahead: Annotated[int, described("tokens until it is reached; negative if exceeded")]
 
 
-class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/1"):
+class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/2"):
     """`context`"""
 
     session: SessionName

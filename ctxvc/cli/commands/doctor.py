@@ -12,6 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,10 @@ from ctxvc.store.trust import project_trust, trust
 from ctxvc.store.upkeep import gc
 from ctxvc.store.verify import verify as check
 from ctxvc.tokens import count
+from ctxvc.tokens.models import MODELS_DATE
 
+#: Days after which prices have probably changed.
+_OLD_DAYS = 183
 #: From so few days before Claude Code deletes a transcript, that is a problem rather than a note.
 _SOON_DAYS = 7
 _MOST = 20  # the most findings of the store that are listed
@@ -71,7 +75,8 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, repair: bool) -> None:
-    """Checks Python, git, the tokenizer, the store with its size and permissions, secret scanning, uncommitted records,
+    """Checks Python, git, the tokenizer, the age of the table of prices, the store with its size and permissions,
+    secret scanning, uncommitted records,
     pending plans, checkouts, hooks and their log, extensions of agents, and recorded sessions that are missing from the
     store in part or in full and will be deleted by the program that recorded them. Exits with 3 if the store is
     damaged.
@@ -85,6 +90,7 @@ def doctor(ctx: click.Context, repair: bool) -> None:
         _ok("python", sys.version.split()[0]),
         *_guarded("git", "install git", _git),
         *_guarded("tokenizer", "reinstall ctxvc", _tokenizer),
+        *_prices(),
         *_guarded("config", "`ctxvc help config`", lambda: _settings(app)),
         *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
@@ -170,6 +176,15 @@ def _git() -> Iterator[DoctorItem]:
         yield _problem("git", f"{version or 'no version'}: {oldest} or newer is required", f"install git {oldest}")
     else:
         yield _ok("git", version)
+
+
+def _prices() -> Iterator[DoctorItem]:
+    """How old the table of models and prices is."""
+    days = (datetime.now(timezone.utc).date() - date.fromisoformat(MODELS_DATE)).days
+    if days > _OLD_DAYS:
+        yield _note("prices", f"models and prices are those of {MODELS_DATE}, {days} days ago", "update ctxvc")
+    else:
+        yield _ok("prices", f"models and prices of {MODELS_DATE}")
 
 
 def _tokenizer() -> Iterator[DoctorItem]:

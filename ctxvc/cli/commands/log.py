@@ -13,13 +13,13 @@ import click
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Cell, Column, Output, Table, Timestamp, Tokens, counted, encode, iso, safe
+from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Table, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
 from ctxvc.cli.terminal.commit_table import SHORT, log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
-from ctxvc.inspection import growth
+from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
 from ctxvc.inspection.story import Moment, moments, turns
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
@@ -27,7 +27,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision as revisions
 from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
-from ctxvc.tokens import models
+from ctxvc.tokens import models, prompt_size
 
 
 @command("log", "ctxvc log -n 20")
@@ -88,7 +88,8 @@ def log(
         tips = map(stored.tip, stored.scopes()) if every else [snapshot.commit]
         if usage:
             newest = reversed([*revisions.trace(stored.store, tips)])
-            answer = _used(snapshot, "" if every else snapshot.scope, islice(_calls(stored.store, newest), number))
+            calls = islice(_calls(stored.store, newest), number)
+            answer = _used(stored.store, snapshot, "" if every else snapshot.scope, calls)
             app.output.value(answer) if app.output.json else app.output.prose(_usage_lines(app.output, answer))
             return
         if jsonl:
@@ -108,7 +109,7 @@ def log(
             history = reversed([*history])
         is_story = app.output.terminal and not (app.output.json or oneline or template is not None)
         if is_story:
-            sizes = growth.reported(stored.store, snapshot.commit)
+            sizes = prompt_size.counted_sizes(stored.store, snapshot.commit)
             app.output.lines(_story_lines(app.output, snapshot, history, sizes, every=steps or bool(filters)))
             _note_waiting(app.output, snapshot)
             return
@@ -163,29 +164,30 @@ def _story_lines(
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)
 
 
-def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[UsageItem]:
+def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[CallCost]:
     """The model's calls whose commits record their usage."""
-    for entry in entries:
-        if entry.usage:
-            used = models.usage_of(entry.usage)
-            model = entry.trailers.get("Ctxvc-Model", "")
-            yield UsageItem(
-                commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
-                by="planner" if entry.trailers.get("Ctxvc-Op") == "ask" else "agent",
-                subject=entry.subject, model=model, dollars=models.dollars(model, used), **used._asdict(),
-            )  # fmt: skip
+    return (call for entry in entries if (call := call_cost(store, entry)) is not None)
 
 
-def _used(snapshot: Snapshot, scope: str, calls: Iterable[UsageItem]) -> Usage:
+def _used(store: Store, snapshot: Snapshot, scope: str, calls: Iterable[CallCost]) -> Usage:
     """The usage of the calls, with its sums."""
-    items = list(calls)
-    names = models.Usage._fields
+    costs = list(calls)
+    total = total_cost(costs)
     return Usage(
-        session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=len(items),
-        dollars=sum((item.dollars or 0.0 for item in items), 0.0),
-        planner_dollars=sum((item.dollars or 0.0 for item in items if item.by == "planner"), 0.0),
-        unpriced=sum(item.dollars is None for item in items),
-        **{name: sum(getattr(item, name) for item in items) for name in names}, items=items,
+        session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=total.calls,
+        dollars=total.dollars or 0.0,
+        planner_dollars=total_cost(call for call in costs if call.by_planner).dollars or 0.0,
+        unpriced=total.unpriced, prompt=total.usage.prompt, **total.usage._asdict(),
+        items=[_usage_item(store, call) for call in costs],
+    )  # fmt: skip
+
+
+def _usage_item(store: Store, call: CallCost) -> UsageItem:
+    entry = call.entry
+    return UsageItem(
+        commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
+        by="planner" if call.by_planner else "agent", subject=entry.subject, model=call.model,
+        dollars=call.dollars, prompt=call.usage.prompt, **call.usage._asdict(),
     )  # fmt: skip
 
 
@@ -193,11 +195,11 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
     rows: list[list[Cell]] = [
         [
             item.commit[:SHORT], item.scope, item.by, item.model,
-            *map(Tokens, (item.fresh, item.written, item.read, item.reply)), _money(item.dollars),
+            *map(Tokens, (item.prompt, item.fresh, item.written, item.read, item.reply)), _money(item.dollars),
         ]
         for item in answer.items
     ]  # fmt: skip
-    names = ("fresh", "cache written", "cache read", "reply", "cost")
+    names = ("prompt", "fresh", "cache written", "cache read", "reply", "cost")
     columns = (
         Column("commit"),
         Column("scope", least=8, rank=2),
@@ -206,22 +208,22 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
         *(Column(name, right=True) for name in names),
     )
     yield from output.table_lines(Table(columns, rows))
-    prompt = answer.fresh + answer.written + answer.read
-    share = f", {answer.read / prompt:.0%} of them from the cache" if prompt else ""
-    sent, replied = output.tokens(prompt), output.tokens(answer.reply)
+    share = f", {answer.read / answer.prompt:.0%} of them from the cache" if answer.prompt else ""
+    sent, replied = output.tokens(answer.prompt), output.tokens(answer.reply)
     yield f"{counted(answer.calls, 'call')}: {sent} tokens of prompts{share}; {replied} of replies"
     if questions := [item for item in answer.items if item.by == "planner"]:
-        question_tokens = output.tokens(sum(item.fresh + item.written + item.read for item in questions))
+        question_tokens = output.tokens(sum(item.prompt for item in questions))
         yield (
             f"{counted(len(questions), 'call')} of them for plans and summaries: {question_tokens} tokens of prompts, "
             f"{output.tokens(sum(item.reply for item in questions))} of replies, {_money(answer.planner_dollars)}"
         )
     left_out = f"; {counted(answer.unpriced, 'call')} to models without a price" if answer.unpriced else ""
-    yield f"{_money(answer.dollars)} by the prices of {answer.prices}{left_out}"
+    priced = answer.calls > answer.unpriced
+    yield f"{_money(answer.dollars if priced else None)} by the prices of {answer.prices}{left_out}"
 
 
 def _money(dollars: float | None) -> str:
-    return "?" if dollars is None else f"${dollars:,.4f}"
+    return UNKNOWN if dollars is None else f"${dollars:,.4f}"
 
 
 def _items(store: Store, entries: Iterable[Entry]) -> Iterator[answers.LogItem]:
@@ -271,6 +273,7 @@ class UsageItem(Item, frozen=True, kw_only=True):
     subject: str
     by: Annotated[str, described("`agent`, or `planner` if a policy asked for a plan or a summary")]
     model: str
+    prompt: Annotated[int, described("tokens of the prompt: fresh, written and read")]
     fresh: Annotated[int, described("prompt tokens that were neither read from nor written to the cache")]
     written: Annotated[int, described("prompt tokens written to the provider's cache")]
     read: Annotated[int, described("prompt tokens read from the cache")]
@@ -285,6 +288,7 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     scope: Annotated[str, described("the scope of REV; empty for the whole session")]
     prices: Annotated[str, described("date of the price table")]
     calls: int
+    prompt: int
     fresh: int
     written: int
     read: int

@@ -23,17 +23,29 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="[MODEL]", default="")
 @click.option("--window", metavar="TOKENS", type=TokenAmount(1_000),
               help="Context window in tokens, for a model that is not in our table.")  # fmt: skip
+@click.option(
+    "--tokens-per-count",
+    "tokens_per_count",
+    metavar="N",
+    type=float,
+    help="Tokens of the model that one of ours is, where its vocabulary is unknown and no usage is reported.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would leave, without changing anything.")
 @json_option
 @click.pass_obj
-def model(app: App, name: str, window: int | None, dry_run: bool) -> None:
+def model(app: App, name: str, window: int | None, tokens_per_count: float | None, dry_run: bool) -> None:
     """
     With MODEL, the thresholds follow its window, tokens are counted with its calibration, and the former model's
     thinking leaves the prompt. The next call is rehearsed first: if the prompt cannot fit, nothing changes.
     """
     from ctxvc.session.session import Session
+    from ctxvc.tokens import calibration
 
-    fields = {**({"model": name} if name else {}), **({"window": window} if window else {})}
+    fields: dict[str, object] = {
+        **({"model": name} if name else {}),
+        **({"window": window} if window else {}),
+        **({"calibration": tuple(calibration.of_factor(tokens_per_count))} if tokens_per_count is not None else {}),
+    }
     if not fields or dry_run:
         with app.reading() as stored:
             answer = _answer(Session(stored, actor="user"), fields, changed=False)
@@ -86,6 +98,7 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
         tokens_after=after,
         leaving=sum(len(action.targets) for action in rehearsal.done),
         reason=rehearsal.plan.reason,
+        tokens_per_count=view.calibration[0] / 1000,
         problems=[LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems],
     )
 
@@ -139,4 +152,5 @@ class ModelAnswer(Answer, frozen=True, kw_only=True, tag="ctxvc.model/1"):
     tokens_after: Annotated[int, described("of the prompt once the policy and the guard have acted")]
     leaving: Annotated[int, described("blocks and groups that leave at the next call")]
     reason: str
+    tokens_per_count: Annotated[float, described("tokens of the model that one of our count is taken for")]
     problems: list[LeftOut]

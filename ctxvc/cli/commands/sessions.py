@@ -6,32 +6,32 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
-from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens, iso
-from ctxvc.core.display import human_bytes
+from ctxvc.cli.output import UNKNOWN, Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import CtxvcError, Damaged, NotFound
-from ctxvc.inspection.work import work
+from ctxvc.inspection.window_percent import occupancy, percent_of
+from ctxvc.inspection.work import Work, work
 from ctxvc.store.cache import local_cache
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 from ctxvc.store.trust import known_stores
-from ctxvc.tokens import models
+from ctxvc.tokens import models, prompt_size
 from ctxvc.tokens.meter import CACHE as COUNTS
-from ctxvc.tokens.meter import Meter
+from ctxvc.tokens.meter import Meter, window_of
 
 #: The file of the cache that has the items, and what they depend on besides their session.
-_CACHE, _FORM = "sessions.json", f"sessions 2, prices of {models.MODELS_DATE}"
+_CACHE, _FORM = "sessions.json", f"sessions 3, prices of {models.MODELS_DATE}"
 #: How importers name the scopes of sub-agents.
 AGENT = "agent-"
 
@@ -43,11 +43,11 @@ AGENT = "agent-"
 @json_option
 @click.pass_obj
 def sessions(app: App, all_projects: bool, remote: str | None) -> None:
-    """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope;
-    tokens, cost, files and size cover all scopes. Sub-agents are listed below their session. The cost covers calls
-    whose usage is recorded, at list prices; files are those that calls edited, wrote or deleted, except in the
-    system's temporary folder; the size is that of all blocks, uncompressed. Tokens marked `~` are estimated from the
-    size until `ctxvc status` has counted the blocks.
+    """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope,
+    and `full` is the share of the window that its last prompt took, as in `ctxvc status`; after a `~` it is not the
+    provider's count. `spent` and the cost cover the calls of all scopes whose usage is recorded, at list prices: all
+    tokens of their prompts, cached or not, and of their replies; `–` is unknown. Files are those that calls edited,
+    wrote or deleted, except in the system's temporary folder. Sub-agents are listed below their session.
     """
     if remote is not None:
         if all_projects:
@@ -140,10 +140,9 @@ def _table(items: list[SessionItem], current: str, *, projects: bool) -> Table:
     rows: list[list[Cell]] = []
     for item in items:
         project: Sequence[Cell] = [item.project] if projects else []
-        size = human_bytes(item.bytes)
-        rows.append([*project, *_name(item, current), *_figures(item.title or item.prompt, item), size])
+        rows.append([*project, *_name(item, current), *_figures(item.title or item.prompt, item)])
         indent = [""] * len(project)
-        rows += [[*indent, "", f"└ {agent.name}", *_figures(agent.prompt, agent), ""] for agent in item.agents]
+        rows += [[*indent, "", f"└ {agent.name}", *_figures(agent.prompt, agent)] for agent in item.agents]
     return Table(
         columns=[
             *([Column("project", least=16)] if projects else []),
@@ -152,10 +151,10 @@ def _table(items: list[SessionItem], current: str, *, projects: bool) -> Table:
             Column("title", least=24),
             Column("updated"),
             Column("turns", right=True, rank=1),
-            Column("tokens", right=True),
-            Column("cost", right=True, rank=2),
-            Column("files", right=True, rank=3),
-            Column("size", right=True, rank=4),
+            Column("full", right=True, rank=2),
+            Column("spent", right=True, rank=3),
+            Column("cost", right=True),
+            Column("files", right=True, rank=4),
         ],
         rows=rows,
     )
@@ -167,9 +166,10 @@ def _name(item: SessionItem, current: str) -> list[Cell]:
 
 
 def _figures(title: str, item: SessionItem | AgentItem) -> list[Cell]:
-    tokens = Guess(item.tokens) if item.estimated else Tokens(item.tokens)
-    cost = "" if item.cost is None else f"${item.cost:.2f}"
-    return [title, Timestamp(item.updated), item.turns, tokens, cost, item.files]
+    full = f"{'' if item.by_provider else '~'}{item.percent} %"
+    tokens = UNKNOWN if item.spent_tokens is None else Tokens(item.spent_tokens)
+    cost = UNKNOWN if item.cost is None else f"${item.cost:,.2f}"
+    return [title, Timestamp(item.updated), item.turns, full, tokens, cost, item.files]
 
 
 class _Reader:
@@ -186,7 +186,6 @@ class _Reader:
         source = ledger.meta.source
         agents = {scope: at for scope, at in scopes.items() if scope.startswith(AGENT) and at.ledger.meta.parent}
         bodies = _blocks(scopes.values())
-        tokens, estimated = self._tokens(ledger, bodies)
         totals = work(self.store, tips.values(), bodies, caption.folder_of(ledger))
         return SessionItem(
             name=name,
@@ -201,10 +200,7 @@ class _Reader:
             turns=ledger.meta.counters.turn,
             steps=ledger.meta.counters.step,
             blocks=len(bodies),
-            tokens=tokens,
-            estimated=estimated,
-            cost=totals.dollars,
-            files=len(totals.files),
+            **self._figures(scopes[current], totals),
             bytes=sum(row.bytes for row, _ in bodies),
             format=source.format if source else "",
             agents=[self._agent(scope, at) for scope, at in agents.items()],
@@ -213,7 +209,6 @@ class _Reader:
     def _agent(self, scope: str, at: revision.Moment) -> AgentItem:
         """A sub-agent. Its cost covers the commits made in its scope, not inherited ones."""
         ledger, bodies = at.ledger, _blocks([at])
-        tokens, estimated = self._tokens(ledger, bodies)
         totals = work(self.store, [at.commit], bodies, caption.folder_of(ledger), own=True)
         return AgentItem(
             name=scope,
@@ -221,27 +216,63 @@ class _Reader:
             updated=iso(revision.entry(self.store, at.commit).time),
             turns=ledger.meta.counters.turn,
             steps=ledger.meta.counters.step,
-            tokens=tokens,
-            estimated=estimated,
-            cost=totals.dollars,
-            files=len(totals.files),
+            **self._figures(at, totals),
         )
 
-    def _tokens(self, ledger: Ledger, bodies: Sequence[tuple[Row, Bodies]]) -> tuple[int, bool]:
-        name = ledger.meta.tokenizer
-        if name not in self._meters:
-            self._meters[name] = Meter(self.store, name)
-        return self._meters[name].total(bodies, ledger.meta.model)
+    def _figures(self, at: revision.Moment, totals: Work) -> dict[str, Any]:
+        """How full the window of a scope is, what was spent, and how many files were changed."""
+        window, _ = window_of(at.ledger)
+        used, by_provider, estimated = self._used(at)
+        cost = totals.cost
+        return {
+            "used": used,
+            "window": window,
+            "percent": percent_of(used, window),
+            "by_provider": by_provider,
+            "estimated": estimated,
+            "spent_tokens": cost.usage.prompt + cost.usage.reply if cost.calls else None,
+            "cost": cost.dollars,
+            "files": len(totals.files),
+        }
+
+    def _used(self, at: revision.Moment) -> tuple[int, bool, bool]:
+        """The tokens in the window as `status` has them, whether the provider counted them, and whether they are a
+        guess by bytes: not to be counted now are blocks that nobody counted yet."""
+        system, tools = self.store.reader.system_and_tools(at.commit)
+        meta = at.ledger.meta
+        snapshot = revision.Snapshot(
+            ledger=at.ledger, bodies=at.bodies, commit=at.commit, session=meta.session, scope=meta.scope,
+            system=system, tools=tools, waiting=int(_is_waiting(self.store, meta.session)),
+        )  # fmt: skip
+        call, _ = prompt_size.newest(self.store, snapshot)
+        if call is not None and call.usage.prompt and prompt_size.still_holds(call, at.ledger):
+            return call.usage.prompt, True, False
+        meter = self._meter(meta.tokenizer)
+        _, guessed = meter.total(_blocks([at]), meta.model)
+        if guessed:
+            return sum(row.bytes for row in at.ledger.rows() if row.present) // 4, False, True
+        window = occupancy(self.store, snapshot, meter, meter.costs(snapshot))
+        return window.tokens, window.by_provider, False
+
+    def _meter(self, tokenizer: str) -> Meter:
+        if tokenizer not in self._meters:
+            self._meters[tokenizer] = Meter(self.store, tokenizer)
+        return self._meters[tokenizer]
 
 
 def _scopes(store: Store, name: str, tips: Mapping[str, str]) -> tuple[str, dict[str, revision.Moment]]:
     """The session's current scope, and all its scopes, `main` first. Raises: Damaged."""
-    if not os.path.lexists(f"{store.path}/ctxvc/journal/{name}"):  # nothing is waiting: all of it is at the tips
+    if not _is_waiting(store, name):  # all of it is at the tips
         current = store.current_scope(name, tips) if len(tips) > 1 else next(iter(tips))
         in_order = sorted(tips, key=lambda scope: (scope != "main", scope))
         return current, {scope: revision.moment(store, tips[scope]) for scope in in_order}
     stored = StoredSession.for_reading(store, name)
     return stored.scope, {scope: revision.moment_now(stored, scope) for scope in stored.scopes()}
+
+
+def _is_waiting(store: Store, name: str) -> bool:
+    """Whether something of a session may be in no commit yet."""
+    return os.path.lexists(f"{store.path}/ctxvc/journal/{name}")
 
 
 def _blocks(scopes: Iterable[revision.Moment]) -> list[tuple[Row, Bodies]]:
@@ -264,7 +295,28 @@ def _current(store: Store, names: Sequence[str]) -> str:
         return ""
 
 
-class SessionItem(Item, frozen=True, kw_only=True):
+class Figures(Item, frozen=True, kw_only=True):
+    """What a session or a sub-agent took and did."""
+
+    used: Annotated[int, described("tokens in the window of the current scope, as in `status`")]
+    window: Annotated[int, described("tokens of that window")]
+    percent: Annotated[int, described("of the window, rounded down")]
+    by_provider: Annotated[bool, described("whether `used` is the provider's count")]
+    estimated: Annotated[
+        bool, described("whether `used` is guessed as bytes / 4, since not all blocks are counted yet")
+    ]
+    spent_tokens: Annotated[
+        int | None,
+        described("tokens of all prompts, cached or not, and replies; null if no call's usage is recorded"),
+    ]
+    cost: Annotated[
+        float | None,
+        described("in dollars, for the calls with recorded usage and a known price; null if there are none"),
+    ]
+    files: Annotated[int, described("number of files that its calls edited, wrote or deleted")]
+
+
+class SessionItem(Figures, frozen=True, kw_only=True):
     """A session. Turns and steps are those of its current scope; everything else covers all its scopes."""
 
     name: SessionName
@@ -279,19 +331,13 @@ class SessionItem(Item, frozen=True, kw_only=True):
     turns: int
     steps: int
     blocks: int
-    tokens: TokenCount
-    estimated: Annotated[
-        bool, described("whether `tokens` is estimated as bytes / 4, since not all blocks are counted yet")
-    ]
-    cost: Annotated[float | None, described("in dollars, for calls with recorded usage and a known price")]
-    files: Annotated[int, described("number of files that its calls edited, wrote or deleted")]
     bytes: Annotated[int, described("bytes of all bodies")]
     format: Annotated[str, described("format of the recording; empty if ctxvc recorded it itself")]
     agents: Annotated[list[AgentItem], described("its sub-agents, included in its figures")]
     project: Annotated[str, described("with --all-projects, the project's folder")] = ""
 
 
-class AgentItem(Item, frozen=True, kw_only=True):
+class AgentItem(Figures, frozen=True, kw_only=True):
     """A sub-agent: a scope of its session."""
 
     name: ScopeName
@@ -299,12 +345,6 @@ class AgentItem(Item, frozen=True, kw_only=True):
     updated: Annotated[str, described("time of its newest commit")]
     turns: int
     steps: int
-    tokens: TokenCount
-    estimated: Annotated[
-        bool, described("whether `tokens` is estimated as bytes / 4, since not all blocks are counted yet")
-    ]
-    cost: Annotated[float | None, described("in dollars, for calls with recorded usage and a known price")]
-    files: Annotated[int, described("number of files that its calls edited, wrote or deleted")]
 
 
 class _Cached(msgspec.Struct, frozen=True):
@@ -315,7 +355,7 @@ class _Cached(msgspec.Struct, frozen=True):
     item: SessionItem
 
 
-class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/1"):
+class Sessions(Answer, frozen=True, kw_only=True, tag="ctxvc.sessions/2"):
     """`sessions`"""
 
     current: Annotated[str, described("the session used by default; empty if there is none")]

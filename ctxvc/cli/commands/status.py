@@ -13,11 +13,11 @@ from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import safe
 from ctxvc.cli.terminal.status_table import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.core.view.dashboard import Line, folded
-from ctxvc.inspection import growth
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.window_percent import Occupancy, occupancy
 from ctxvc.store import push_attempt
 from ctxvc.store.read.revision import Snapshot, exactness
+from ctxvc.tokens import prompt_size
 from ctxvc.tokens.meter import budget_of
 
 
@@ -48,7 +48,7 @@ def status(app: App, revision: str, every: bool, as_text: bool) -> None:
         is_current = (snapshot.session, snapshot.scope) == (stored.name, stored.scope)
         chosen_by = app.chosen_by(stored.store) if is_current else "revision"
         problem = push_attempt.last(stored.store.path).problem
-        sizes = () if app.json or as_text else growth.reported(stored.store, snapshot.commit)
+        sizes = () if app.json or as_text else prompt_size.counted_sizes(stored.store, snapshot.commit)
     if app.json:
         app.output.value(_status(snapshot, page, lines if blocks else (), window, chosen_by, estimated=meter.estimated))
     elif as_text:
@@ -112,7 +112,7 @@ class StatusLine(Item, frozen=True, kw_only=True):
     blocks: Annotated[int, described("number of blocks it represents")]
 
 
-class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/1"):
+class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/2"):
     """`status`. Every block but sent dashboards is in it, as with `--all`."""
 
     session: SessionName

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from ctxvc.cli.output import in_short
-from ctxvc.inspection.window_percent import OVERHEAD, Occupancy
+from ctxvc.inspection.window_percent import OVERHEAD, UNRECORDED, Occupancy
 
 #: Cells of a picture.
 WIDTH = 40
@@ -14,9 +14,9 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 #: A part of a prompt → its letter in a bar.
 _LETTERS: Mapping[str, str] = {
     OVERHEAD: "P", "you": "Y", "client": "I", "answers": "A", "thinking": "T", "calls": "C", "results": "R",
-    "notes": "N", "dashboards": "B", "images": "M", "documents": "D", "stubs": "S", "other": "O",
+    "notes": "N", "dashboards": "B", "images": "M", "documents": "D", "stubs": "S", "other": "O", UNRECORDED: "·",
 }  # fmt: skip
-_UNRECORDED = "·"
+_UNKNOWN = "?"
 
 
 def sparkline(values: Sequence[int], width: int = WIDTH) -> str:
@@ -41,11 +41,11 @@ def growth(values: Sequence[int]) -> str:
 
 def kinds(window: Occupancy) -> str:
     """`[PPRRRRCCA···]` and what the letters are: the parts of what is in the window; empty if nothing is."""
-    parts = {**window.recorded, **({"not recorded": window.unrecorded} if window.unrecorded > 0 else {})}
+    parts = {**window.recorded, **({UNRECORDED: window.unrecorded} if window.unrecorded > 0 else {})}
     total = sum(parts.values())
     if total <= 0:
         return ""
-    letters = {name: _LETTERS.get(name, _UNRECORDED) for name in parts}
+    letters = {name: _LETTERS.get(name, _UNKNOWN) for name in parts}
     bar, legend, so_far = "", [], 0
     for name, tokens in parts.items():
         so_far += tokens

@@ -14,7 +14,7 @@ import click
 
 from ctxvc.cli import phrases
 from ctxvc.cli.output import Output, safe
-from ctxvc.core.display import one_line
+from ctxvc.core.display import fitted, one_line
 from ctxvc.errors import OverBudget
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Screen:
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> None:
         argument = next((value for value in arguments.values() if isinstance(value, str)), "")
-        self._note(f"▸ {name} {one_line(argument, 120)}".rstrip())
+        self._note(f"▸ {name} {fitted(one_line(argument, 480), 120)}".rstrip())
 
     def answered(self, name: str, outcome: Outcome) -> None:
         output = outcome.output

@@ -18,14 +18,17 @@ from ctxvc.cli.output import (
     in_short,
     iso,
 )
+from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.terminal import charts
 from ctxvc.core.display import one_line
-from ctxvc.core.ledger.ledger import Source
+from ctxvc.core.ledger.ledger import Meta, Source
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
+from ctxvc.errors import render
 from ctxvc.inspection.window_percent import Occupancy
 from ctxvc.store.read.revision import Snapshot
+from ctxvc.tokens import calibration as calibrations
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of
 from ctxvc.tokens.models import MODELS_DATE
 
@@ -127,6 +130,7 @@ def dashboard_lines(
         [
             ("session", f"{dashboard.session}/{dashboard.scope}{CHOSEN_BY[chosen_by]}"),
             ("model", meta.model or "unknown"),
+            *([("vocabulary", remark)] if (remark := vocabulary_remark(meta)) else []),
             *window_facts(output, window, meta.source, sizes),
             ("blocks", f"{len(snapshot.ledger)}, step {meta.counters.step}, turn {meta.counters.turn}"),
             ("prompt", dashboard.prompt + (f"; missing: {', '.join(dashboard.missing)}" if dashboard.missing else "")),
@@ -142,6 +146,12 @@ def dashboard_lines(
     yield ""
     absent = frozenset(number for number, line in enumerate(lines) if not line.shown)
     yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=absent))
+
+
+def vocabulary_remark(meta: Meta) -> str:
+    """What a person is told where the model's tokens are a guess; empty while they need not be."""
+    remark = calibrations.guess_remark(meta.calibration, meta.counters.step)
+    return render(remark, COMMAND_LINE) if remark else ""
 
 
 def columns_of(line: Line) -> list[Cell]:
@@ -190,12 +200,14 @@ def window_facts(
 
 
 def _count_line(output: Output, window: Occupancy) -> str:
-    if window.newest is None:
-        return "by ctxvc; the provider's count is not recorded"
-    when = output.cell(Timestamp(iso(window.newest.entry.time)))
+    call = window.counted_call
+    if call is None:
+        return "estimated by ctxvc; the provider's count is not recorded"
+    when = output.cell(Timestamp(iso(call.entry.time)))
     if window.by_provider:
-        return f"by the provider at step {window.newest.step}, {when}"
-    return f"not yet counted by the provider; {in_short(window.newest.tokens)} at step {window.newest.step}, {when}"
+        return f"by the provider: the prompt of step {call.step}, {when}"
+    size = in_short(call.usage.prompt)
+    return f"estimated by ctxvc; the provider's newest count is {size}, the prompt of step {call.step}, {when}"
 
 
 def _window(window: Occupancy, source: Source | None) -> str:

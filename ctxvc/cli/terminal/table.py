@@ -92,7 +92,7 @@ def breadth(text: str) -> int:
 def cut(text: str, width: int) -> str:
     """`text`, or as much of it as fits into `width` with an ellipsis; no character is taken apart.
 
-    Of a path the end stays: the ellipsis is before it. Of what has no spaces, and of a text with room for both, the
+    Of a path the file's name stays: its middle goes. Of what has no spaces, and of a text with room for both, the
     two ends stay, unless the end is missing already.
     """
     if breadth(text) <= width:

@@ -150,11 +150,11 @@ def usage(reported: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API, whose `input_tokens` exclude cached input; empty for none."""
     if not isinstance(reported, dict):
         return {}
-    details = reported.get("prompt_tokens_details")
+    cached, written = fields.cached(reported.get("prompt_tokens_details"))
     return fields.usage(
         reported.get("prompt_tokens"),
-        details.get("cached_tokens") if isinstance(details, dict) else 0,
-        reported.get("cache_creation_input_tokens"),
+        cached,
+        reported.get("cache_creation_input_tokens", written),
         reported.get("completion_tokens"),
     )
 

@@ -191,6 +191,11 @@ def string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def cached(details: Any) -> tuple[Any, Any]:
+    """What of a prompt came from the cache and what was written into it, by OpenAI's details of the prompt's tokens."""
+    return (details.get("cached_tokens"), details.get("cache_write_tokens")) if isinstance(details, dict) else (0, 0)
+
+
 def usage(prompt: Any, cached: Any, written: Any, output: Any) -> dict[str, int]:
     """Token counts as the Messages API reports them: what was read from the cache is no part of `input_tokens`."""
     counts = [count if isinstance(count, int) and count >= 0 else None for count in (prompt, cached, written, output)]

@@ -140,8 +140,8 @@ def usage(reported: Any) -> dict[str, int]:
     if not isinstance(reported, dict):
         return {}
     details = reported.get("input_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return fields.usage(reported.get("input_tokens"), cached, 0, reported.get("output_tokens"))
+    cached, written = fields.cached(details)
+    return fields.usage(reported.get("input_tokens"), cached, written, reported.get("output_tokens"))
 
 
 # --- Messages → Responses

@@ -33,6 +33,15 @@ _COMMAND = re.compile(r"<command-name>\s*([^<>]{1,80}?)\s*</command-name>")
 _ARGUMENTS = re.compile(r"<command-args>\s*([^<]{0,200})")
 _SECTION = re.compile(r"\s*<([a-z0-9]{1,40}[_-][a-z0-9_-]{1,40})>[^<]{0,400}</\1>\s*")
 
+#: How hosts write the number that a command exited with, on a line of its own, and in how many bytes of either end.
+_EXIT = re.compile(
+    r"^\[?(?:(?:process |command )?(?:exit code:?|exited with code|finished with exit code) |<returncode>)"
+    r"(\d{1,3})(?:\]|</returncode>)?\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_STATUS = 200
+_INTERRUPTS = ("[Request interrupted", "<turn_aborted>")
+
 #: Reads the body of a row.
 BodyOf = Callable[[Row], bytes]
 
@@ -67,8 +76,8 @@ def of_call(tool: str, body: bytes, ext: str = "json", folder: str = "") -> Call
         detail = " ".join(filter(None, (detail, f"(+{len(files)} file{'' if len(files) == 1 else 's'})")))
     if fact.act in _ON_PATH:
         path = " ".join(relative(fact.object, folder).split())
-        end = display.one_line(path[-_LONGEST:], _LONGEST)
-        return CallCaption(name, f"…{end}" if len(path) > _LONGEST else end, detail, fact.act)
+        safe = display.one_line(path, len(path) + 1)
+        return CallCaption(name, display.path_fitted(safe, _LONGEST), detail, fact.act)
     if fact.act == "searched" and detail:
         detail = f"in {detail}"
     return CallCaption(name, display.one_line(_in_folder(fact.object, folder), _LONGEST), detail, fact.act)
@@ -137,11 +146,34 @@ def _suffix(rows: Sequence[Row], calls: Sequence[Row]) -> str:
     """`(failed, +2 calls)`: how the first call ended, if badly, and how many others there were."""
     result = next((row for row in rows if row.kind == "tool_result" and row.call == calls[0].call), None)
     parts = []
-    if result is not None and result.error:
-        parts.append("interrupted" if wire.own_metadata(result.extra).get("interrupted") else "failed")
+    if result is not None and (ended := ending(result)):
+        parts.append(ended)
     if len(calls) > 1:
         parts.append(f"+{len(calls) - 1} call{'' if len(calls) == 2 else 's'}")
     return f"({', '.join(parts)})" if parts else ""
+
+
+def ending(result: Row, output: bytes = b"") -> str:
+    """How a call ended, by its result: `interrupted`, `exit 2`, `failed`; empty if well.
+
+    `output` is the result's body where the call ran a command: hosts write the number that it exited with there.
+    """
+    if wire.own_metadata(result.extra).get("interrupted"):
+        return "interrupted"
+    code = next((int(match[1]) for part in _ends(output) if (match := _EXIT.search(part))), None)
+    if code:
+        return f"exit {code}"
+    return "failed" if result.error else ""
+
+
+def interrupts(row: Row) -> bool:
+    """Whether a block is a client's word that a person stopped the model."""
+    return row.origin == "client" and row.label.startswith(_INTERRUPTS)
+
+
+def _ends(output: bytes) -> tuple[str, ...]:
+    """The beginning and the end of an output, where a host writes how a command exited."""
+    return (display.decode(output[:_STATUS]), display.decode(output[-_STATUS:])) if output else ()
 
 
 def plain(label: str) -> str:

@@ -185,17 +185,23 @@ def _on_file(tool: str, path: str, value: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _todo(items: Sequence[Any]) -> Fact:
-    states = [str(item.get("status", "")) for item in items if isinstance(item, dict)]
-    completed = sum(state in ("completed", "done", "complete", "finished") for state in states)
-    doing = next(
-        (
-            _text(item, ("content", "step", "title", "description"))
-            for item in items
-            if isinstance(item, dict) and item.get("status") in ("in_progress", "doing", "active")
-        ),
-        "",
-    )
+    entries = tasks(items)
+    completed = sum(state == "done" for state, _ in entries)
+    doing = next((text for state, text in entries if state == "doing"), "")
     return Fact("todo", doing, f"{completed}/{len(items)}")
+
+
+def tasks(items: Sequence[Any]) -> list[tuple[Literal["done", "doing", "open"], str]]:
+    """The tasks of a list as a call gives them, each with how far it is."""
+    entries: list[tuple[Literal["done", "doing", "open"], str]] = []
+    for item in items:
+        if isinstance(item, dict):
+            state = str(item.get("status", ""))
+            is_done = state in ("completed", "done", "complete", "finished")
+            is_doing = state in ("in_progress", "doing", "active")
+            text = _text(item, ("content", "step", "title", "description"))
+            entries.append(("done" if is_done else "doing" if is_doing else "open", text))
+    return entries
 
 
 def _patched(text: str) -> Iterator[Fact]:

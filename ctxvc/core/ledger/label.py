@@ -23,7 +23,11 @@ def label(kind: str, body: bytes, ext: str = "txt", *, tool: str = "", media: st
     first text. Anything else: the first words of its text.
     """
     if kind == "tool_use":
-        return display.one_line(f"{tool}: {_argument(body, ext)}", WIDTH)
+        name, argument = display.one_line(f"{tool}:", WIDTH), _argument(body, ext)
+        room = WIDTH - len(name) - 1
+        if len(argument) > room and display.is_path(argument):
+            argument = display.path_fitted(argument, room)
+        return display.one_line(f"{name} {argument}", WIDTH)
     if kind in ("image", "document") and ext != "json":
         return display.one_line(media or ext, WIDTH)
     if ext == "json" and kind == "tool_result":

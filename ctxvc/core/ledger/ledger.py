@@ -288,7 +288,7 @@ class Ledger:
         for segment, by_id in replaced.items():
             is_longer = len(by_id) > len(segments.get(segment) or self.segments.get(segment))
             segments[segment] = tuple(sorted(by_id.values(), key=_number) if is_longer else by_id.values())
-        return self._with(segments=self.segments.updated(segments))
+        return self._with(segments=self.segments.updated(segments)) if segments or replaced else self
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
         """The ledger with each of `groups` added or replaced; a group without members goes."""

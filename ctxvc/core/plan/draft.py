@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.core.display import one_line
+from ctxvc.core.display import fitted, one_line
 from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.facts import Fact, facts
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of, digest, outermost
@@ -69,7 +69,7 @@ def header(
 
 def contents(rows: list[Row]) -> str:
     """What a group says of blocks that nobody can read: its first and last label, and what it has of each kind."""
-    labels = list(dict.fromkeys(label for row in (rows[0], rows[-1]) if (label := one_line(row.label, 60))))
+    labels = list(dict.fromkeys(label for row in (rows[0], rows[-1]) if (label := fitted(row.label, 60))))
     kinds: dict[str, int] = {}
     for row in rows:
         kinds[row.kind] = kinds.get(row.kind, 0) + 1

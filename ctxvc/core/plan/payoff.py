@@ -52,8 +52,26 @@ def alone(before: int, *, cold: bool = False, calls: int = CALLS, timing: Timing
 
 #: The smallest prompt whose compaction pays: below, what a host's summary would leave is no smaller.
 LEAST = 60_000
+#: The share to which a smaller prompt is brought where somebody wants it compacted all the same.
+_SMALLER = 0.6
 
 
 def break_even(before: int, *, cold: bool = False, calls: int = CALLS, summary: Summary = RECORDED) -> int:
     """The largest prompt, kept verbatim, that costs no more than a host's summary of `before` tokens."""
     return int(summarised(before, cold=cold, calls=calls, summary=summary) / lossless(1, calls=calls))
+
+
+def target(before: int) -> int:
+    """The tokens to which a prompt of `before` tokens is brought: as many as pay, or a share where none would."""
+    return break_even(before) if before >= LEAST else int(before * _SMALLER)
+
+
+def beside_summary(before: int, after: int, recorded: int) -> float:
+    """The cost of a compaction to `after` tokens as a multiple of that of a host's summary of `before` tokens.
+
+    A summary of a prompt that is smaller than any recorded one is taken at its least: what is not `recorded` of that
+    prompt stays, as its system prompt and tools, and the summary stands for the rest.
+    """
+    least = before - recorded + RECORDED.written
+    summary = RECORDED if before >= LEAST else msgspec.structs.replace(RECORDED, prompt=least)
+    return lossless(after) / summarised(before, summary=summary)

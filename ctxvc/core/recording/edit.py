@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -42,11 +42,13 @@ def edited(ledger: Ledger, event: Edited) -> list[Row]:
     return [new for new, old in zip(after, rows, strict=True) if new != old]
 
 
-def withdrawn(ledger: Ledger, parts: Iterable[Part]) -> list[Row]:
+def withdrawn(ledger: Ledger, parts: Sequence[Part]) -> list[Row]:
     """The rows of what came in since the newest reply, as they are where the host did not send these parts."""
+    if not parts:
+        return []
     unsent = Counter((part.role, part.kind, hashlib.sha256(part.body).hexdigest()) for part in parts)
     rows: list[Row] = []
-    for row in ledger.backwards() if unsent else ():
+    for row in ledger.backwards():
         if row.role == "assistant":
             break
         if row.present and unsent[row.role, row.kind, row.sha256] > 0:

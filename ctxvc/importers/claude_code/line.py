@@ -14,6 +14,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
+from ctxvc.core.recording.usage import counts
 from ctxvc.forms import origins
 
 _NOTHING = msgspec.Raw(b"null")
@@ -213,7 +214,7 @@ def usage(entry: Entry) -> dict[str, int]:
     """The provider's token counts on this line; none for an answer that the client made."""
     if entry.message is None or entry.message.usage is None or entry.synthetic:
         return {}
-    return {name: count for name, count in msgspec.structs.asdict(entry.message.usage).items() if type(count) is int}
+    return counts(msgspec.structs.asdict(entry.message.usage))
 
 
 def agent_of(entry: Entry) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
+from ctxvc.core.recording.usage import sound
 from ctxvc.forms.gemini import items, media_block
 from ctxvc.forms.values import text_of
 
@@ -114,7 +115,8 @@ def usage(tokens: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API, which counts cached input by itself and thoughts as output."""
     if not isinstance(tokens, dict):
         return {}
-    counts = {name: tokens[name] for name in ("input", "cached", "output", "thoughts") if type(tokens.get(name)) is int}
+    names = ("input", "cached", "output", "thoughts")
+    counts = sound({name: tokens[name] for name in names if type(tokens.get(name)) is int})
     cached = min(counts.get("cached", 0), counts.get("input", 0))
     totals = {
         "input_tokens": counts.get("input", 0) - cached,

@@ -39,6 +39,8 @@ _MESSAGE = re.compile(
 )
 #: Whether anything was said yet: a session that was only started, or resumed, has nothing but lists and fields.
 _ANY_MESSAGE = re.compile(rb'(?m)^\{"id":"')
+#: Half of all lines: when the file was written last.
+_CLOCK = re.compile(rb'\{"\$set":\{"lastUpdated":"[^"\\]*"\}\}')
 _HEADER = re.compile(rb'\{"sessionId":"[^"]*","projectHash":"[0-9a-f]{64}"')
 _PROJECT_HASH = re.compile(rb'"projectHash":"([0-9a-f]{64})"')
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -108,6 +110,8 @@ def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording.stem, _project_root(recording.path))
     for line in recording.lines():
+        if _CLOCK.fullmatch(line.data):
+            continue
         try:
             record = wire.parse(line.data)
         except ValueError:
@@ -199,34 +203,34 @@ class _Session:
         if (model := _text(record, "model")) and kind == "gemini" and model != self._model:
             self._model = model
             yield Opened(format=FORMAT, model=model, grows=True)
+        results = gemini.results(record.get("content"))
         if not self._scope:
-            yield from self._changed_results(record.get("content"), line.end, _text(record, "timestamp"))
-        yield from self._added({**record, "id": name}, line.end)
+            yield from self._changed_results(results, line.end, _text(record, "timestamp"))
+        for message in self._messages(record, name, results):
+            yield Said(message=message, end=line.end, scope=self._scope)
 
-    def _added(self, record: dict[str, Any], end: int) -> Iterator[Event]:
-        for message in self._messages(record, record["id"]):
-            yield Said(message=message, end=end, scope=self._scope)
+    def _messages(self, record: dict[str, Any], name: str, results: Sequence[Part]) -> list[Message]:
+        """What a record adds that is not there yet: for a reply its texts, its calls, and their results.
 
-    def _messages(self, record: dict[str, Any], name: str) -> list[Message]:
-        """What a record adds that is not there yet: for a reply its texts, its calls, and their results."""
-        is_new, time, model = name not in self._keys, _text(record, "timestamp"), _text(record, "model")
+        `results` are those in its content.
+        """
+        is_new, time = name not in self._keys, _text(record, "timestamp")
         if record["type"] == "gemini":
-            new = tuple(part for part in gemini_parts.calls(record) if part.call not in self._calls)
-            self._calls |= {part.call: name for part in new}
-            self._tools |= {part.call: part.tool for part in new}
-            used = gemini_parts.usage(record.get("tokens"))
+            calls = tuple(part for part in gemini_parts.calls(record) if part.call not in self._calls)
+            for part in calls:
+                self._calls[part.call], self._tools[part.call] = name, part.tool
+            model, used = _text(record, "model"), gemini_parts.usage(record.get("tokens"))
             messages = [
                 Message(role="assistant", parts=parts, reply=name, time=time, model=model, usage=used)
-                for parts in (gemini_parts.reply(record) if is_new else (), new)
+                for parts in (gemini_parts.reply(record) if is_new else (), calls)
+                if parts
             ]
-            answers = self._new_results(gemini_parts.recorded_results(record))
+            if answers := self._new_results(gemini.results(gemini_parts.recorded_results(record))):
+                messages.append(Message(role="user", parts=answers, time=time))
         else:
             parts = gemini_parts.prompt(record, by_host=bool(self._scope)) if is_new else ()
-            messages = [Message(role="user", parts=parts, time=time)]
-            answers = self._new_results(gemini.items(record.get("content")))
-        answered = Message(role="user", parts=answers, time=time)
-        messages = [*messages, answered] if record["type"] == "gemini" else [answered, *messages]
-        messages = [message for message in messages if message.parts]
+            both = (self._new_results(results), parts)
+            messages = [Message(role="user", parts=parts, time=time) for parts in both if parts]
         if messages and is_new:
             self._keys[name], self._texts[name] = [], _likeness(record) or record["type"]
             self._prompt.append(name)
@@ -242,18 +246,18 @@ class _Session:
         self._keys[name].append(key)
         return msgspec.structs.replace(message, key=key)
 
-    def _new_results(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
+    def _new_results(self, results: Sequence[Part]) -> tuple[Part, ...]:
         """The results of calls that had none; after a resume the file has each once more, and they are sent again."""
         parts: dict[str, Part] = {}
-        for part in gemini.results(content):
+        for part in results:
             if part.call not in self._results:
                 parts[part.call] = msgspec.structs.replace(part, tool=self._tools.get(part.call, part.tool))
                 self._results[part.call] = hashlib.sha256(part.body).digest()
         return tuple(parts.values())
 
-    def _changed_results(self, content: Any, end: int, time: str) -> Iterator[Event]:
+    def _changed_results(self, results: Sequence[Part], end: int, time: str) -> Iterator[Event]:
         """What the prompt has in the place of results from now on: Gemini CLI shortens old ones."""
-        for part in gemini.results(gemini.items(content)):
+        for part in results:
             digest = hashlib.sha256(part.body).digest()
             if self._results.get(part.call, digest) != digest:
                 self._results[part.call] = digest
@@ -327,6 +331,10 @@ class _Session:
             return False
         return bool(gemini_parts.prompt(record) if record["type"] == "user" else gemini_parts.reply(record))
 
+    def _added(self, record: dict[str, Any]) -> list[Message]:
+        """What a record of a list adds that is none of ours."""
+        return self._messages(record, record["id"], gemini.results(record.get("content")))
+
     def _rearranged(self, here: _Compared, line: Line) -> Iterator[Event]:
         """The prompt with other messages in the place of some, or without some in between."""
         current = frozenset(here.current)
@@ -334,10 +342,11 @@ class _Session:
         time = _text(here.new[0], "timestamp") if here.new else ""
         if not dropped and not here.before:
             for record in here.new:
-                yield from self._added(record, line.end)
+                for message in self._added(record):
+                    yield Said(message=message, end=line.end, scope=self._scope)
         elif here.new or self._scope or any(self._texts[name].startswith("gemini") for name in dropped):
             stays = frozenset(key for name in here.current for key in self._keys[name])
-            summary = tuple(message for record in here.new for message in self._messages(record, record["id"]))
+            summary = tuple(message for record in here.new for message in self._added(record))
             yield Compacted(
                 summary=summary, end=line.start, kept=stays, before=here.before, time=time, scope=self._scope
             )
@@ -356,7 +365,7 @@ class _Session:
         if name in self._prompt and record["type"] == "user" and likeness and self._texts[name] != likeness:
             self._texts[name] = likeness
             yield Edited(end=end, key=self._keys[name][0], parts=gemini_parts.prompt(record), time=time)
-        yield from self._changed_results(record.get("content"), end, time)
+        yield from self._changed_results(gemini.results(record.get("content")), end, time)
 
     def _forked(self, line: Line) -> Iterator[Event]:
         if not self._rewound:

@@ -15,6 +15,7 @@ from typing import Any
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.usage import sound
 from ctxvc.importers.opencode.database import Session, Stored, Tree
 
 FORMAT = "opencode"
@@ -348,12 +349,12 @@ def _usage(parts: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, in
         "cache_read_input_tokens": _count(cached, "read"),
         "cache_creation_input_tokens": _count(cached, "write"),
     }
-    return counts if any(counts.values()) else {}
+    return sound(counts) if any(counts.values()) else {}
 
 
 def _count(tokens: Mapping[str, Any], name: str) -> int:
     value = tokens.get(name)
-    return value if type(value) is int and value > 0 else 0
+    return value if type(value) is int else 0
 
 
 def _completed(item: Stored) -> str:

@@ -21,18 +21,24 @@ export class Bodies {
     if (!Array.isArray(place)) return "";
     const key = place[0] * 2 ** 22 + place[1];
     if (this._texts.has(key)) return this._texts.get(key);
-    const [offset, length] = place;
+    const read = (bytes) => {
+      const text = new TextDecoder().decode(bytes);
+      this._texts.set(key, text);
+      return text;
+    };
+    const bytes = this.bytes(place);
+    return bytes instanceof Promise ? bytes.then(read) : read(bytes);
+  }
+
+  // The same as bytes.
+  bytes([offset, length]) {
     const first = Math.floor(offset / SIZE);
     const last = Math.floor(Math.max(offset, offset + length - 1) / SIZE);
     const missing = [];
     for (let chunk = first; chunk <= last; chunk++) {
       if (!(this._chunks[chunk] instanceof Uint8Array)) missing.push(this._unpack(chunk));
     }
-    const read = () => {
-      const text = new TextDecoder().decode(this._bytes(offset, length));
-      this._texts.set(key, text);
-      return text;
-    };
+    const read = () => this._bytes(offset, length);
     return missing.length ? Promise.all(missing).then(read) : read();
   }
 

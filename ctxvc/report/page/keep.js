@@ -15,8 +15,7 @@ export function keep(page) {
 
   return () => {
     const first = arrange(page, arranged);
-    const details = new Map(named(page, "details"));
-    for (const name of opened) open(details.get(name));
+    for (const name of opened) open(new Map(named(page, "details")).get(name)); // one may be made by opening another
     arrange(page, arranged.filter(([name]) => !first.has(name))); // the tables that came with what was opened
     const scrollable = new Map(named(page, SCROLLED));
     for (const [name, top, left] of scrolled) scrollable.get(name)?.scrollTo(left, top);

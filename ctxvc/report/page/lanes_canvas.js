@@ -1,7 +1,7 @@
 // The picture of the lanes: only rows and calls that are in sight are drawn, and no more runs of a row than it has pixels.
 import { sized } from "./dom.js";
 import { GONE, LIVE, PINNED, STUB } from "./lanes_rows.js";
-import { short } from "./text.js";
+import { firstLine, short } from "./text.js";
 import { colour, kindColour, kindFill, pattern } from "./theme.js";
 
 const FONT = "12px Inter, system-ui, sans-serif";
@@ -192,7 +192,7 @@ function fitted(context, lane, name, left, y, width, ink) {
     lane.fittedTo = width;
     lane.fitted = name;
     for (let length = name.length; length > 0 && context.measureText(lane.fitted).width > width; length = Math.floor(length * 0.9)) {
-      lane.fitted = `${name.slice(0, length)}…`;
+      lane.fitted = firstLine(name, length);
     }
   }
   context.fillStyle = ink;

@@ -113,9 +113,11 @@ function sessionList(page, { project, sessions, missing, problems }) {
     { name: "name", cell: (session) => h("span", { class: "mono" }, session.name || session.id), sort: (session) => session.name },
     { name: "model", cell: (session) => session.model || "–", sort: (session) => session.model },
     { name: "last", cell: (session) => [session.running ? h("span", { class: "live" }, "running") : (session.time || "–").slice(0, 16).replace("T", " ")], sort: (session) => session.time || "" },
-    { name: "blocks", cell: (session) => whole(session.blocks), sort: (session) => session.blocks ?? -1, number: true },
-    { name: "tokens", cell: (session) => short(session.tokens), sort: (session) => session.tokens ?? -1, number: true },
     { name: "calls", cell: (session) => whole(session.calls), sort: (session) => session.calls ?? -1, number: true },
+    { name: "full", cell: (session) => `${session.byProvider ? "" : "~"}${session.percent} %`, sort: (session) => session.percent, number: true },
+    { name: "spent", cell: (session) => short(session.spent), sort: (session) => session.spent ?? -1, number: true },
+    { name: "cost", cell: (session) => (session.cost === null ? "–" : `$${session.cost.toFixed(2)}`), sort: (session) => session.cost ?? -1, number: true },
+    { name: "files", cell: (session) => whole(session.files), sort: (session) => session.files ?? -1, number: true },
   ], sessions, { part: 100 });
   const main = h("main", { class: "frame", id: "main", tabindex: "-1" }, h("section", { class: "panel" },
     h("div", { class: "filters" }, input, h("span", { class: "muted" }, `${plural(sessions.length, "session")}${missing ? `; ${whole(missing)} more are being read` : ""}`)),

@@ -1,11 +1,13 @@
-// What happened in a session, in a table: the marks of the river with their words.
-import { empty, h } from "./dom.js";
+// What happened in a session: in short, turn by turn, to its files, and to its prompt.
+import { h } from "./dom.js";
+import { fileList } from "./files.js";
 import { callLink, commitText } from "./pieces.js";
 import { MARKS } from "./river.js";
 import { chosenCalls, eachChosen } from "./session.js";
 import { short, whole } from "./text.js";
 import { table, tableBelow } from "./table.js";
 import { PARTS } from "./theme.js";
+import { inShort, turnList } from "./turns.js";
 import { view } from "./view.js";
 
 // The verdict: one sentence and six numbers.
@@ -20,11 +22,15 @@ export function verdict(raw) {
   );
 }
 
-export function overviewScreen({ session }) {
-  const events = table("What happened, in order", eventColumns(session), []);
-  const none = empty("Nothing happened in these calls", "No compaction, no recovery, no change of scope: the prompt only grew.");
+export function overviewScreen(context) {
+  const { session } = context;
+  const [told, story] = [inShort(session), turnList(context)];
+  const files = fileList(context);
+  const events = table("What happened to the prompt, in order", eventColumns(session), []);
+  const none = h("p", { class: "muted" });
   const numbers = tableBelow("The river as a table", () => callTable(session));
-  const element = h("div", { class: "screen" }, h("section", { class: "panel" }, h("h2", null, "What happened"), events, none), numbers);
+  const element = h("div", { class: "screen" }, story.element, told, story.list, files.element,
+    h("section", { class: "panel" }, h("h2", null, "What happened to the prompt"), events, none), numbers);
 
   function update() {
     const [from, to] = chosenCalls(session, view());
@@ -32,6 +38,9 @@ export function overviewScreen({ session }) {
     events.fill(marks);
     events.hidden = !marks.length;
     none.hidden = marks.length > 0;
+    none.textContent = session.marks.length ? "Nothing left or came back in these calls: choose all calls above." : "It only grew: nothing was taken out, and nothing came back.";
+    story.update();
+    files.update();
     numbers.fill(eachChosen(session, view()));
   }
 

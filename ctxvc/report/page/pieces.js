@@ -28,6 +28,14 @@ export function kindChip(kind) {
   return h("span", { class: "chip" }, swatch(kind), kindName(kind));
 }
 
+const WITH_PATH = /^((?:\S+ )?\S*?\S)([/\\][^/\\\s]+(?: .{0,28})?)$/;
+
+// A label on one line. Where there is no room for it, a path in it goes in its middle: the file’s name stays.
+export function pathText(label) {
+  const [, head, tail] = label.match(WITH_PATH) || [null, label, ""];
+  return h("span", { class: "line-label path-text", title: label.length > 40 ? label : null }, h("span", { class: "path-head" }, head), tail ? h("span", { class: "path-tail" }, tail) : null);
+}
+
 export const FORMS = {
   __proto__: null,
   whole: "", cut: "cut", stub: "stub", group: "group’s stub", dashboard: "dashboard", note: "note",
@@ -58,8 +66,9 @@ export function pieceText(session, bodies, piece) {
   return typeof text === "string" ? around(text) : text.then(around);
 }
 
-// A text that may be long: clipped, with a button for all of it, in parts that a browser can lay out.
-export function textBox(text, missing) {
+// A text that may be long: clipped, with a button for all of it, in parts that a browser can lay out. With `tail` its last
+// lines stand below the first: a command’s output ends with what came of it.
+export function textBox(text, missing, { tail = false } = {}) {
   const pre = h("pre", { class: "body", tabindex: "0" });
   const box = h("div", { class: "body-box" }, pre);
   const show = (value) => {
@@ -70,7 +79,8 @@ export function textBox(text, missing) {
     }
     if (!value) pre.append(h("span", { class: "muted" }, "empty"));
     const long = value.length > CLIPPED || value.split("\n", LINES + 2).length > LINES + 1;
-    pre.append(h("span", null, long ? clip(value) : value));
+    const end = long && tail ? lastLines(value) : "";
+    pre.append(h("span", null, long ? clip(value) : value, end ? `\n${end}` : ""));
     if (long) box.append(opener(pre, value));
   };
   if (text instanceof Promise) {
@@ -86,6 +96,12 @@ export function textBox(text, missing) {
 function clip(value) {
   const part = value.slice(0, CLIPPED).split("\n").slice(0, LINES).join("\n");
   return part.length < value.length ? `${part} …` : part;
+}
+
+// The last lines of a text that has more than are shown at its beginning.
+function lastLines(value) {
+  const lines = value.slice(-CLIPPED).trimEnd().split("\n").slice(1);
+  return value.split("\n", 2 * LINES + 1).length > 2 * LINES ? lines.slice(-LINES).join("\n") : "";
 }
 
 function opener(pre, value) {

@@ -1,12 +1,13 @@
-// The prompt of one call exactly as it was sent, and what entered and left against the call before.
+// The prompt of one call as far as it is recorded, and what entered and left against the call before.
 import { announce, empty, h, replace } from "./dom.js";
-import { FORMS, blockLink, commitText, kindChip, missingBody, pieceKind, pieceName, pieceText, textBox } from "./pieces.js";
+import { FORMS, blockLink, commitText, kindChip, missingBody, pathText, pieceKind, pieceName, pieceText, textBox } from "./pieces.js";
 import { chosenCall, chosenCalls } from "./session.js";
 import { firstLine, moment, plain, plural, short, whole } from "./text.js";
 import { PARTS, kindColour } from "./theme.js";
 import { go, view } from "./view.js";
 
 const PAGE = 150;
+const UNRECORDED = "repeating-linear-gradient(45deg, var(--k-unrecorded) 0 3px, var(--strong-line) 3px 5px)";
 
 export function promptScreen({ session, bodies }) {
   const slider = h("input", { type: "range", min: 1, max: session.n, "aria-label": "call", id: "call-slider" });
@@ -17,6 +18,7 @@ export function promptScreen({ session, bodies }) {
   const bar = h("div", { class: "kind-bar", "aria-hidden": "true" });
   const changes = h("div", { class: "changes" });
   const list = h("ol", { class: "pieces" });
+  const heading = h("h2");
   const pager = h("div", { class: "pager" });
   let page = null; // chosen by hand; else the one with the first piece that entered
   let drawn = -1;
@@ -24,7 +26,7 @@ export function promptScreen({ session, bodies }) {
     "div",
     { class: "screen" },
     h("section", { class: "panel" }, h("div", { class: "slider" }, back, slider, on), facts, bar, changes),
-    h("section", { class: "panel" }, h("h2", null, "The prompt, as sent"), pager, list),
+    h("section", { class: "panel" }, heading, pager, list),
   );
 
   function update() {
@@ -41,10 +43,11 @@ export function promptScreen({ session, bodies }) {
     on.disabled = call === session.n - 1;
     const { entered, left } = session.change(call);
     replace(facts, callFacts(session, call));
+    replace(heading, title(session, call));
     replace(bar, kindBar(session, call));
     replace(changes, changeList(session, "Entered", entered, "entered"), changeList(session, "Left", left, "left"));
     drawPieces(call, entered);
-    announce(`Call ${call + 1}: ${whole(session.calls.total[call])} tokens, ${entered.length} entered, ${left.length} left`);
+    announce(`Call ${call + 1}: ${session.size(call)}, ${entered.length} entered, ${left.length} left`);
   }
 
   function drawPieces(call, entered) {
@@ -65,6 +68,14 @@ export function promptScreen({ session, bodies }) {
   return { element, update };
 }
 
+// Only what is known to have been sent is called so.
+function title(session, call) {
+  if (session.calls.exact[call]) return "The prompt, as sent";
+  const unrecorded = session.unrecorded(call);
+  const total = `${session.calls.reported[call] === null ? "about " : ""}${short(session.calls.total[call])}`;
+  return `The prompt, reconstructed${unrecorded ? `: ${short(unrecorded)} of its ${total} tokens are not recorded` : ""}`;
+}
+
 // What stands before the first block of every prompt of a scope, where it was recorded.
 function before(session, call) {
   const scope = session.scopes[session.calls.scope[call]] || {};
@@ -79,7 +90,7 @@ function stepButton(sign, label, by) {
 }
 
 function callFacts(session, call) {
-  const { step, turn, time, commit, total } = session.calls;
+  const { step, turn, time, commit } = session.calls;
   const when = time?.[call] ? `${moment(time[call])} UTC` : null;
   return [
     h("b", null, `Call ${call + 1}`),
@@ -87,18 +98,18 @@ function callFacts(session, call) {
     h("span", { class: "dot" }, `step ${step?.[call] ?? "–"}`),
     h("span", { class: "dot" }, `turn ${turn?.[call] ?? "–"}`),
     h("span", { class: "dot" }, session.scopeName(call)),
-    h("span", { class: "dot" }, `${whole(total[call])} tokens`),
+    h("span", { class: "dot" }, session.size(call)),
     when ? h("span", { class: "dot" }, when) : null,
     h("span", { class: "dot" }, commitText(commit?.[call])),
   ];
 }
 
 function kindBar(session, call) {
-  const whole = Math.max(session.raw.budget || 0, session.calls.total[call], 1);
+  const whole = Math.max(session.raw.window, session.calls.total[call], 1);
   return Object.keys(PARTS).filter((name) => session.calls.tokens[name]?.[call]).map((name) => {
     const part = h("span");
     part.style.width = `${(100 * session.calls.tokens[name][call]) / whole}%`;
-    part.style.background = kindColour(PARTS[name]);
+    part.style.background = PARTS[name] === "unrecorded" ? UNRECORDED : kindColour(PARTS[name]);
     return part;
   });
 }
@@ -120,7 +131,7 @@ function changeList(session, title, pieces, style) {
           { class: "line" },
           kindChip(pieceKind(session, piece)),
           piece.block >= 0 ? blockLink(session, piece.block) : null,
-          h("span", { class: "line-label" }, firstLine(plain(pieceName(session, piece)), 120)),
+          pathText(firstLine(plain(pieceName(session, piece)), 120)),
         ),
       ),
       pieces.length > shown.length ? h("li", { class: "muted" }, `and ${pieces.length - shown.length} more`) : null,

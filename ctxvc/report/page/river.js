@@ -1,7 +1,7 @@
 // The river: what the prompts were made of, call by call, with what happened to them. It chooses the calls that all below shows.
 import { framed, h, replace } from "./dom.js";
 import { chosenCall, chosenCalls } from "./session.js";
-import { short, whole } from "./text.js";
+import { short } from "./text.js";
 import { PARTS, colour, kindFill, onTheme, swatch } from "./theme.js";
 import { go, onView, view } from "./view.js";
 
@@ -143,10 +143,10 @@ function options(session, parts, width, pointAt) {
   };
 }
 
-// How high the picture reaches: a distant budget and the line of what never left may be beyond it, the river may not.
+// How high the picture reaches: a distant window and the line of what never left may be beyond it, the river may not.
 function ceiling(session) {
   const peak = Math.max(1, ...blockwise(session.calls.total));
-  const top = Math.max(peak, Math.min(session.raw.budget || 0, 2 * peak));
+  const top = Math.max(peak, Math.min(session.raw.window, 2 * peak));
   const unmanaged = Math.max(0, ...blockwise(session.calls.unmanaged || []));
   return 1.06 * Math.max(top, Math.min(unmanaged, 2.5 * peak));
 }
@@ -178,27 +178,25 @@ function select(chart, session, first, last) {
   chart.settingSelect = false;
 }
 
-// The budget, the call that is looked at, and the marks, over the river.
+// The window, the call that is looked at, and the marks, over the river.
 function decorate(chart, session) {
   const { ctx, bbox } = chart;
   const ratio = devicePixelRatio;
   ctx.save();
-  const budget = session.raw.budget;
-  if (budget) {
-    const beyond = budget > chart.scales.y.max;
-    const y = beyond ? bbox.top : Math.round(chart.valToPos(budget, "y", true));
-    ctx.strokeStyle = ctx.fillStyle = colour("warn");
-    ctx.lineWidth = 1.5 * ratio;
-    ctx.setLineDash([7 * ratio, 4 * ratio]);
-    ctx.beginPath();
-    ctx.moveTo(bbox.left, y);
-    ctx.lineTo(bbox.left + bbox.width, y);
-    if (!beyond) ctx.stroke();
-    ctx.setLineDash([]);
-    ctx.font = `600 ${11 * ratio}px Inter, system-ui, sans-serif`;
-    ctx.textAlign = "left";
-    outlined(ctx, `budget ${short(budget)}${beyond ? ", above ↑" : ""}`, bbox.left + 6 * ratio, y + (beyond ? 14 : -7) * ratio);
-  }
+  const { window } = session.raw;
+  const beyond = window > chart.scales.y.max;
+  const y = beyond ? bbox.top : Math.round(chart.valToPos(window, "y", true));
+  ctx.strokeStyle = ctx.fillStyle = colour("warn");
+  ctx.lineWidth = 1.5 * ratio;
+  ctx.setLineDash([7 * ratio, 4 * ratio]);
+  ctx.beginPath();
+  ctx.moveTo(bbox.left, y);
+  ctx.lineTo(bbox.left + bbox.width, y);
+  if (!beyond) ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.font = `600 ${11 * ratio}px Inter, system-ui, sans-serif`;
+  ctx.textAlign = "left";
+  outlined(ctx, `window ${short(window)}${beyond ? ", above ↑" : ""}`, bbox.left + 6 * ratio, y + (beyond ? 14 : -7) * ratio);
   const last = session.calls.unmanaged?.[session.n - 1] ?? 0;
   if (last > chart.scales.y.max) {
     ctx.fillStyle = colour("text");
@@ -259,10 +257,6 @@ function legendItems(session, parts, call) {
 }
 
 function sentence(session, call) {
-  const { total, exact } = session.calls;
-  const budget = session.raw.budget;
-  const share = budget ? `, ${Math.round((100 * total[call]) / budget)} % of the budget` : "";
   const events = session.marks.filter((mark) => mark.call === call).slice(0, 3).map((mark) => mark.label).join("; ");
-  const estimate = exact?.[call] === false ? "about " : "";
-  return `Call ${call + 1} of ${session.n}: ${estimate}${whole(total[call])} tokens${share}.${events ? ` ${events}.` : ""}`;
+  return `Call ${call + 1} of ${session.n}: ${session.size(call)}.${events ? ` ${events}.` : ""}`;
 }

@@ -1,6 +1,6 @@
 // A search over everything that was recorded, and where each hit is now.
 import { empty, h, replace } from "./dom.js";
-import { blockLink, callLink, kindChip } from "./pieces.js";
+import { blockLink, callLink, kindChip, pathText } from "./pieces.js";
 import { chosenCalls } from "./session.js";
 import { firstLine, plain, plural, short } from "./text.js";
 import { go, view } from "./view.js";
@@ -84,7 +84,7 @@ function blockHit(session, block, text) {
     h("div", { class: "piece-head" },
       kindChip(session.kind(block)),
       blockLink(session, block),
-      h("span", { class: "line-label muted" }, firstLine(plain(session.blocks.label[block] || ""), 100)),
+      pathText(firstLine(plain(session.blocks.label[block] || ""), 100)),
       h("span", { class: `tag${state === "stub" || state === "gone" || state === "deleted" ? " bad" : " good"}` }, `now: ${state}`),
       callLink(session, Math.max(session.arrival(block), 0)),
       h("span", { class: "number muted" }, short(session.blocks.tokens[block]))),

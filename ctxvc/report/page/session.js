@@ -1,4 +1,5 @@
 // A recorded session as the screens ask for it. Calls count from 0 here and from 1 wherever a person reads them.
+import { short, whole } from "./text.js";
 
 const LIVE = new Set(["visible", "pinned", "masked"]);
 const CHECKPOINT = 64;
@@ -157,9 +158,40 @@ export class Session {
     return { entered: [...entered], left: [...left] };
   }
 
+  // The call of a tool that a block is, `[block, result, ending, parts]`, or null.
+  toolCall(block) {
+    this._callsByBlock = this._callsByBlock || new Map(this.raw.tool_calls.map((call) => [call[0], call]));
+    return this._callsByBlock.get(block) || null;
+  }
+
+  // Whether a block is the result of a call.
+  isResult(block) {
+    this._results = this._results || new Set(this.raw.tool_calls.map((call) => call[1]));
+    return this._results.has(block);
+  }
+
+  // The images of a block that the page has, `[block, media type, place]`.
+  pictures(block) {
+    return this.raw.pictures.filter((picture) => picture[0] === block);
+  }
+
   // The kind of a block, with what the client wrote apart from what a person did.
   kind(block) {
     return this.blocks.kind[block] === "user" && this.blocks.origin[block] === "client" ? "client" : this.blocks.kind[block];
+  }
+
+  // How big the prompt of a call was, whose count that is, and what of it is not recorded.
+  size(call) {
+    const { total, reported } = this.calls;
+    const share = Math.floor((100 * total[call]) / this.raw.window);
+    const unrecorded = this.unrecorded(call);
+    const missing = unrecorded ? `; ${short(unrecorded)} of them not recorded` : "";
+    const by = reported[call] === null ? "estimated" : "counted by the provider";
+    return `${reported[call] === null ? "about " : ""}${whole(total[call])} tokens, ${share} % of the window, ${by}${missing}`;
+  }
+
+  unrecorded(call) {
+    return this.calls.tokens["not recorded"]?.[call] || 0;
   }
 
   scopeName(call) {

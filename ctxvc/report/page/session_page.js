@@ -71,5 +71,5 @@ export function sessionPage(page, raw, { actions = [], verbs = null, live = fals
 }
 
 function factsOf(raw) {
-  return [raw.session, raw.model, raw.budget ? `budget ${short(raw.budget)}` : null].filter(Boolean).join(" · ");
+  return [raw.session, raw.model, raw.window ? `window ${short(raw.window)}` : null].filter(Boolean).join(" · ");
 }

@@ -74,7 +74,37 @@ export function plural(number, noun) {
 // The first line with something in it, cut to a length.
 export function firstLine(text, length) {
   const line = text.slice(0, 4000).split("\n").find((candidate) => candidate.trim()) || "";
-  return line.length > length ? `${line.slice(0, length - 1)}…` : line;
+  return fitted(line, length);
+}
+
+const PATH = /^['"`(]?(?:[\w….~@+,:%=-]*(?:\/[\w….~@+,:%=[\]*{}-]*)+|[A-Za-z]:(?:\\[\w.~@+,%=-]*)+)['"`);]*$/;
+const LONG = 16;
+
+// A line cut to a length: first its paths in their middle, the longest first, so that the files’ names stay; then at its end.
+function fitted(line, length) {
+  if (line.length <= length) return line;
+  const words = line.split(" ");
+  const paths = [...words.keys()].filter((at) => words[at].length > LONG && PATH.test(words[at]));
+  let over = line.length - length;
+  for (const at of paths.sort((a, b) => words[b].length - words[a].length)) {
+    if (over <= 0) break;
+    const before = words[at].length;
+    words[at] = pathFitted(words[at], before - over);
+    over -= before - words[at].length;
+  }
+  const text = words.join(" ");
+  return over <= 0 ? text : `${text.slice(0, Math.max(length - 1, 0))}…`;
+}
+
+// A path cut in its middle: `internal/…/bootstrap.go`. Its name is whole, however short the length.
+function pathFitted(path, length) {
+  const name = path.slice(path.lastIndexOf("/", path.length - 2) + 1);
+  const [first] = path.match(/^(?:\w{1,10}:\/\/)?\/?[^/]+\//) || [""];
+  const head = first.length + 2 + name.length <= length ? first : "";
+  for (let at = path.indexOf("/", head.length); at >= 0; at = path.indexOf("/", at + 1)) {
+    if (head.length + 1 + path.length - at <= length) return `${head}…${path.slice(at)}`;
+  }
+  return name.length + 2 < path.length ? `…/${name}` : path;
 }
 
 const KIND_NAMES = {

@@ -11,7 +11,7 @@ let patterns = new Map();
 export const PARTS = {
   "system prompt and tools": "system", you: "user", client: "client", answers: "assistant", thinking: "thinking", notes: "note",
   calls: "tool_use", results: "tool_result", images: "image", documents: "document", dashboards: "dashboard", stubs: "stub",
-  other: "other",
+  other: "other", "not recorded": "unrecorded",
 };
 const KINDS = new Set(Object.values(PARTS));
 
@@ -19,6 +19,7 @@ const PATTERN_OF = {
   __proto__: null,
   system: "none", user: "none", client: "rising", assistant: "dots", thinking: "rising", note: "cross", tool_use: "bars", tool_result: "none",
   image: "dots", document: "lines", dashboard: "cross", stub: "falling", other: "lines",
+  unrecorded: "hatched",
 };
 
 export function clearTheme() {
@@ -80,6 +81,7 @@ export function kindColour(kind) {
 const DRAWN = {
   rising: (c) => line(c, [[-2, 10, 10, -2], [-2, 2, 2, -2], [6, 10, 10, 6]]),
   falling: (c) => line(c, [[-2, -2, 10, 10], [6, -2, 10, 2], [-2, 6, 2, 10]]),
+  hatched: (c) => line(c, [[-2, 10, 10, -2], [-2, 2, 2, -2], [6, 10, 10, 6], [-2, -2, 10, 10], [6, -2, 10, 2], [-2, 6, 2, 10]]),
   bars: (c) => line(c, [[2, 0, 2, 8], [6, 0, 6, 8]]),
   lines: (c) => line(c, [[0, 2, 8, 2], [0, 6, 8, 6]]),
   cross: (c) => line(c, [[0, 4, 8, 4], [4, 0, 4, 8]]),

@@ -17,13 +17,15 @@ function parse(hash) {
     q: values.get("q") || "",
     fold: values.get("fold") || "",
     filter: values.get("filter") || "",
+    turn: number(values.get("turn")),
+    file: number(values.get("file")),
     session: values.get("session") || "",
   };
 }
 
 function address(view) {
   const values = new URLSearchParams();
-  for (const name of ["session", "from", "to", "block", "q", "fold", "filter"]) {
+  for (const name of ["session", "from", "to", "turn", "file", "block", "q", "fold", "filter"]) {
     const value = view[name];
     if (value !== null && value !== "") values.set(name, value);
   }

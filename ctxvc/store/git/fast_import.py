@@ -28,8 +28,10 @@ from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 
-#: Commits whose blobs are sorted together. More give better deltas; fewer bound the memory, and let git begin sooner.
+#: Commits whose blobs are sorted together, and the bytes of bodies at which a batch ends sooner. More give better
+#: deltas; fewer bound the memory, and let git work beside us on a session of few commits, too.
 BATCH = 64
+BATCH_BYTES = 192 * 1024
 #: For glibc: fast-import releases and requests memory for every object, which took more than half of its time.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_TOP_PAD_": "16777216"}
 #: The last date that every part of git can hold, in seconds since 1970: one in 2514.
@@ -73,6 +75,7 @@ class PackWriter:
         self._inherit = tuple(inherit)
         self._config = config
         self._batch: list[tuple[int, Commit]] = []
+        self._bytes = 0  # of the bodies in it
         self._mark = 0
         self._blob = _BLOB_MARKS
         self._tips: dict[str, int] = {}
@@ -110,7 +113,8 @@ class PackWriter:
         """Takes `commit`; returns the name (`:n`) by which later commits of this writer may refer to it."""
         self._mark += 1
         self._batch.append((self._mark, commit))
-        if len(self._batch) >= BATCH:
+        self._bytes += sum(len(data) for _, _, data in commit.bodies)
+        if len(self._batch) >= BATCH or self._bytes >= BATCH_BYTES:
             try:
                 self._feeder.put(self._encoded_batch())
             except OSError:
@@ -166,7 +170,7 @@ class PackWriter:
 
     def _encoded_batch(self) -> list[bytes]:
         """The waiting commits in fast-import's syntax: first their blobs, then the commits."""
-        batch, self._batch = self._batch, []
+        batch, self._batch, self._bytes = self._batch, [], 0
         blobs = _Blobs(self._blob)
         edits = [list(_edits(commit, blobs)) for _, commit in batch]
         chunks, self._blob = blobs.encoded()

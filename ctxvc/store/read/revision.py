@@ -23,6 +23,7 @@ from ctxvc.store.store import Store
 #: The trailer of a step's commit with the hash of the prompt that its reply saw, and the last block in it.
 PROMPT = "Ctxvc-Prompt"
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
+_COUNT = re.compile(r"-?[0-9]{1,18}")
 _STEP = re.compile(r"step[: ]?([0-9]+)")
 
 
@@ -55,9 +56,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> dict[str, int]:
-        """The provider's usage of the call, under its own names; empty if the commit is not that of a call."""
+        """The provider's usage of the call, under its own names; empty if the commit is not that of a call.
+
+        What is recorded there and is no number is -1.
+        """
         pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
-        return {name: int(count) for name, _, count in pairs if count.isdigit()}
+        return {name: int(count) if _COUNT.fullmatch(count) else -1 for name, _, count in pairs}
 
 
 class Moment(NamedTuple):

@@ -1,5 +1,6 @@
 // Compaction without loss: Claude Code's messages go to `ctxvc hook SessionCompact`, and those of a smaller prompt come
-// back, with stubs where blocks left. Without an answer in time Claude Code compacts by itself, as without this module.
+// back, with stubs where blocks left. Where nothing can leave, a person's `/compact` is skipped, and they are told why.
+// Without an answer in time Claude Code compacts by itself, as without this module.
 import { pane } from './pane.js'
 
 const TIMEOUT_MS = 10000
@@ -32,6 +33,7 @@ export const register = (on) => {
       answer = { decline: reason.includes('still running') ? `no answer within ${TIMEOUT_MS / 1000} s` : reason.slice(0, 200) }
     }
     $.ui.status(undefined)
+    if (answer.skip) return { skip: answer.skip }
     if (!Array.isArray(answer.messages) || answer.messages.length === 0) {
       if (answer.decline) $.ui.log(`this compaction is left to Claude Code: ${answer.decline}`)
       return next(e)

@@ -42,18 +42,36 @@ def test_a_call_is_its_tool_and_what_it_was_about(tool: str, arguments: dict[str
     expected = {"apply_patch": "apply_patch a.go +1 −0 (+1 file)"}.get(tool, text)
     if tool == "Write":
         assert called(tool, **arguments).endswith("deep/end.py +1 −0")
-        assert called(tool, **arguments).startswith("Write …/deep/")
+        assert called(tool, **arguments).startswith("Write deep/…/deep/")
     else:
         assert called(tool, **arguments) == expected
 
 
 @given(PARTS, st.integers(12, 60))
-def test_the_end_of_a_path_is_never_cut(parts: list[str], width: int) -> None:
+def test_a_path_is_cut_in_its_middle_and_keeps_its_name(parts: list[str], width: int) -> None:
     path = "/".join(parts)
     text = display.path_fitted(path, width)
 
     assert display.columns(text) <= width
-    assert text == path or path.endswith(text[1:])
+    head, mark, tail = text.partition("…") if text != path else (path, "", "")
+    assert path.startswith(head) and path.endswith(tail)
+    assert not mark or not head or tail.startswith("/"), "what is left stands between slashes"
+    if display.columns(parts[-1]) + 2 <= width and "…" not in path:
+        assert text.endswith(parts[-1])
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (60, "internal/very/long/strategy/bootstrap.go"),
+        (39, "internal/…/long/strategy/bootstrap.go"),
+        (24, "internal/…/bootstrap.go"),
+        (20, "…/bootstrap.go"),
+        (9, "…strap.go"),
+    ],
+)
+def test_the_beginning_of_a_path_goes_before_its_name_does(width: int, text: str) -> None:
+    assert display.path_fitted("internal/very/long/strategy/bootstrap.go", width) == text
 
 
 @given(st.one_of(TEXT, PARTS.map("/".join)), st.integers(0, 40))

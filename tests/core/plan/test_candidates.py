@@ -33,10 +33,10 @@ def test_the_largest_and_oldest_comes_first_and_the_newest_step_stays(session: S
     assert [one.age for one in found] == [2, 1]
 
 
-def test_a_candidate_is_told_by_the_end_of_its_path_and_when_it_was_used(session: Session) -> None:
+def test_a_candidate_is_told_by_its_path_and_when_it_was_used(session: Session) -> None:
     (first, _) = candidates(session.view(), 6, used={"B3": 3})
 
-    assert str(first).startswith("B3 Read …/")
+    assert str(first).startswith("B3 Read /home/…/")
     assert "paths_1.py, " in str(first) and str(first).endswith(", 2 steps old, used 0r")
 
 

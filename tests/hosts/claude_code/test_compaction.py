@@ -91,6 +91,27 @@ def test_a_manual_compaction_takes_results_and_leaves_every_word(every: Machine)
     assert "policy:default" in every.shell("ctxvc", "ops")
 
 
+def test_a_persons_compaction_is_without_loss_at_any_size(every: Machine) -> None:
+    worked(every)
+    finished = every.run("/compact")
+    compacted(every, finished)
+    assert [line for line in lines(finished) if "× those after a summary" in line]
+    every.run(WORDS[2], [text("Now this.")])
+    assert all(words in sent(every) for words in WORDS) and "[archived B" in sent(every)
+
+
+def test_a_compaction_that_removes_nothing_is_skipped_and_says_why(every: Machine) -> None:
+    every.run(WORDS[0], [text("One.")])
+    finished = every.run("/compact")
+    assert "nothing can leave the prompt" in json.dumps(finished.events), finished.events
+    assert not [body for body in every.requests(side=True) if scripted.compacts(body)]
+    every.run(WORDS[2], [text("Now this.")])
+    assert all(words in sent(every) for words in (WORDS[0], WORDS[2]))
+    with stored(every) as session:
+        assert human_texts(session) == [WORDS[0], WORDS[2]]
+        assert not session.pending_plans()
+
+
 def test_five_compactions_in_a_row_lose_and_double_nothing(every: Machine) -> None:
     prepared(every, "18k")
     said = []

@@ -25,7 +25,7 @@ from tests.making.watcher import Silent
 PICTURES_FOLDER = ROOT / "docs" / "pictures"
 #: File → the link that it shows, the theme, and the height of the window.
 PICTURES = {
-    "session.png": ("#/overview", "light", 800),
+    "session.png": ("#/overview", "light", 940),
     "lanes.png": ("#/lanes", "light", 800),
     "prompt.png": ("#/prompt/16", "light", 800),
     "life.png": ("#/lanes?block=B7", "dark", 520),

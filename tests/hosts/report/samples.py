@@ -23,6 +23,11 @@ _PARTS = {
     "stub": "stubs",
 }
 _CHUNK = 65536
+#: A PNG of one pixel.
+_PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+_NO_STORY: Mapping[str, Any] = {"turns": [], "files": [], "tool_calls": [], "pictures": []}
 _OF: Mapping[str, type] = {"session": data.Session, "replay": data.Replay}
 
 
@@ -81,13 +86,13 @@ def session(
         unmanaged.append(everything)
     made.end(calls)
     return {
-        "schema": "ctxvc.page/1",
+        "schema": "ctxvc.page/2",
         "kind": "session",
         "title": "Fix the failing tests",
         "session": "made-up/main",
         "model": "claude-opus-4-5",
         "budget": budget,
-        "window": 200_000,
+        "window": budget,
         "command": "ctxvc report",
         "cost_reason": "",
         "made": "2026-11-23T10:00:00Z",
@@ -104,6 +109,7 @@ def session(
             _scope("main", -1, range(calls), totals, []),
             _scope("fix-auth", 0, range(calls // 3, calls // 2), totals, [_note(calls // 2)]),
         ],
+        **made.story(calls),
         "bodies": made.bodies(),
     }
 
@@ -127,6 +133,7 @@ def many_runs(*, rows: int = 500, calls: int = 20_000) -> Mapping[str, Any]:
         "marks": [],
         "causes": [],
         "lives": [],
+        **_NO_STORY,
         "calls": _calls(calls, totals, totals, {"results": totals}),
         "blocks": {"n": rows, **columns},
         "prompts": {"pieces": [], "deltas": [[]] * calls},
@@ -164,6 +171,7 @@ def many_blocks(*, blocks: int = 100_000, a_call: int = 10, stay: int = 50) -> M
         "marks": [],
         "causes": [],
         "lives": [],
+        **_NO_STORY,
         "calls": _calls(calls, totals, totals, {"results": totals}),
         "blocks": {"n": blocks, **columns},
         "prompts": {"pieces": [{**piece, "block": block} for block in range(blocks)], "deltas": deltas},
@@ -190,7 +198,7 @@ def replay() -> Mapping[str, Any]:
     ]
     row = {"a": "default", "b": "clear", "budget": 16_000, "recording": "one", "step": 84, "text": "Edit hooks.go"}
     return {
-        "schema": "ctxvc.page/1",
+        "schema": "ctxvc.page/2",
         "kind": "replay",
         "title": "results.jsonl",
         "made": "2026-11-23T10:00:00Z",
@@ -286,6 +294,60 @@ class _Blocks:
             "reads": self.reads,
             "body": self._places,
         }
+
+    def story(self, calls: int) -> Mapping[str, Any]:
+        """The turns, a dozen calls each; every one edits a file and runs a command that fails now and then."""
+        steps = self._steps
+        turns = [
+            {
+                "number": turn + 1,
+                "scope": 0,
+                "blocks": [steps.index(first), next((b for b, s in enumerate(steps) if s >= first + 12), len(steps))],
+                "calls": list(range(first, min(first + 12, calls))),
+                "request": f"request {turn + 1}",
+                "files": [[0, 3, 1]],
+                "commands": [["make check", 2, 1, "exit 2"], ["make", 1, 0, ""]],
+                "commits": ["fix it"],
+                "reads": 2,
+                "searches": 1,
+                "others": [["browse", 2]],
+                "failures": 1,
+                "tasks": "1/2 look",
+                "answer": -1,
+                "closing": f"answer {turn + 1}",
+                "answered": turn % 2 == 0,
+            }
+            for turn, first in enumerate(range(0, calls, 12))
+        ]
+        diff = self._text(" package main\n-func old()\n+func new() // <b>\n@\n same")
+        command = self._text("cd /work\nmake check")
+        tasks = self._text("x look\n> mend\n- tell")
+        kinds = [["diff", "internal/strategy/bootstrap.go", diff], ["command", "", command], ["tasks", "", tasks]]
+        made = [block for block, kind in enumerate(self.kinds) if kind == "tool_use"]
+        parts = [[kinds[at % 4]] if at % 4 < 3 else [] for at in range(len(made))]
+        return {
+            "turns": turns,
+            "files": [
+                {
+                    "path": "internal/strategy/bootstrap.go",
+                    "plus": 1,
+                    "minus": 1,
+                    "diff": diff,
+                    "turns": list(range(len(turns))),
+                }
+            ],
+            "tool_calls": [
+                [block, block + 1, "exit 2" if at % 5 == 1 else "", parts[at]] for at, block in enumerate(made)
+            ],
+            "pictures": [[0, "image/png", self._bytes_of(_PIXEL)]] if calls == 7 else [],
+        }
+
+    def _text(self, text: str) -> Any:
+        return self._bytes_of(text.encode())
+
+    def _bytes_of(self, data: bytes) -> Any:
+        self._bytes += data
+        return [len(self._bytes) - len(data), len(data)]
 
     def bodies(self) -> Mapping[str, Any]:
         parts = [bytes(self._bytes[i : i + _CHUNK]) for i in range(0, len(self._bytes), _CHUNK)]

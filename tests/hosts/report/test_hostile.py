@@ -26,11 +26,18 @@ def test_no_text_of_a_session_becomes_part_of_the_page(visit: Visit, made_page: 
     causes = [{**cause, "reason": ATTACKS[2], "actor": ATTACKS[0]} for cause in made["causes"]]
     lives = [{**life, "undo": ATTACKS[1]} for life in made["lives"]]
     marks = [{**mark, "label": ATTACKS[0], "actor": ATTACKS[2]} for mark in made["marks"]]
-    made = {**made, "causes": causes, "lives": lives, "marks": marks}
+    turns = [
+        {**turn, "request": ATTACKS[0], "closing": ATTACKS[1], "commits": [ATTACKS[2]], "tasks": ATTACKS[0]}
+        | {"commands": [[ATTACKS[1], 1, 1, "exit 1"]], "agents": [ATTACKS[0]], "others": [[ATTACKS[2], 2]]}
+        for turn in made["turns"]
+    ]
+    files = [{**file, "path": ATTACKS[0]} for file in made["files"]]
+    made = {**made, "causes": causes, "lives": lives, "marks": marks, "turns": turns, "files": files}
     path = made_page("hostile", made)  # type: ignore[operator]
 
     for link in (
         "overview",
+        "overview?turn=1",
         "lanes?fold=tool",
         "prompt/3",
         "left",

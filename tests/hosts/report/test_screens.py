@@ -11,7 +11,8 @@ from tests.hosts.report import samples
 from tests.hosts.report.conftest import Visit
 
 SCREENS = {
-    "overview": "What happened",
+    "overview": "Turn by turn",
+    "overview?turn=2": "the model",
     "lanes": "Every block, call by call",
     "prompt/20": "The prompt, as sent",
     "left": "What left, and why",
@@ -21,7 +22,7 @@ SCREENS = {
 }
 
 
-def _serious(page: Any, axe: str) -> list[str]:
+def serious(page: Any, axe: str) -> list[str]:
     """What axe-core finds that would keep somebody out; it is put in by the debugger, past the page's own policy."""
     page.evaluate(axe)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
@@ -41,7 +42,7 @@ def test_every_screen_is_drawn_and_keeps_nobody_out(
         page = visit(session_page, f"#/{screen}", width=width, theme=theme)
         page.get_by_text(words).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{screen} is wider than the window"
-        assert _serious(page, axe) == [], screen
+        assert serious(page, axe) == [], screen
         assert page.evaluate("document.documentElement.dataset.theme") == theme
         page.context.close()
 
@@ -50,11 +51,11 @@ def test_every_screen_is_drawn_and_keeps_nobody_out(
 def test_a_blocks_life_and_the_help_keep_nobody_out(visit: Visit, session_page: Path, axe: str, theme: str) -> None:
     page = visit(session_page, "#/left?block=B4", theme=theme)
     page.get_by_text("takes it back:").first.wait_for()
-    assert _serious(page, axe) == []
+    assert serious(page, axe) == []
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     assert page.locator("dialog").get_by_text("light or dark").is_visible()
-    assert _serious(page, axe) == []
+    assert serious(page, axe) == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -70,7 +71,7 @@ def test_a_replay_is_drawn_and_keeps_nobody_out(visit: Visit, made_page: Any, ax
     page.locator("#pair").select_option(index=1)
     assert page.get_by_text("<b>bold</b>").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert _serious(page, axe) == []
+    assert serious(page, axe) == []
 
 
 def test_the_numbers_of_the_page_are_those_of_its_data(visit: Visit, session_page: Path) -> None:
@@ -87,7 +88,7 @@ def test_the_numbers_of_the_page_are_those_of_its_data(visit: Visit, session_pag
 def test_an_empty_screen_says_why(visit: Visit, made_page: Any) -> None:
     calm = made_page("calm", samples.session(calls=8, budget=1_000_000))
     for screen, words in {
-        "overview": "the prompt only grew",
+        "overview": "it only grew",
         "left": "Every block that came is in the prompt still",
         "cost": "Each prompt began as the one before",
         "search?q=zzzz": "Not in any text",

@@ -112,8 +112,6 @@ def test_usage_is_only_counts(parsed: Any) -> None:
     made = reply("a1", None, text("hi"))
     made["message"]["usage"] = {
         "input_tokens": 10,
-        "output_tokens": True,
-        "cache_read_input_tokens": 1.5,
         "cache_creation_input_tokens": 7,
         "service_tier": "standard",
         "cache_creation": {"ephemeral_5m_input_tokens": 7},
@@ -122,6 +120,16 @@ def test_usage_is_only_counts(parsed: Any) -> None:
     (message,) = messages(parsed(made))
 
     assert message.usage == {"input_tokens": 10, "cache_creation_input_tokens": 7}
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, "7", []])
+def test_usage_of_which_a_count_is_no_number_is_none(parsed: Any, wrong: Any) -> None:
+    made = reply("a1", None, text("hi"))
+    made["message"]["usage"] = {"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": wrong}
+
+    (message,) = messages(parsed(made))
+
+    assert message.usage == {}, "what is left would be taken for all of the prompt"
 
 
 def test_a_line_that_stands_twice_is_told_once(parsed: Any) -> None:

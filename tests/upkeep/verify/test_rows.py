@@ -220,6 +220,7 @@ def test_a_state_that_the_body_did_not_follow_is_found(full: Store) -> None:
         (b"[" * 100_000, "not a ledger"),
         (b'{"id":"B1","extra":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001 + b"\n", ""),
     ],
+    ids=["no JSON", "half a row", "lists in lists", "objects in objects"],  # a test's name is in the environment of git
 )
 def test_a_ledger_that_cannot_be_read_is_found(full: Store, data: bytes, what: str) -> None:
     commit = rewrite(full, {"ledger/00/00.jsonl": data})

@@ -1,0 +1,69 @@
+"""Calls as a person reads them: an edit as a diff, a command as a command, a list of tasks as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from ctxvc.core.ledger import caption, facts, wire
+from ctxvc.core.ledger.facts import Fact
+from ctxvc.inspection import net_diff
+from ctxvc.inspection.edits import Change
+from ctxvc.report.data import PartKind
+
+#: Media types of images that a browser draws, by the ending of their bodies.
+MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+_SIGNS = {"done": "x", "doing": ">", "open": "-"}
+
+
+def path_of(path: str, folder: str) -> str:
+    """The name of a changed file: from the session's folder, if it is below it."""
+    return caption.relative(path, folder).removeprefix("./")
+
+
+class CallDetail(NamedTuple):
+    """A call: what it did, its line for a person, and its parts with the numbers of their texts, -1 for none."""
+
+    facts: tuple[Fact, ...]
+    line: str
+    parts: tuple[tuple[PartKind, str, int], ...]
+
+    @property
+    def ran(self) -> bool:
+        """Whether it ran a command."""
+        return any(part == "command" for part, _, _ in self.parts)
+
+
+def parts(
+    tool: str, body: bytes, ext: str, changes: Sequence[Change], folder: str
+) -> Iterator[tuple[PartKind, str, str]]:
+    """The parts of a call with these arguments, each with its title and its text; none if they say it best."""
+    did = facts.script_or_facts(tool, body, ext)
+    if isinstance(did, str):
+        yield "command", "", did
+        return
+    for path, own in groupby(changes, lambda change: path_of(change.path, folder)):
+        yield from _file_parts(path, list(own))
+    for fact in did:
+        if fact.act == "deleted":
+            yield "deleted", path_of(fact.object, folder), ""
+    match wire.parsed(body, dict) if ext == "json" else None:
+        case {"todos": list(items)} | {"plan": list(items)}:
+            yield (
+                "tasks",
+                "",
+                "\n".join(f"{_SIGNS[state]} {' '.join(text.split())}" for state, text in facts.tasks(items)),
+            )
+
+
+def _file_parts(path: str, changes: Sequence[Change]) -> Iterator[tuple[PartKind, str, str]]:
+    """A call's changes of a file: its new text, or all edits as one diff."""
+    diffs: list[list[str]] = []
+    for change in changes:
+        if change.kind == "write":
+            yield "file", path, change.new
+        else:
+            diffs.append(net_diff.diff_lines(change.old if change.kind == "replace" else "", change.new))
+    if diffs:
+        yield "diff", path, f"\n{net_diff.GAP}\n".join("\n".join(part) for part in diffs)

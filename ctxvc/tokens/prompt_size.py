@@ -1,0 +1,153 @@
+"""How many tokens the prompt of a call had: the provider's count of it, else ours and what its last count showed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+from ctxvc.core.prompt.outline import Slot, outline
+from ctxvc.core.view.dashboard import Cost
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
+from ctxvc.store.read.sent_prompt import parse
+from ctxvc.store.store import Store
+from ctxvc.tokens import calibration, models
+from ctxvc.tokens.calibration import Calibration
+from ctxvc.tokens.meter import Meter
+from ctxvc.tokens.models import Usage
+
+#: How many commits back a call, or a count, is searched for.
+NEAR = 500
+#: Commits back that are looked at for the sizes of calls.
+_MOST = 2_000
+#: Thousandths of ours that a provider's count is taken for, at least and at most.
+_LEAST, _MOST_STEEP = 500, 3_000
+
+
+class Size(NamedTuple):
+    """The tokens of a prompt as its provider counts, and whether that is the provider's count or our estimate of it.
+    Of these, the store has `recorded`; the rest was sent and is not in the recording."""
+
+    tokens: int
+    by_provider: bool
+    recorded: int
+
+    @property
+    def unrecorded(self) -> int:
+        return self.tokens - self.recorded
+
+
+def size(ours: int, usage: Usage, line: Calibration) -> Size:
+    """The size of a prompt that has `ours` tokens as we count. `usage` is that of its call, 0 where nothing is known;
+    `line` leads from our counts to the provider's."""
+    estimate = max(0, ours * line.a_milli // 1000 + line.b) if ours else 0  # as plans reckon: `View.calibrated`
+    tokens = usage.prompt or estimate
+    return Size(tokens, usage.prompt > 0, min(tokens, ours * line.a_milli // 1000))
+
+
+def line_through(ours: int, theirs: int, model: str) -> Calibration:
+    """The line from our counts to the provider's, through one prompt that both counted.
+
+    Its slope is the usual one of the model. What that does not explain is not recorded, the same in every prompt.
+    """
+    slope = calibration.initial(model).a_milli
+    if slope * ours > theirs * 1000:
+        slope = max(_LEAST, min(_MOST_STEEP, theirs * 1000 // ours))
+    return Calibration(slope, max(0, theirs - slope * ours // 1000))
+
+
+def line_of(meta: Meta, recorded: Calibration | None) -> Calibration:
+    """The line that holds for a scope: its own; of an imported one that has none yet, that of the newest count."""
+    return recorded if recorded is not None and is_uncalibrated(meta) else Calibration(*meta.calibration)
+
+
+def is_uncalibrated(meta: Meta) -> bool:
+    """Whether a scope was imported and has no calibration of its own yet."""
+    return meta.source is not None and meta.calibration == Calibration()
+
+
+# --- the calls of a scope
+
+
+class Call(NamedTuple):
+    """A call of the model. `usage` is the provider's count of it, all 0 where none is recorded.
+
+    `snapshot` is the scope at the call's commit, `last` the number of the newest block in its prompt: what stands after
+    it came with the reply or later.
+    """
+
+    usage: Usage
+    snapshot: Snapshot
+    entry: Entry
+    step: int
+    last: int
+
+
+def newest(store: Store, snapshot: Snapshot) -> tuple[Call | None, Call | None]:
+    """The newest call, and the newest that the provider counted; None where none is near."""
+    call: Call | None = None
+    for entry in islice(revision.history(store, snapshot.commit), NEAR):
+        usage = models.usage_of(entry.usage)
+        if entry.trailers.get("Ctxvc-Op") != "step" or (call and not usage.prompt):
+            continue
+        if (found := _call(store, snapshot, entry, usage)) is None:
+            continue
+        call = call or found
+        if usage.prompt:
+            return call, found
+    return call, None
+
+
+def _call(store: Store, snapshot: Snapshot, entry: Entry, usage: Usage) -> Call | None:
+    """The call that a step's commit has the reply of; None if it has none."""
+    is_now = entry.commit == snapshot.commit and not snapshot.waiting
+    then = snapshot if is_now else revision.at(store, entry.commit)
+    step = then.ledger.meta.counters.step
+    replies = [row.number for row in then.ledger.of_step(step) if row.role == "assistant"]
+    if not replies:
+        return None
+    sent = parse(entry.trailers.get(PROMPT, ""))
+    last = int(sent.last[1:] or 0) if sent else min(replies) - 1
+    return Call(usage, then, entry, step, last)
+
+
+def still_holds(call: Call, ledger: Ledger) -> bool:
+    """Whether all that the call's prompt had still stands in the prompt, and so its size."""
+    now = set(map(_key, outline(ledger)))
+    return all(_key(slot) in now for slot in outline(call.snapshot.ledger) if slot.row.number <= call.last)
+
+
+def _key(slot: Slot) -> tuple[str, str, str, str]:
+    return slot.row.id, slot.row.sha256, slot.show, slot.text
+
+
+def recorded_line(call: Call, meter: Meter, costs: Mapping[str, Cost] | None = None) -> Calibration:
+    """The line of a recording as of a call that the provider counted. `costs` are those of the blocks there."""
+    then = call.snapshot
+    costs = meter.costs(then) if costs is None else costs
+    ours = meter.overhead(then) + sum(costs[row.id].shown for row in _before(then.ledger, call))
+    return line_through(ours, call.usage.prompt, then.ledger.meta.model)
+
+
+def _before(ledger: Ledger, call: Call) -> list[Row]:
+    return [row for row in ledger.rows() if row.number <= call.last]
+
+
+def calibration_of(store: Store, snapshot: Snapshot, meter: Meter) -> tuple[int, int]:
+    """The scope's calibration; of an imported one that has none yet, the slope of its newest recorded count.
+
+    What the recording lacks, as the host's system prompt, is a part of the host's window: no plan can take it out, and
+    no request of ours sends it.
+    """
+    meta = snapshot.ledger.meta
+    count = newest(store, snapshot)[1] if is_uncalibrated(meta) else None
+    return meta.calibration if count is None else (recorded_line(count, meter).a_milli, 0)
+
+
+def counted_sizes(store: Store, commit: str) -> list[int]:
+    """The sizes of the newest prompts that the provider counted, oldest first."""
+    entries = islice(revision.history(store, commit), _MOST)
+    sizes = [models.usage_of(entry.usage).prompt for entry in entries if entry.trailers.get("Ctxvc-Op") == "step"]
+    return [tokens for tokens in reversed(sizes) if tokens]
