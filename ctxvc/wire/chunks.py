@@ -52,10 +52,10 @@ class Chunks:
     def _end(self) -> None:
         """Looks for the end of the trailers, which are lines up to an empty one."""
         while not self.over:
-            line, end, behind = self._ahead.partition(b"\r\n")
+            line, end, later = self._ahead.partition(b"\r\n")
             if not end:
                 if len(line) > _LONGEST:
                     raise ValueError("trailers without an end")
                 return
             self.over = not line
-            self._ahead, self.behind = behind, behind if self.over else b""
+            self._ahead, self.behind = later, later if self.over else b""

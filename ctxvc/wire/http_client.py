@@ -50,10 +50,10 @@ def _opened(store: str | Path | None, session: str) -> Recorder:
             store = locate.find(folder)
         except NotFound:
             store = locate.project_root(folder) / locate.FOLDER
-    return open_recorder(Path(store).absolute(), agent="", session=session, cwd=folder, on_trouble=_Told())
+    return open_recorder(Path(store).absolute(), agent="", session=session, cwd=folder, on_trouble=_LoggedOnce())
 
 
-class _Told:
+class _LoggedOnce:
     """Logs the first reason why something is not recorded."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Recording:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._report = _Told()
+        self._report = _LoggedOnce()
 
     def request(self, request: httpx2.Request) -> None:
         call = forward.call(request.url.path) if request.method == "POST" else None
@@ -151,11 +151,11 @@ class _Stream(httpx2.SyncByteStream):
         for chunk in self._stream:
             self._copy.received(chunk)
             yield chunk
-        self._copy.end(whole=True)
+        self._copy.end()
 
     def close(self) -> None:
         self._stream.close()
-        self._copy.end(whole=False)
+        self._copy.leave()
 
 
 class _AsyncStream(httpx2.AsyncByteStream):
@@ -168,8 +168,8 @@ class _AsyncStream(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             self._copy.received(chunk)
             yield chunk
-        self._copy.end(whole=True)
+        self._copy.end()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-        self._copy.end(whole=False)
+        self._copy.leave()

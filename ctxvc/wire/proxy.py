@@ -106,12 +106,13 @@ class Proxy:
         """A copy of an exchange that begins."""
         return Copy(upstream, path, headers.items(), record=self._recorder.record, report=self.report)
 
-    def end(self, copy: Copy, *, whole: bool) -> None:
-        """Hands on a copy whose exchange is over, without keeping others waiting while it is decoded."""
+    def end(self, copy: Copy, answer: _Answer) -> None:
+        """Hands on a copy, without keeping others waiting while it is decoded."""
+        end = copy.end if answer.whole else copy.leave
         if copy.encoded:
-            self._decoding.submit(copy.end, whole=whole)
+            self._decoding.submit(end)
         else:
-            copy.end(whole=whole)
+            end()
 
     def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,7 +123,7 @@ class Proxy:
         return accept
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The connection is over: there is nobody to answer."""
 
 
@@ -139,7 +140,7 @@ class _Client:
         try:
             while await self._exchange():
                 pass
-        except (_Gone, OSError, asyncio.CancelledError):
+        except (_Disconnected, OSError, asyncio.CancelledError):
             pass
         except Exception as error:
             self._proxy.report(error)
@@ -150,7 +151,7 @@ class _Client:
                 self._client.writer.close()
 
     async def _exchange(self) -> bool:
-        """Passes one request and its answer; whether there may be another. Raises: _Gone, OSError."""
+        """Passes one request and its answer; whether there may be another. Raises: _Disconnected, OSError."""
         reading = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD)
         try:
             request = await self._request(reading)
@@ -161,10 +162,10 @@ class _Client:
         if refusal := _refusal(request, headers, self._port):
             return await self._refuse(*refusal)
         if not self._port.upstream:
-            key, _, rest = target[1:].partition("/")
+            key, _, below = target[1:].partition("/")
             if not hmac.compare_digest(key.encode("latin-1"), self._proxy.key.encode()):
                 return await self._refuse(404, "not found")
-            target = f"/{rest}"
+            target = f"/{below}"
         route = forward.route(self._proxy.upstreams, target, headers, self._port.upstream)
         try:
             upstream = await self._connect(route.upstream, reading)
@@ -182,7 +183,7 @@ class _Client:
     # --- the request
 
     async def _request(self, reading: h11.Connection) -> h11.Request:
-        """The head of the next request. Raises: _Gone, OSError, h11.RemoteProtocolError."""
+        """The head of the next request. Raises: _Disconnected, OSError, h11.RemoteProtocolError."""
         if self._ahead:
             reading.receive_data(self._ahead)
             self._ahead = b""
@@ -191,29 +192,29 @@ class _Client:
             if isinstance(event, h11.Request):
                 return event
             if event is not h11.NEED_DATA:
-                raise _Gone
+                raise _Disconnected
             reading.receive_data(await self._read_idle())
 
     async def _read_idle(self) -> bytes:
         """What the client sends next. Between two requests, what the upstream sends passes, and its end is the
-        client's. Raises: _Gone, OSError.
+        client's. Raises: _Disconnected, OSError.
         """
         if not self._upstream:
             return await _read(self._client.reader)
         client = asyncio.ensure_future(_read(self._client.reader))
         upstream = asyncio.ensure_future(self._upstream.reader.read(CHUNK))
-        done = await _first(client, upstream)
+        ready = await _first(client, upstream)
         await _let_go(client, upstream)
-        if upstream in done:
+        if upstream in ready:
             self._close_upstream()
-            if client not in done:
+            if client not in ready:
                 with suppress(OSError):
                     self._client.writer.write(upstream.result())
-                raise _Gone
+                raise _Disconnected
         return client.result()
 
     async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
-        """The connection to the upstream. Raises: OSError if there is none to be had; _Gone with the client."""
+        """The connection to the upstream. Raises: OSError if there is none to be had; _Disconnected with the client."""
         if self._upstream and self._connected == upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()
@@ -222,7 +223,7 @@ class _Client:
         if client in await _first(connecting, client):
             try:
                 reading.receive_data(client.result())
-            except _Gone:
+            except _Disconnected:
                 connecting.add_done_callback(_abort)  # what is cancelled on its way leaves a socket behind
                 raise
         await _let_go(client)
@@ -235,12 +236,12 @@ class _Client:
             self._upstream = None
 
     async def _send(self, reading: h11.Connection, upstream: Connection, copy: Copy | None, *, chunked: bool) -> None:
-        """Passes the body of a request. Raises: _Gone if the client went away; OSError if the upstream did."""
+        """Passes the body of a request. Raises: _Disconnected if the client went away; OSError if the upstream did."""
         while True:
             try:
                 event = reading.next_event()
             except h11.RemoteProtocolError as error:
-                raise _Gone from error
+                raise _Disconnected from error
             if isinstance(event, h11.Data):
                 data = bytes(event.data)
                 if copy:
@@ -256,7 +257,7 @@ class _Client:
                 self._ahead = reading.trailing_data[0]
                 return
             else:
-                raise _Gone
+                raise _Disconnected
 
     async def _watch(self, answer: _Answer) -> None:
         """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
@@ -278,7 +279,7 @@ class _Client:
     async def _passed(
         self, reading: h11.Connection, upstream: Connection, copy: Copy | None, request: h11.Request
     ) -> bool:
-        """Passes the body of a request and its answer, both at once. Raises: _Gone, OSError."""
+        """Passes the body of a request and its answer, both at once. Raises: _Disconnected, OSError."""
         chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
         answer = _Answer(request, copy)
         sending: asyncio.Future[Any] = asyncio.ensure_future(self._send(reading, upstream, copy, chunked=chunked))
@@ -286,13 +287,13 @@ class _Client:
         watching: asyncio.Future[Any] | None = None
         try:
             await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() and isinstance(sending.exception(), _Gone):
-                raise _Gone
+            if sending.done() and isinstance(sending.exception(), _Disconnected):
+                raise _Disconnected
             if not answering.done() and not sending.exception():
                 watching = asyncio.ensure_future(self._watch(answer))
                 await asyncio.wait({watching, answering}, return_when=asyncio.FIRST_COMPLETED)
                 if not answering.done():
-                    raise _Gone
+                    raise _Disconnected
             goes_on: bool = await answering
             if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
                 await asyncio.wait({sending})
@@ -307,7 +308,7 @@ class _Client:
                 task.cancel()
             if copy:  # before anything is waited for: this may be cancelled, too
                 answer.look()
-                self._proxy.end(copy, whole=answer.whole)
+                self._proxy.end(copy, answer)
             await _let_go(*tasks)
 
     async def _answer(self, upstream: Connection, answer: _Answer) -> bool:
@@ -427,13 +428,13 @@ class _Answer:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """Raises: _Gone at the end, and where the connection broke."""
+    """Raises: _Disconnected at the end, and where the connection broke."""
     try:
         data = await reader.read(CHUNK)
     except OSError as error:
-        raise _Gone from error
+        raise _Disconnected from error
     if not data:
-        raise _Gone
+        raise _Disconnected
     return data
 
 

@@ -14,7 +14,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.upstream_option import named_urls, upstream_option
+from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--wrapped", is_flag=True, hidden=True, help="Take the sockets and the key from `wrap`, on stdin.")
 @json_option
 @click.pass_obj
-def proxy(app: App, ports: tuple[str, ...], given: tuple[str, ...], wrapped: bool) -> None:
+def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped: bool) -> None:
     """Prints its address once it is ready: point a client there instead of at its provider. Requests and answers pass
     byte for byte, and those to a model are recorded in the project's store. Only this machine can reach it (127.0.0.1),
     and only who has the address, whose path is random. Ctrl-C ends it.
@@ -46,12 +46,12 @@ def proxy(app: App, ports: tuple[str, ...], given: tuple[str, ...], wrapped: boo
         listening = [Port(bound(fd=number), upstream) for number, upstream in inherited["sockets"]]
     else:
         listening = [Port(bound(port=number), upstream) for upstream, number in _numbers(ports)]
-    upstreams = forward.upstreams(inherited.get("upstreams") or named_urls(given), app.env)
+    routes = forward.upstreams(inherited.get("upstreams") or parsed_urls(upstreams), app.env)
     key = inherited.get("key") or loopback.new_token()
     trouble = _Trouble(app)
     recorder = _recorder(app, inherited, trouble)
-    server = Proxy(upstreams, key=key, recorder=recorder, env=app.env, report=trouble.error)
-    urls = {name: upstream.url for name, upstream in upstreams.items()}
+    server = Proxy(routes, key=key, recorder=recorder, env=app.env, report=trouble.error)
+    urls = {name: upstream.url for name, upstream in routes.items()}
     answer = Listening(
         address=f"http://127.0.0.1:{listening[0].number}/{key}",
         ports={port.upstream: f"http://127.0.0.1:{port.number}" for port in listening[1:]},
