@@ -15,7 +15,7 @@ class Agent(NamedTuple):
 
     In values, `{anthropic}`, `{openai}`, `{gemini}` and `{codex}` stand for the proxy's base URLs, without the version
     that some clients want in it, and `{any}` for the one at which a request's path tells its provider.
-    A variable that the person has set names the upstream (`upstreams`); one that is a JSON object is merged with theirs.
+    A variable that the person has set names the upstream (`upstreams`); a JSON object is merged with theirs.
     """
 
     program: str

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.wire.raw import OPEN, PATIENCE, Upstream, ask, post
 
@@ -264,6 +265,8 @@ def test_a_proxy_prints_its_address_when_it_answers(tmp_path: Path, env: dict[st
         ]
         process.send_signal(signal.SIGINT)
 
+    schema = Path(__file__).parents[2] / "docs" / "schema" / "ctxvc.proxy-1.json"
+    Draft202012Validator(json.loads(schema.read_text())).validate(answer)
     assert process.returncode == 130
     assert [one.data for one in seen] == [OK, OK]
     assert answer["upstreams"]["gemini"] == "https://generativelanguage.googleapis.com"
