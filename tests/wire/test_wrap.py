@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from ctxvc.wire import trouble
 from tests.wire.raw import OPEN, PATIENCE, Upstream, ask, post
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -232,6 +233,24 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
     assert unknown.returncode == 1 and "`ctxvc wrap -- cursor …`" in unknown.stderr
     assert missing.returncode == 1 and "claude is not installed, or not in PATH" in missing.stderr
     assert nothing.returncode == 2 and "name an agent: claude, codex, " in nothing.stderr
+
+
+def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
+    tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = ASK.replace('body=b"[]"', 'body=b"[]", headers={"Content-Encoding": "novel"}') * 2
+    env = {**env, "XDG_DATA_HOME": str(tmp_path / "data"), "CTXVC_STORE": str(tmp_path / "store")}
+    reason = "ValueError: a body in an encoding that cannot be read"
+
+    ran = subprocess.run(
+        [*CTXVC, "wrap", "--", "sh", "-c", f"{script} exec echo end"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert ran.stdout == "status 200\nstatus 200\nend\n" and ran.returncode == 0
+    assert ran.stderr == f"ctxvc: forwarded, but not recorded: {reason}\n"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert trouble.reported(tmp_path / "store") == reason
 
 
 def test_two_agents_at_once_have_addresses_of_their_own(tmp_path: Path, env: dict[str, str]) -> None:
