@@ -23,18 +23,14 @@ import h11
 from ctxvc import loopback
 from ctxvc.errors import Refused
 from ctxvc.wire import forward
-from ctxvc.wire.chunks import Chunks
+from ctxvc.wire.answer import HEAD, Answer
 from ctxvc.wire.exchange import Copy, Recorder
 from ctxvc.wire.forward import Upstream
 from ctxvc.wire.network import CHUNK, Connection, Network
 
-#: The most bytes of a head, and of what a client may send while its request is being answered.
-_HEAD = 1 << 18
 #: Seconds and bytes for what a refused client still sends: a connection that is closed on unread bytes takes its
 #: answer with it.
 _REST_SECONDS, _REST = 1.0, 1 << 20
-#: The most bytes of a stream that wait to be read.
-_UNREAD = 1 << 20
 _WEBSOCKET = re.compile(r"\bwebsocket\b", re.I)
 
 
@@ -106,7 +102,7 @@ class Proxy:
         """A copy of an exchange that begins."""
         return Copy(upstream, path, headers.items(), record=self._recorder.record, report=self.report)
 
-    def end(self, copy: Copy, answer: _Answer) -> None:
+    def end(self, copy: Copy, answer: Answer) -> None:
         """Hands on a copy, without keeping others waiting while it is decoded."""
         end = copy.end if answer.whole else copy.leave
         if copy.encoded:
@@ -152,7 +148,7 @@ class _Client:
 
     async def _exchange(self) -> bool:
         """Passes one request and its answer; whether there may be another. Raises: _Disconnected, OSError."""
-        reading = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD)
+        reading = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         try:
             request = await self._request(reading)
         except h11.RemoteProtocolError as error:
@@ -235,8 +231,25 @@ class _Client:
             self._upstream.writer.transport.abort()
             self._upstream = None
 
-    async def _send(self, reading: h11.Connection, upstream: Connection, copy: Copy | None, *, chunked: bool) -> None:
-        """Passes the body of a request. Raises: _Disconnected if the client went away; OSError if the upstream did."""
+    async def _send(self, data: bytes, length: int, upstream: Connection, copy: Copy | None) -> None:
+        """Passes the body of a request, which begins with `data`.
+
+        Raises: _Disconnected if the client went away; OSError if the upstream did.
+        """
+        while True:
+            piece = data[:length]
+            if copy:
+                copy.sent(piece)
+            upstream.writer.write(piece)
+            await upstream.writer.drain()
+            length -= len(piece)
+            if not length:
+                self._ahead = data[len(piece) :]
+                return
+            data = await _read(self._client.reader)
+
+    async def _send_chunks(self, reading: h11.Connection, upstream: Connection, copy: Copy | None) -> None:
+        """As `_send`, for a body in chunks, each of which passes as it comes."""
         while True:
             try:
                 event = reading.next_event()
@@ -246,22 +259,21 @@ class _Client:
                 data = bytes(event.data)
                 if copy:
                     copy.sent(data)
-                upstream.writer.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+                upstream.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
                 await upstream.writer.drain()
             elif event is h11.NEED_DATA:
                 reading.receive_data(await _read(self._client.reader))
             elif isinstance(event, h11.EndOfMessage):
-                if chunked:
-                    trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
-                    upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
+                trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
+                upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
                 self._ahead = reading.trailing_data[0]
                 return
             else:
                 raise _Disconnected
 
-    async def _watch(self, answer: _Answer) -> None:
+    async def _watch(self, answer: Answer) -> None:
         """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
-        while len(self._ahead) < _HEAD:
+        while len(self._ahead) < HEAD:
             try:
                 data = await self._client.reader.read(CHUNK)
             except OSError:
@@ -280,9 +292,13 @@ class _Client:
         self, reading: h11.Connection, upstream: Connection, copy: Copy | None, request: h11.Request
     ) -> bool:
         """Passes the body of a request and its answer, both at once. Raises: _Disconnected, OSError."""
-        chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
-        answer = _Answer(request, copy)
-        sending: asyncio.Future[Any] = asyncio.ensure_future(self._send(reading, upstream, copy, chunked=chunked))
+        headers = dict(request.headers)
+        answer = Answer(request, copy)
+        if b"transfer-encoding" in headers:
+            body = self._send_chunks(reading, upstream, copy)
+        else:
+            body = self._send(reading.trailing_data[0], int(headers.get(b"content-length", b"0")), upstream, copy)
+        sending: asyncio.Future[Any] = asyncio.ensure_future(body)
         answering: asyncio.Future[Any] = asyncio.ensure_future(self._answer(upstream, answer))
         watching: asyncio.Future[Any] | None = None
         try:
@@ -311,7 +327,7 @@ class _Client:
                 self._proxy.end(copy, answer)
             await _let_go(*tasks)
 
-    async def _answer(self, upstream: Connection, answer: _Answer) -> bool:
+    async def _answer(self, upstream: Connection, answer: Answer) -> bool:
         """Passes an answer; whether both connections can be used again. Raises: OSError with the client."""
         client = self._client
         while not answer.over:
@@ -357,74 +373,6 @@ _REASONS = {
     400: "Bad Request", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request", 426: "Upgrade Required",
     431: "Request Header Fields Too Large", 501: "Not Implemented", 502: "Bad Gateway",
 }  # fmt: skip
-
-
-class _Answer:
-    """Reads beside an answer that passes, to know where it ends and what is in it.
-
-    Chunks are read when they may have come to their end, and not while they pass: a model's answer has thousands.
-    """
-
-    def __init__(self, request: h11.Request, copy: Copy | None) -> None:
-        self._method, self._copy = request.method, copy
-        self._reading = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
-        self._reading.send(h11.Request(method=request.method, target=b"/", headers=[(b"Host", b"upstream")]))
-        self._reading.send(h11.EndOfMessage())
-        self._chunks: Chunks | None = None
-        self._unread = bytearray()
-        self.over = self.whole = self.unreadable = False
-
-    def received(self, data: bytes) -> None:
-        """Takes note of what came; nothing for the end of the connection."""
-        if self.unreadable:
-            return
-        if self._chunks:
-            self._unread += data
-            if not data or self._unread.endswith(b"\r\n\r\n") or len(self._unread) > _UNREAD:
-                self.look(at_end=not data)
-            return
-        try:
-            self._reading.receive_data(data)
-            while not self.over and not self._chunks and (event := self._reading.next_event()) is not h11.NEED_DATA:
-                self._take(event)
-        except h11.RemoteProtocolError:
-            self.unreadable = True
-        if self._chunks:
-            self._unread += self._reading.trailing_data[0]
-            self.look()
-        elif self.over and self._reading.trailing_data[0]:
-            self.unreadable = True  # more than an answer: where the next one begins, nobody knows
-
-    def look(self, *, at_end: bool = False) -> None:
-        """Reads what has passed: whether the answer is over."""
-        if not self._chunks or self.unreadable:
-            return
-        try:
-            content = self._chunks.content(bytes(self._unread))
-        except ValueError:
-            self.unreadable = True
-            return
-        self._unread.clear()
-        if self._copy:
-            self._copy.received(content)
-        self.over = self.whole = self._chunks.over
-        self.unreadable = bool(self._chunks.behind) or (at_end and not self.over)
-
-    def _take(self, event: object) -> None:
-        if isinstance(event, h11.Data):
-            if self._copy:
-                self._copy.received(bytes(event.data))
-        elif isinstance(event, h11.Response):
-            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
-            if self._copy:
-                self._copy.answered(event.status_code, headers)
-            bare = self._method == b"HEAD" or event.status_code in (204, 304)
-            if not bare and any(name == "transfer-encoding" for name, _ in headers):
-                self._chunks = Chunks()
-        elif isinstance(event, h11.EndOfMessage):
-            self.over = self.whole = True
-        elif isinstance(event, h11.ConnectionClosed):
-            self.over = self.unreadable = True
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
