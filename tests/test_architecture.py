@@ -168,6 +168,9 @@ CLAUDE_CODE = {
     "cli.commands.doctor": "looks at what is installed",
     "cli.commands.import_": "its help and messages say where it looks",
     "cli.commands.mcp": "an example that sets it up there",
+    "cli.commands.wrap": "an example with its name",
+    "wire.agents": "its row in the table of agents",
+    "wire.exchange": "headers by which it says who it is",
     "cli.commands.watch": "does what its hooks asked for and nobody did",
 }
 CLAUDE_CODE_ROOMS = (

@@ -72,7 +72,7 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
 
 
 class _Reader:
-    """A reply has no ids of its calls; a client makes them up for its next request. Here a call's id tells what it asks.
+    """A reply's calls have no ids; a client makes them up for its next request. Here a call's id tells what it asks.
 
     A result finds its call by the client's id, where the call has it by then, else by its tool.
     """

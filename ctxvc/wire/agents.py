@@ -3,95 +3,146 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from ctxvc.errors import BadInput
 
 
 class Agent(NamedTuple):
     """How an agent is pointed at the proxy, for one process.
 
-    In values, `{anthropic}`, `{openai}`, `{gemini}` and `{codex}` stand for base URLs of the proxy. A variable that the
-    person has set names the upstream that its base URL stands for (`upstream_of`); one whose value is a JSON object is
-    merged with theirs.
+    In values, `{anthropic}`, `{openai}`, `{gemini}` and `{codex}` stand for the proxy's base URLs, without the version
+    that some clients want in it, and `{any}` for the one at which a request's path tells its provider.
+    A variable that the person has set names the upstream (`upstreams`); a JSON object is merged with theirs.
     """
 
-    program: str = ""
+    program: str
     env: Mapping[str, str] = {}
+    #: Variables that are set only where the person has: without them the agent asks a provider that it finds otherwise.
+    replaced: Mapping[str, str] = {}
     arguments: tuple[str, ...] = ()
     #: Upstreams whose client drops a path before its own: each has a port of its own, without a key.
     keyless: tuple[str, ...] = ()
-    #: A variable that has to be set for it to speak to the upstream at all, and what else a person should know.
+    #: A file of settings that yield to the person's own: the variable that names it, and what is in it.
+    defaults: tuple[str, str] = ("", "")
+    #: What a person should know.
     note: str = ""
 
 
 _ANTHROPIC = {"ANTHROPIC_BASE_URL": "{anthropic}"}
-_OPENAI = {"OPENAI_BASE_URL": "{openai}", "OPENAI_API_BASE": "{openai}"}
+_OPENAI = {"OPENAI_BASE_URL": "{openai}/v1"}
 _GEMINI = {"GOOGLE_GEMINI_BASE_URL": "{gemini}"}
-#: LiteLLM has names of its own for two of them.
-_LITELLM = {**_ANTHROPIC, **_OPENAI, "ANTHROPIC_API_BASE": "{anthropic}", "GEMINI_API_BASE": "{gemini}/v1beta"}
+#: LiteLLM has names of its own, which come first for Anthropic and Gemini.
+_LITELLM = {
+    **_ANTHROPIC,
+    **_OPENAI,
+    "OPENAI_API_BASE": "{openai}/v1",
+    "ANTHROPIC_API_BASE": "{anthropic}",
+    "GEMINI_API_BASE": "{gemini}/v1beta",
+}
+_OPENCODE = {
+    "provider": {
+        "anthropic": {"options": {"baseURL": "{anthropic}/v1"}},
+        "openai": {"options": {"baseURL": "{openai}/v1"}},
+        "google": {"options": {"baseURL": "{gemini}/v1beta"}},
+    }
+}
 #: Every variable that clients read: for commands that are in no row.
-ANY = Agent(env={**_LITELLM, **_GEMINI})
+ANY = Agent("", env={**_LITELLM, **_GEMINI})
 
 AGENTS: Mapping[str, Agent] = {
     "claude": Agent("claude", env=_ANTHROPIC),
-    "codex": Agent("codex", arguments=("-c", 'openai_base_url="{codex}"')),
-    "gemini": Agent("gemini", env=_GEMINI, note="a login with Google is not recorded: it has another API"),
+    "codex": Agent(
+        "codex",
+        arguments=("-c", 'openai_base_url="{codex}/v1"'),
+        note="with a key or a ChatGPT login; a model_provider of your own in its configuration is not recorded",
+    ),
+    "gemini": Agent(
+        "gemini",
+        env=_GEMINI,
+        # With a base URL and a key alone it takes them for a gateway's, and then refuses that.
+        defaults=(
+            "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
+            json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}),
+        ),
+        note="with a key; a login with Google has another API, and is not recorded",
+    ),
     "copilot": Agent(
         "copilot",
-        env={"COPILOT_PROVIDER_BASE_URL": "{openai}"},
-        note="only a provider of your own is recorded (COPILOT_PROVIDER_TYPE, COPILOT_PROVIDER_API_KEY)",
+        replaced={"COPILOT_PROVIDER_BASE_URL": "{any}"},
+        note="it is recorded with a provider of your own: set COPILOT_PROVIDER_BASE_URL, and a key and a model with it",
     ),
-    "opencode": Agent(
-        "opencode",
+    "opencode": Agent("opencode", env={"OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE)}),
+    "qwen": Agent("qwen", env={**_OPENAI, **_ANTHROPIC, **_GEMINI}),
+    "crush": Agent(
+        "crush",
         env={
-            "OPENCODE_CONFIG_CONTENT": json.dumps(
-                {
-                    "provider": {
-                        "anthropic": {"options": {"baseURL": "{anthropic}/v1"}},
-                        "openai": {"options": {"baseURL": "{openai}"}},
-                        "google": {"options": {"baseURL": "{gemini}/v1beta"}},
-                    }
-                }
-            )
+            "ANTHROPIC_API_ENDPOINT": "{anthropic}",
+            "OPENAI_API_ENDPOINT": "{openai}/v1",
+            "GEMINI_API_ENDPOINT": "{gemini}",
         },
     ),
-    "qwen": Agent("qwen", env={**_OPENAI, **_ANTHROPIC}),
-    "crush": Agent("crush", env={**_OPENAI, **_ANTHROPIC}),
     "aider": Agent("aider", env=_LITELLM),
     "mini": Agent("mini", env=_LITELLM),
-    "openhands": Agent("openhands", env={**_LITELLM, "LLM_BASE_URL": "{openai}"}),
-    "goose": Agent("goose", env={"ANTHROPIC_HOST": "{anthropic}/", "OPENAI_HOST": "{openai}"}),
+    "openhands": Agent(
+        "openhands",
+        env=_LITELLM,
+        replaced={"LLM_BASE_URL": "{any}"},
+        note="with --override-with-envs, without which it reads no LLM_… variable",
+    ),
+    "goose": Agent("goose", env={"ANTHROPIC_HOST": "{anthropic}", "OPENAI_HOST": "{openai}"}),
 }
 
 
 class Settings(NamedTuple):
-    """What is set for one process: its program, the arguments before its own, and variables."""
+    """What is set for one process: its program, the arguments before its own, and variables.
+
+    `files` are variables that name a file of ours, each with what is in it.
+    """
 
     program: str
     arguments: tuple[str, ...]
     env: dict[str, str]
+    files: dict[str, str] = {}
 
 
 def settings(agent: Agent, urls: Mapping[str, str], env: Mapping[str, str]) -> Settings:
-    """What an agent needs where the proxy has a base URL for each upstream, in an environment that is `env`."""
-    values = {name: _merged(_filled(value, urls), env.get(name, "")) for name, value in agent.env.items()}
+    """What an agent needs where the proxy has a base URL for each upstream, in an environment that is `env`.
+
+    Raises: BadInput for an agent of which nothing would be recorded there.
+    """
+    variables = _variables(agent, env)
+    if not variables and not agent.arguments:
+        raise BadInput(f"nothing of {agent.program} would be recorded", hint=agent.note)
+    values = {name: _merged(_filled(value, urls), env.get(name, "")) for name, value in variables.items()}
     return Settings(
         agent.program,
         tuple(_filled(argument, urls) for argument in agent.arguments),
         {**values, **_beside_the_networks_proxy(env)},
+        dict([agent.defaults]) if agent.defaults[0] and not env.get(agent.defaults[0]) else {},
     )
 
 
-def upstream_of(agent: Agent, env: Mapping[str, str]) -> dict[str, str]:
-    """The upstreams that the person's own variables name: upstream → base URL, as the agent itself would use it."""
-    named: dict[str, str] = {}
-    for variable, value in agent.env.items():
-        for upstream in ("anthropic", "openai", "gemini"):
-            prefix, _, suffix = value.partition(f"{{{upstream}}}")
-            own = env.get(variable, "")
-            if not prefix and value != own and own.startswith(("http://", "https://")):
-                named.setdefault(upstream, own.rstrip("/").removesuffix(suffix.rstrip("/")))
-    return named
+def upstreams(agent: Agent, env: Mapping[str, str]) -> dict[str, str]:
+    """The base URL of each upstream that the person's own variables name, as the agent itself would use it."""
+    urls: dict[str, str] = {}
+    for variable, value in _variables(agent, env).items():
+        match = re.match(r"\{([a-z]+)\}(.*)", value)
+        if not (match and env.get(variable, "").startswith(("http://", "https://"))):
+            continue
+        name, ending = match.groups()
+        base = env[variable].rstrip("/")
+        if name == "openai":  # whose own base URL has a version
+            urls.setdefault(name, base if ending else f"{base}/v1")
+        for upstream in ("anthropic", "openai", "gemini") if name == "any" else (name,):
+            urls.setdefault(upstream, base.removesuffix(ending))
+    return urls
+
+
+def _variables(agent: Agent, env: Mapping[str, str]) -> dict[str, str]:
+    return {**agent.env, **{name: value for name, value in agent.replaced.items() if env.get(name)}}
 
 
 def _filled(text: str, urls: Mapping[str, str]) -> str:

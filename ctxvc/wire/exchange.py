@@ -61,7 +61,7 @@ class Recorder(Protocol):
         """Records what is in the queue, then ends."""
 
 
-def kept(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+def identifying(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The headers that may be kept, with their names in lower case."""
     lowered = ((name.lower(), value) for name, value in headers)
     return {name: value for name, value in lowered if _KEPT.fullmatch(name) and not _SECRET.search(name)}
@@ -91,7 +91,7 @@ class Copy:
         self._answered: Mapping[str, str] = {}
         self._began = now()
         self._first = 0.0
-        self._over = False
+        self._over = self._complete = False
 
     def sent(self, data: bytes) -> None:
         """A piece of the request's body."""
@@ -112,20 +112,25 @@ class Copy:
         """Whether its end takes a while, since something has to be decoded."""
         return "content-encoding" in self._headers or "content-encoding" in self._answered
 
-    def end(self, *, whole: bool) -> None:
-        """The answer is over, or has broken off. A second call does nothing, and a request without answer is none."""
+    def end(self) -> None:
+        """The answer has come to its end."""
+        self._complete = True
+        self.leave()
+
+    def leave(self) -> None:
+        """Nothing more comes: without `end`, the answer has broken off. A request without an answer is no exchange."""
         if self._over or not self._status:
             return
         self._over = True
         try:
-            exchange = self._exchange(whole)
+            exchange = self._exchange()
             if exchange:
                 self._record(exchange)
         # The boundary: whatever is wrong with the copy, the exchange itself has passed.
         except Exception as error:
             self._report(error)
 
-    def _exchange(self, whole: bool) -> Exchange | None:
+    def _exchange(self) -> Exchange | None:
         if self._body.cut:
             return None
         body = decoded(self._body.bytes(), self._headers.get("content-encoding", ""))
@@ -134,12 +139,12 @@ class Copy:
         return Exchange(
             upstream=self._upstream,
             path=self._path,
-            headers=kept(self._headers.items()),
+            headers=identifying(self._headers.items()),
             body=body,
             status=self._status,
             answer=answer,
             stream=stream,
-            whole=(whole or (stream and answer.rstrip().endswith(_LAST))) and not self._answer.cut,
+            whole=(self._complete or (stream and answer.rstrip().endswith(_LAST))) and not self._answer.cut,
             began=self._began,
             first=self._first,
             ended=self._now(),

@@ -22,8 +22,6 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     "gemini": ("GOOGLE_GEMINI_BASE_URL",),
     "codex": (),
 }
-#: The path that clients expect at the end of a base URL.
-BASES: Mapping[str, str] = {"anthropic": "", "openai": "/v1", "gemini": "", "codex": "/v1"}
 #: Upstreams whose base URL stands for `/v1`, as their clients have it.
 _VERSIONED = ("openai", "codex")
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 
 from ctxvc.errors import NotFound
-from ctxvc.wire import forward
+from ctxvc.wire import forward, trouble
 from ctxvc.wire.exchange import Copy, Recorder
 
 #: As both SDKs set them for a client of their own. Their time-out they give with each request.
@@ -40,7 +40,7 @@ def async_http_client(*, store: str | Path | None = None, session: str = "", **o
     return _AsyncClient(_opened(store, session), options)
 
 
-def _opened(store: str | Path | None, session: str) -> Recorder:
+def _opened(store: str | Path | None, session: str) -> _Recording:
     from ctxvc.store.project import locate
     from ctxvc.wire.recorder import open_recorder
 
@@ -50,27 +50,30 @@ def _opened(store: str | Path | None, session: str) -> Recorder:
             store = locate.find(folder)
         except NotFound:
             store = locate.project_root(folder) / locate.FOLDER
-    return open_recorder(Path(store).absolute(), agent="", session=session, cwd=folder, on_trouble=_Told())
+    path = Path(store).absolute()
+    report = _LoggedOnce(path)
+    return _Recording(open_recorder(path, agent="", session=session, cwd=folder, on_trouble=report), report)
 
 
-class _Told:
-    """Logs the first reason why something is not recorded."""
+class _LoggedOnce:
+    """Logs the first reason why something is not recorded, and keeps it for who asks later."""
 
-    def __init__(self) -> None:
-        self._done = False
+    def __init__(self, store: Path) -> None:
+        self._store, self._done = store, False
 
     def __call__(self, reason: str) -> None:
         if not self._done:
             self._done = True
+            trouble.report(self._store, reason)
             _log.warning("not recorded, but sent: %s", reason)
 
 
 class _Recording:
     """The hooks of a client: what is sent and what is answered, for a recorder."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._report = _Told()
+    def __init__(self, recorder: Recorder, report: Callable[[str], None]) -> None:
+        self._recorder, self._report = recorder, report
+        self.close = recorder.close
 
     def request(self, request: httpx2.Request) -> None:
         call = forward.call(request.url.path) if request.method == "POST" else None
@@ -98,16 +101,14 @@ class _Recording:
 
 
 class _Client(httpx2.Client):
-    def __init__(self, recorder: Recorder, options: dict[str, Any]) -> None:
-        recording = _Recording(recorder)
-
+    def __init__(self, recording: _Recording, options: dict[str, Any]) -> None:
         def answered(response: httpx2.Response) -> None:
             if copy := recording.response(response):
                 assert isinstance(response.stream, httpx2.SyncByteStream)
                 response.stream = _Stream(response.stream, copy)
 
         super().__init__(**_with_hooks(options, recording.request, answered))
-        self._end = weakref.finalize(self, recorder.close)
+        self._end = weakref.finalize(self, recording.close)
 
     def close(self) -> None:
         super().close()
@@ -115,9 +116,7 @@ class _Client(httpx2.Client):
 
 
 class _AsyncClient(httpx2.AsyncClient):
-    def __init__(self, recorder: Recorder, options: dict[str, Any]) -> None:
-        recording = _Recording(recorder)
-
+    def __init__(self, recording: _Recording, options: dict[str, Any]) -> None:
         async def sent(request: httpx2.Request) -> None:
             recording.request(request)
 
@@ -127,7 +126,7 @@ class _AsyncClient(httpx2.AsyncClient):
                 response.stream = _AsyncStream(response.stream, copy)
 
         super().__init__(**_with_hooks(options, sent, answered))
-        self._end = weakref.finalize(self, recorder.close)
+        self._end = weakref.finalize(self, recording.close)
 
     async def aclose(self) -> None:
         await super().aclose()
@@ -151,11 +150,11 @@ class _Stream(httpx2.SyncByteStream):
         for chunk in self._stream:
             self._copy.received(chunk)
             yield chunk
-        self._copy.end(whole=True)
+        self._copy.end()
 
     def close(self) -> None:
         self._stream.close()
-        self._copy.end(whole=False)
+        self._copy.leave()
 
 
 class _AsyncStream(httpx2.AsyncByteStream):
@@ -168,8 +167,8 @@ class _AsyncStream(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             self._copy.received(chunk)
             yield chunk
-        self._copy.end(whole=True)
+        self._copy.end()
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-        self._copy.end(whole=False)
+        self._copy.leave()

@@ -86,8 +86,8 @@ class Network:
         return context
 
     def _proxy(self, host: str) -> str | None:
-        named = (self._env.get(name) for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"))
-        proxy = next(filter(None, named), "")
+        proxies = (self._env.get(name) for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"))
+        proxy = next(filter(None, proxies), "")
         return (
             proxy if proxy and not excepted(host, self._env.get("no_proxy") or self._env.get("NO_PROXY", "")) else None
         )

@@ -23,18 +23,14 @@ import h11
 from ctxvc import loopback
 from ctxvc.errors import Refused
 from ctxvc.wire import forward
-from ctxvc.wire.chunks import Chunks
+from ctxvc.wire.answer import HEAD, Answer
 from ctxvc.wire.exchange import Copy, Recorder
 from ctxvc.wire.forward import Upstream
 from ctxvc.wire.network import CHUNK, Connection, Network
 
-#: The most bytes of a head, and of what a client may send while its request is being answered.
-_HEAD = 1 << 18
 #: Seconds and bytes for what a refused client still sends: a connection that is closed on unread bytes takes its
 #: answer with it.
 _REST_SECONDS, _REST = 1.0, 1 << 20
-#: The most bytes of a stream that wait to be read.
-_UNREAD = 1 << 20
 _WEBSOCKET = re.compile(r"\bwebsocket\b", re.I)
 
 
@@ -106,12 +102,13 @@ class Proxy:
         """A copy of an exchange that begins."""
         return Copy(upstream, path, headers.items(), record=self._recorder.record, report=self.report)
 
-    def end(self, copy: Copy, *, whole: bool) -> None:
-        """Hands on a copy whose exchange is over, without keeping others waiting while it is decoded."""
+    def end(self, copy: Copy, answer: Answer) -> None:
+        """Hands on a copy, without keeping others waiting while it is decoded."""
+        end = copy.end if answer.whole else copy.leave
         if copy.encoded:
-            self._decoding.submit(copy.end, whole=whole)
+            self._decoding.submit(end)
         else:
-            copy.end(whole=whole)
+            end()
 
     def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,7 +119,7 @@ class Proxy:
         return accept
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The connection is over: there is nobody to answer."""
 
 
@@ -139,7 +136,7 @@ class _Client:
         try:
             while await self._exchange():
                 pass
-        except (_Gone, OSError, asyncio.CancelledError):
+        except (_Disconnected, OSError, asyncio.CancelledError):
             pass
         except Exception as error:
             self._proxy.report(error)
@@ -150,8 +147,8 @@ class _Client:
                 self._client.writer.close()
 
     async def _exchange(self) -> bool:
-        """Passes one request and its answer; whether there may be another. Raises: _Gone, OSError."""
-        reading = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD)
+        """Passes one request and its answer; whether there may be another. Raises: _Disconnected, OSError."""
+        reading = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         try:
             request = await self._request(reading)
         except h11.RemoteProtocolError as error:
@@ -161,10 +158,10 @@ class _Client:
         if refusal := _refusal(request, headers, self._port):
             return await self._refuse(*refusal)
         if not self._port.upstream:
-            key, _, rest = target[1:].partition("/")
+            key, _, below = target[1:].partition("/")
             if not hmac.compare_digest(key.encode("latin-1"), self._proxy.key.encode()):
                 return await self._refuse(404, "not found")
-            target = f"/{rest}"
+            target = f"/{below}"
         route = forward.route(self._proxy.upstreams, target, headers, self._port.upstream)
         try:
             upstream = await self._connect(route.upstream, reading)
@@ -182,7 +179,7 @@ class _Client:
     # --- the request
 
     async def _request(self, reading: h11.Connection) -> h11.Request:
-        """The head of the next request. Raises: _Gone, OSError, h11.RemoteProtocolError."""
+        """The head of the next request. Raises: _Disconnected, OSError, h11.RemoteProtocolError."""
         if self._ahead:
             reading.receive_data(self._ahead)
             self._ahead = b""
@@ -191,29 +188,29 @@ class _Client:
             if isinstance(event, h11.Request):
                 return event
             if event is not h11.NEED_DATA:
-                raise _Gone
+                raise _Disconnected
             reading.receive_data(await self._read_idle())
 
     async def _read_idle(self) -> bytes:
         """What the client sends next. Between two requests, what the upstream sends passes, and its end is the
-        client's. Raises: _Gone, OSError.
+        client's. Raises: _Disconnected, OSError.
         """
         if not self._upstream:
             return await _read(self._client.reader)
         client = asyncio.ensure_future(_read(self._client.reader))
         upstream = asyncio.ensure_future(self._upstream.reader.read(CHUNK))
-        done = await _first(client, upstream)
+        ready = await _first(client, upstream)
         await _let_go(client, upstream)
-        if upstream in done:
+        if upstream in ready:
             self._close_upstream()
-            if client not in done:
+            if client not in ready:
                 with suppress(OSError):
                     self._client.writer.write(upstream.result())
-                raise _Gone
+                raise _Disconnected
         return client.result()
 
     async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
-        """The connection to the upstream. Raises: OSError if there is none to be had; _Gone with the client."""
+        """The connection to the upstream. Raises: OSError if there is none to be had; _Disconnected with the client."""
         if self._upstream and self._connected == upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()
@@ -222,7 +219,7 @@ class _Client:
         if client in await _first(connecting, client):
             try:
                 reading.receive_data(client.result())
-            except _Gone:
+            except _Disconnected:
                 connecting.add_done_callback(_abort)  # what is cancelled on its way leaves a socket behind
                 raise
         await _let_go(client)
@@ -234,33 +231,49 @@ class _Client:
             self._upstream.writer.transport.abort()
             self._upstream = None
 
-    async def _send(self, reading: h11.Connection, upstream: Connection, copy: Copy | None, *, chunked: bool) -> None:
-        """Passes the body of a request. Raises: _Gone if the client went away; OSError if the upstream did."""
+    async def _send(self, data: bytes, length: int, upstream: Connection, copy: Copy | None) -> None:
+        """Passes the body of a request, which begins with `data`.
+
+        Raises: _Disconnected if the client went away; OSError if the upstream did.
+        """
+        while True:
+            piece = data[:length]
+            if copy:
+                copy.sent(piece)
+            upstream.writer.write(piece)
+            await upstream.writer.drain()
+            length -= len(piece)
+            if not length:
+                self._ahead = data[len(piece) :]
+                return
+            data = await _read(self._client.reader)
+
+    async def _send_chunks(self, reading: h11.Connection, upstream: Connection, copy: Copy | None) -> None:
+        """As `_send`, for a body in chunks, each of which passes as it comes."""
         while True:
             try:
                 event = reading.next_event()
             except h11.RemoteProtocolError as error:
-                raise _Gone from error
+                raise _Disconnected from error
             if isinstance(event, h11.Data):
                 data = bytes(event.data)
                 if copy:
                     copy.sent(data)
-                upstream.writer.write(b"%x\r\n%s\r\n" % (len(data), data) if chunked else data)
+                upstream.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
                 await upstream.writer.drain()
             elif event is h11.NEED_DATA:
                 reading.receive_data(await _read(self._client.reader))
             elif isinstance(event, h11.EndOfMessage):
-                if chunked:
-                    trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
-                    upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
+                trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
+                upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
                 self._ahead = reading.trailing_data[0]
                 return
             else:
-                raise _Gone
+                raise _Disconnected
 
-    async def _watch(self, answer: _Answer) -> None:
+    async def _watch(self, answer: Answer) -> None:
         """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
-        while len(self._ahead) < _HEAD:
+        while len(self._ahead) < HEAD:
             try:
                 data = await self._client.reader.read(CHUNK)
             except OSError:
@@ -278,21 +291,25 @@ class _Client:
     async def _passed(
         self, reading: h11.Connection, upstream: Connection, copy: Copy | None, request: h11.Request
     ) -> bool:
-        """Passes the body of a request and its answer, both at once. Raises: _Gone, OSError."""
-        chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
-        answer = _Answer(request, copy)
-        sending: asyncio.Future[Any] = asyncio.ensure_future(self._send(reading, upstream, copy, chunked=chunked))
+        """Passes the body of a request and its answer, both at once. Raises: _Disconnected, OSError."""
+        headers = dict(request.headers)
+        answer = Answer(request, copy)
+        if b"transfer-encoding" in headers:
+            body = self._send_chunks(reading, upstream, copy)
+        else:
+            body = self._send(reading.trailing_data[0], int(headers.get(b"content-length", b"0")), upstream, copy)
+        sending: asyncio.Future[Any] = asyncio.ensure_future(body)
         answering: asyncio.Future[Any] = asyncio.ensure_future(self._answer(upstream, answer))
         watching: asyncio.Future[Any] | None = None
         try:
             await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() and isinstance(sending.exception(), _Gone):
-                raise _Gone
+            if sending.done() and isinstance(sending.exception(), _Disconnected):
+                raise _Disconnected
             if not answering.done() and not sending.exception():
                 watching = asyncio.ensure_future(self._watch(answer))
                 await asyncio.wait({watching, answering}, return_when=asyncio.FIRST_COMPLETED)
                 if not answering.done():
-                    raise _Gone
+                    raise _Disconnected
             goes_on: bool = await answering
             if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
                 await asyncio.wait({sending})
@@ -307,10 +324,10 @@ class _Client:
                 task.cancel()
             if copy:  # before anything is waited for: this may be cancelled, too
                 answer.look()
-                self._proxy.end(copy, whole=answer.whole)
+                self._proxy.end(copy, answer)
             await _let_go(*tasks)
 
-    async def _answer(self, upstream: Connection, answer: _Answer) -> bool:
+    async def _answer(self, upstream: Connection, answer: Answer) -> bool:
         """Passes an answer; whether both connections can be used again. Raises: OSError with the client."""
         client = self._client
         while not answer.over:
@@ -358,82 +375,14 @@ _REASONS = {
 }  # fmt: skip
 
 
-class _Answer:
-    """Reads beside an answer that passes, to know where it ends and what is in it.
-
-    Chunks are read when they may have come to their end, and not while they pass: a model's answer has thousands.
-    """
-
-    def __init__(self, request: h11.Request, copy: Copy | None) -> None:
-        self._method, self._copy = request.method, copy
-        self._reading = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
-        self._reading.send(h11.Request(method=request.method, target=b"/", headers=[(b"Host", b"upstream")]))
-        self._reading.send(h11.EndOfMessage())
-        self._chunks: Chunks | None = None
-        self._unread = bytearray()
-        self.over = self.whole = self.unreadable = False
-
-    def received(self, data: bytes) -> None:
-        """Takes note of what came; nothing for the end of the connection."""
-        if self.unreadable:
-            return
-        if self._chunks:
-            self._unread += data
-            if not data or self._unread.endswith(b"\r\n\r\n") or len(self._unread) > _UNREAD:
-                self.look(at_end=not data)
-            return
-        try:
-            self._reading.receive_data(data)
-            while not self.over and not self._chunks and (event := self._reading.next_event()) is not h11.NEED_DATA:
-                self._take(event)
-        except h11.RemoteProtocolError:
-            self.unreadable = True
-        if self._chunks:
-            self._unread += self._reading.trailing_data[0]
-            self.look()
-        elif self.over and self._reading.trailing_data[0]:
-            self.unreadable = True  # more than an answer: where the next one begins, nobody knows
-
-    def look(self, *, at_end: bool = False) -> None:
-        """Reads what has passed: whether the answer is over."""
-        if not self._chunks or self.unreadable:
-            return
-        try:
-            content = self._chunks.content(bytes(self._unread))
-        except ValueError:
-            self.unreadable = True
-            return
-        self._unread.clear()
-        if self._copy:
-            self._copy.received(content)
-        self.over = self.whole = self._chunks.over
-        self.unreadable = bool(self._chunks.behind) or (at_end and not self.over)
-
-    def _take(self, event: object) -> None:
-        if isinstance(event, h11.Data):
-            if self._copy:
-                self._copy.received(bytes(event.data))
-        elif isinstance(event, h11.Response):
-            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
-            if self._copy:
-                self._copy.answered(event.status_code, headers)
-            bare = self._method == b"HEAD" or event.status_code in (204, 304)
-            if not bare and any(name == "transfer-encoding" for name, _ in headers):
-                self._chunks = Chunks()
-        elif isinstance(event, h11.EndOfMessage):
-            self.over = self.whole = True
-        elif isinstance(event, h11.ConnectionClosed):
-            self.over = self.unreadable = True
-
-
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """Raises: _Gone at the end, and where the connection broke."""
+    """Raises: _Disconnected at the end, and where the connection broke."""
     try:
         data = await reader.read(CHUNK)
     except OSError as error:
-        raise _Gone from error
+        raise _Disconnected from error
     if not data:
-        raise _Gone
+        raise _Disconnected
     return data
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError
 from ctxvc.store.store import Store, create
-from ctxvc.wire import trouble
 from ctxvc.wire.exchange import Exchange
 from ctxvc.wire.sessions import Sessions
 
@@ -19,7 +17,7 @@ _MOST_WAITING = 256 << 20
 
 
 class Recorder:
-    """Records exchanges into a store, one after another. `on_trouble` is told once what kept one from being recorded."""
+    """Records exchanges into a store, one after another. `on_trouble` gets, once, what kept one from being recorded."""
 
     def __init__(
         self,
@@ -87,13 +85,9 @@ class Recorder:
 def open_recorder(
     store_path: Path, *, agent: str, session: str = "", cwd: Path, on_trouble: Callable[[str], None]
 ) -> Recorder:
-    """A recorder into the store at that path, which is created where there is none when there is something to record."""
+    """A recorder into the store at that path, which is created once there is something to record."""
 
     def open_store() -> Store:
         return Store(store_path) if store_path.exists() else create(store_path)
 
-    def report(reason: str) -> None:
-        trouble.report(store_path, reason, int(time.time()))
-        on_trouble(reason)
-
-    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=report)
+    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)

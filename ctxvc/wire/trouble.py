@@ -1,4 +1,4 @@
-"""What kept requests from being recorded, in the person's data folder: the store itself may be what is in trouble."""
+"""Why what passed was not recorded: for a person who asks later. It is not in the store, which may be the reason."""
 
 from __future__ import annotations
 
@@ -7,39 +7,37 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
+from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError
-from ctxvc.store import files
 from ctxvc.store.trust import identity
 
 _FOLDER = "wire"
-_LONGEST = 16_384
+_LONGEST = 500
 
 
-class Trouble(msgspec.Struct, frozen=True):
-    """Why the newest request that was not recorded was not, and when, in seconds since 1970."""
-
-    store: str
-    reason: str
-    time: int
-
-
-def report(store: Path, reason: str, time: int) -> None:
-    """Keeps the reason for `of`, if that is possible."""
+def report(store: Path, reason: str) -> None:
+    """Keeps the reason. Never fails: the disk may be full."""
     with suppress(CtxvcError, OSError):
-        path = identity.data_folder(make=True) / _FOLDER / _name(store)
+        path = _path(store, make=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        files.replace(path, msgspec.json.encode(Trouble(str(store), reason[:2_000], time)))
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(one_line(reason, _LONGEST))
 
 
-def of(store: Path) -> Trouble | None:
-    """The newest trouble of a store; None if there is none."""
-    with suppress(CtxvcError, msgspec.MsgspecError, ValueError):
-        if data := identity.read_plain(identity.data_folder() / _FOLDER / _name(store), _LONGEST):
-            return msgspec.json.decode(data, type=Trouble)
-    return None
+def reported(store: Path) -> str:
+    """The newest reason for a store; empty if there is none."""
+    with suppress(CtxvcError, OSError):
+        return (identity.read_plain(_path(store), 4 * _LONGEST) or b"").decode("utf-8", "replace")
+    return ""
 
 
-def _name(store: Path) -> str:
-    return hashlib.sha256(os.fsencode(store.absolute())).hexdigest()[:16]
+def forget(store: Path) -> None:
+    """Forgets the reason: what comes next tells whether it still holds."""
+    with suppress(CtxvcError, OSError):
+        _path(store).unlink(missing_ok=True)
+
+
+def _path(store: Path, *, make: bool = False) -> Path:
+    name = hashlib.sha256(os.fsencode(store.absolute())).hexdigest()[:32]
+    return identity.data_folder(make=make) / _FOLDER / name

@@ -7,7 +7,7 @@ from itertools import pairwise
 import h11
 from hypothesis import given, strategies
 
-from ctxvc.wire.chunks import Chunks
+from ctxvc.wire.answer import Chunks
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

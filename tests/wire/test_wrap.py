@@ -16,7 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from ctxvc.wire import trouble
 from tests.wire.raw import OPEN, PATIENCE, Upstream, ask, post
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -233,6 +235,24 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
     assert nothing.returncode == 2 and "name an agent: claude, codex, " in nothing.stderr
 
 
+def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
+    tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = ASK.replace('body=b"[]"', 'body=b"[]", headers={"Content-Encoding": "novel"}') * 2
+    env = {**env, "XDG_DATA_HOME": str(tmp_path / "data"), "CTXVC_STORE": str(tmp_path / "store")}
+    reason = "ValueError: a body in an encoding that cannot be read"
+
+    ran = subprocess.run(
+        [*CTXVC, "wrap", "--", "sh", "-c", f"{script} exec echo end"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert ran.stdout == "status 200\nstatus 200\nend\n" and ran.returncode == 0
+    assert ran.stderr == f"ctxvc: forwarded, but not recorded: {reason}\n"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert trouble.reported(tmp_path / "store") == reason
+
+
 def test_two_agents_at_once_have_addresses_of_their_own(tmp_path: Path, env: dict[str, str]) -> None:
     script = "echo $ANTHROPIC_BASE_URL; read line; " + ASK
     processes = [
@@ -264,6 +284,8 @@ def test_a_proxy_prints_its_address_when_it_answers(tmp_path: Path, env: dict[st
         ]
         process.send_signal(signal.SIGINT)
 
+    schema = Path(__file__).parents[2] / "docs" / "schema" / "ctxvc.proxy-1.json"
+    Draft202012Validator(json.loads(schema.read_text())).validate(answer)
     assert process.returncode == 130
     assert [one.data for one in seen] == [OK, OK]
     assert answer["upstreams"]["gemini"] == "https://generativelanguage.googleapis.com"

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -25,7 +24,7 @@ from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import extensions
-from ctxvc.cli.output import Cell, Column, Output, Table, counted, iso, plain
+from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
@@ -62,8 +61,6 @@ _LITTLE = 500_000_000
 #: The name of the check of the store's contents. A problem in it is damage.
 _CONTENTS = "contents"
 _PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
-#: Days for which trouble on the wire is told.
-_RECENT_DAYS = 7
 _SETTINGS = ("ctxvc.format", redaction.SETTING, secret_scanner.SETTING)
 #: The command that puts the hooks into a file of settings, by whose it is.
 _INSTALL = {"user": "ctxvc install claude-code --user", "project": "ctxvc install claude-code"}
@@ -475,11 +472,9 @@ def _wire(app: App) -> Iterator[DoctorItem]:
     """Why requests that `wrap` or `proxy` forwarded are not recorded, if some are not."""
     from ctxvc.wire import trouble
 
-    if newest := trouble.of(app.store_place()):
-        days = (time.time() - newest.time) / 86_400
-        if days < _RECENT_DAYS:
-            finding = f"a request was forwarded and not recorded at {iso(newest.time)}: {newest.reason}"
-            yield _problem("wire", finding, "mend that; the agent's next request brings what is missing")
+    if reason := trouble.reported(app.store_place()):
+        finding = f"requests were forwarded but not recorded: {reason}"
+        yield _problem("wire", finding, "mend that; the agent's next request brings what is missing")
 
 
 def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:

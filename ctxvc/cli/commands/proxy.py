@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +14,10 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.upstream_option import named_urls, upstream_option
+from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 
 if TYPE_CHECKING:
-    from ctxvc.wire.exchange import Recorder
     from ctxvc.wire.proxy import Port, Proxy
 
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--wrapped", is_flag=True, hidden=True, help="Take the sockets and the key from `wrap`, on stdin.")
 @json_option
 @click.pass_obj
-def proxy(app: App, ports: tuple[str, ...], given: tuple[str, ...], wrapped: bool) -> None:
+def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped: bool) -> None:
     """Prints its address once it is ready: point a client there instead of at its provider. Requests and answers pass
     byte for byte, and those to a model are recorded in the project's store. Only this machine can reach it (127.0.0.1),
     and only who has the address, whose path is random. Ctrl-C ends it.
@@ -40,18 +39,26 @@ def proxy(app: App, ports: tuple[str, ...], given: tuple[str, ...], wrapped: boo
     from ctxvc import loopback
     from ctxvc.wire import forward
     from ctxvc.wire.proxy import Port, Proxy, bound
+    from ctxvc.wire.recorder import open_recorder
 
     inherited: dict[str, Any] = json.loads(sys.stdin.readline()) if wrapped else {}
     if wrapped:
         listening = [Port(bound(fd=number), upstream) for number, upstream in inherited["sockets"]]
     else:
         listening = [Port(bound(port=number), upstream) for upstream, number in _numbers(ports)]
-    upstreams = forward.upstreams(inherited.get("upstreams") or named_urls(given), app.env)
+    routes = forward.upstreams(inherited.get("upstreams") or parsed_urls(upstreams), app.env)
     key = inherited.get("key") or loopback.new_token()
-    trouble = _Trouble(app)
-    recorder = _recorder(app, inherited, trouble)
-    server = Proxy(upstreams, key=key, recorder=recorder, env=app.env, report=trouble.error)
-    urls = {name: upstream.url for name, upstream in upstreams.items()}
+    store = Path(inherited["store"]) if wrapped else app.store_place()
+    report = _Trouble(app, store)
+    recorder = open_recorder(
+        store,
+        agent=inherited.get("agent", ""),
+        session=inherited.get("session", app.session),
+        cwd=Path(inherited["folder"]) if wrapped else app.folder,
+        on_trouble=report.text,
+    )
+    server = Proxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
+    urls = {name: upstream.url for name, upstream in routes.items()}
     answer = Listening(
         address=f"http://127.0.0.1:{listening[0].number}/{key}",
         ports={port.upstream: f"http://127.0.0.1:{port.number}" for port in listening[1:]},
@@ -104,31 +111,25 @@ def _numbers(ports: tuple[str, ...]) -> list[tuple[str, int]]:
     return [*(addresses or [("", 0)]), *((name, int(number)) for name, number in parsed if name)]
 
 
-def _recorder(app: App, inherited: Mapping[str, str], trouble: _Trouble) -> Recorder:
-    from ctxvc.wire.recorder import open_recorder
-
-    return open_recorder(
-        Path(inherited["store"]) if inherited else app.store_place(),
-        agent=inherited.get("agent", ""),
-        session=inherited.get("session", app.session),
-        cwd=Path(inherited["folder"]) if inherited else app.folder,
-        on_trouble=trouble.text,
-    )
-
-
 class _Trouble:
-    """Tells the person once why something is not recorded."""
+    """Tells the person once why something is not recorded, and keeps the reason for `doctor`."""
 
-    def __init__(self, app: App) -> None:
-        self._app, self._told = app, False
+    def __init__(self, app: App, store: Path) -> None:
+        from ctxvc.wire import trouble
+
+        self._app, self._store, self._told = app, store, False
+        trouble.forget(store)
 
     def error(self, error: Exception) -> None:
         self.text(f"{type(error).__name__}: {error}")
 
     def text(self, reason: str) -> None:
+        from ctxvc.wire import trouble
+
         if not self._told:
             self._told = True
-            self._app.output.note(f"ctxvc: not recorded, but forwarded: {safe(reason)}")
+            trouble.report(self._store, reason)
+            self._app.output.note(f"ctxvc: forwarded, but not recorded: {safe(reason)}")
 
 
 class Listening(Answer, frozen=True, kw_only=True, tag="ctxvc.proxy/1"):

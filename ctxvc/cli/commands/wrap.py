@@ -7,12 +7,12 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ctxvc.cli.app import App, Command
-from ctxvc.cli.options.upstream_option import named_urls, upstream_option
+from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, NotFound
 
@@ -34,11 +34,11 @@ class _Wrap(Command):
 
 
 @click.command("wrap", cls=_Wrap, example="ctxvc wrap claude")
-@click.argument("words", metavar="AGENT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+@click.argument("arguments", metavar="AGENT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--print", "only_print", is_flag=True, help="Show what would be set, and run nothing.")
 @upstream_option
 @click.pass_obj
-def wrap(app: App, words: tuple[str, ...], only_print: bool, given: tuple[str, ...]) -> None:
+def wrap(app: App, arguments: tuple[str, ...], only_print: bool, upstreams: tuple[str, ...]) -> None:
     """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
     exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
     the variables that most clients read. Agents: claude, codex, gemini, copilot, opencode, qwen, crush, aider, mini,
@@ -51,8 +51,8 @@ def wrap(app: App, words: tuple[str, ...], only_print: bool, given: tuple[str, .
     from ctxvc.wire import agents, forward
     from ctxvc.wire.proxy import bound
 
-    agent, command = _chosen(words)
-    upstreams = forward.upstreams({**agents.upstream_of(agent, app.env), **named_urls(given)}, app.env)
+    agent, command = _chosen(arguments)
+    routes = forward.upstreams({**agents.upstreams(agent, app.env), **parsed_urls(upstreams)}, app.env)
     if only_print:
         _show(app, agents.settings(agent, _urls("PORT", "KEY", {}), app.env), command)
         return
@@ -72,13 +72,14 @@ def wrap(app: App, words: tuple[str, ...], only_print: bool, given: tuple[str, .
             "session": app.session,
             "store": str(app.store_place()),
             "folder": str(folder),
-            "upstreams": {name: upstream.url for name, upstream in upstreams.items()},
+            "upstreams": {name: upstream.url for name, upstream in routes.items()},
         },
     )
     proxy.wait()
     os.chdir(folder)
     try:
-        status = run([command[0], *settings.arguments, *command[1:]], {**app.env, **settings.env}, proxy)
+        env = {**app.env, **settings.env, **_files(settings)}
+        status = run([command[0], *settings.arguments, *command[1:]], env, proxy)
     finally:
         proxy.close()
     if trouble := proxy.errors():
@@ -86,37 +87,48 @@ def wrap(app: App, words: tuple[str, ...], only_print: bool, given: tuple[str, .
     click.get_current_context().exit(end_as(status))
 
 
-def _chosen(words: Sequence[str]) -> tuple[Agent, list[str]]:
+def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
     """The row of the table, and the command with its arguments. Raises: BadInput, click.UsageError."""
     from ctxvc.wire.agents import AGENTS, ANY
 
-    words = ["--" if word == _ANY and place else word for place, word in enumerate(words)]
-    if not words or words == [_ANY]:
+    arguments = ["--" if text == _ANY and place else text for place, text in enumerate(arguments)]
+    if not arguments or arguments == [_ANY]:
         raise click.UsageError(f"name an agent: {', '.join(AGENTS)}; or -- COMMAND")
-    if words[0] == _ANY:
-        return ANY, words[1:]
-    if words[0] not in AGENTS:
+    if arguments[0] == _ANY:
+        return ANY, arguments[1:]
+    if arguments[0] not in AGENTS:
         raise BadInput(
-            f"{words[0][:60]!r} is not in the list of agents: {', '.join(AGENTS)}",
-            hint=f"if it reads {', '.join(ANY.env)}: `ctxvc wrap -- {words[0][:60]} …`; "
+            f"{arguments[0][:60]!r} is not in the list of agents: {', '.join(AGENTS)}",
+            hint=f"if it reads {', '.join(ANY.env)}: `ctxvc wrap -- {arguments[0][:60]} …`; "
             "else start `ctxvc proxy` and set its address as the base URL (with /v1 for OpenAI's)",
         )
-    agent = AGENTS[words[0]]
-    return agent, [agent.program, *words[1:]]
+    agent = AGENTS[arguments[0]]
+    return agent, [agent.program, *arguments[1:]]
 
 
-def _urls(port: int | str, key: str, ports: Mapping[str, Any]) -> dict[str, str]:
-    """Upstream → base URL at the proxy, with the path that its clients expect at its end."""
-    from ctxvc.wire.forward import BASES
+def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]:
+    """Upstream → base URL at the proxy."""
+    from ctxvc.wire.forward import HOSTS
 
-    return {
-        name: f"http://127.0.0.1:{ports[name]}{base}"
-        if name in ports
-        else f"http://127.0.0.1:{port}/{key}/{name}{base}"
-        for name, base in BASES.items()
-    }
+    address = f"http://127.0.0.1:{port}/{key}"
+    urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
+    return {**urls, "any": address}
+
+
+def _files(settings: Settings) -> dict[str, str]:
+    """The files that the agent is to read, in the person's data folder: variable → path. Raises: CtxvcError."""
+    from ctxvc.store import files
+    from ctxvc.store.trust import identity
+
+    paths = {}
+    for name, content in settings.files.items():
+        path = identity.data_folder(make=True) / f"{settings.program}-defaults.json"
+        files.replace(path, content.encode())
+        paths[name] = str(path)
+    return paths
 
 
 def _show(app: App, settings: Settings, command: Sequence[str]) -> None:
     app.output.lines(safe(f"{name}={shlex.quote(value)}") for name, value in settings.env.items())
+    app.output.lines(safe(f"{name}=FILE, with {content}") for name, content in settings.files.items())
     app.output.lines([safe(shlex.join([command[0], *settings.arguments, *command[1:]]))])

@@ -443,7 +443,7 @@ class StoredSession:
     def begin_empty(self, name: str) -> None:
         """A new scope beside this one with nothing in it, on top of the newest complete step, for a host's sub-agent.
 
-        Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, Refused (the name is taken).
+        Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, Refused for a taken name.
         """
         with self.writing():
             check(self._state, self.scope, Switch(name=name, text=name, actor="host", new=True))
