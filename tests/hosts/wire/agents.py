@@ -58,6 +58,8 @@ class Step:
     sub: list[Blocks] = field(default_factory=list)
     #: It asks for a summary of its own.
     compacts: bool = False
+    #: What changes in its home before it.
+    before: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Client:
     steps: Callable[[Place], Sequence[Step]]
     env: Mapping[str, str]
     arguments: Sequence[str] = ()
-    prepare: Callable[[Place, Mapping[str, str]], None] = lambda place, env: None
+    prepare: Callable[[Place], None] = lambda place: None
 
 
 def environment(client: Client, place: Place) -> dict[str, str]:
@@ -188,19 +190,23 @@ def _gemini(place: Place) -> Sequence[Step]:
     return (
         Step((*flags, "-p", FIRST), work, sub),
         Step((*flags, "--resume", "latest", "-p", AGAIN), again),
-        Step((*flags, "--resume", "latest", "-p", LAST), [say("Goodbye.")], compacts=True),
+        Step(
+            (*flags, "--resume", "latest", "-p", LAST),
+            [say("Goodbye.")],
+            compacts=True,
+            before=lambda: _gemini_home(place, {"compressionThreshold": 0.000001}),
+        ),
     )
 
 
-def _gemini_home(place: Place, env: Mapping[str, str]) -> None:
+def _gemini_home(place: Place, model: Mapping[str, Any] = {}) -> None:
     folder = place.home / ".gemini"
-    folder.mkdir()
-    settings = {
+    folder.mkdir(exist_ok=True)
+    settings: dict[str, Any] = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"enableAutoUpdate": False},
-        # A share of its window at which it asks for a summary: between the first run's size and the last one's.
-        "model": {"compressionThreshold": 0.0125},
+        "model": model,
     }
     (folder / "settings.json").write_text(json.dumps(settings))
 
@@ -238,10 +244,19 @@ def _opencode_steps(model: str) -> Callable[[Place], Sequence[Step]]:
         return (
             Step((*flags, FIRST, "-f", place.file("x.png")), work, sub),
             Step((*flags, "--continue", AGAIN), again),
-            Step((*flags, "--continue", LAST), [say("Goodbye.")]),
+            Step((*flags, "--continue", LAST), [say("Goodbye.")], compacts=True, before=lambda: _narrow(place, model)),
         )
 
     return steps
+
+
+def _narrow(place: Place, model: str) -> None:
+    """Tells opencode that the model takes less than was said so far."""
+    provider, name = model.split("/")
+    folder = place.home / ".config" / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    models = {name: {"limit": {"context": 6_000, "output": 1_000}}}
+    (folder / "opencode.json").write_text(json.dumps({"provider": {provider: {"models": models}}}))
 
 
 def _qwen(place: Place) -> Sequence[Step]:
@@ -253,6 +268,7 @@ def _qwen(place: Place) -> Sequence[Step]:
         [text("The picture."), call("read_file", file_path=place.file("x.png"))],
         [text("A sub-agent."), asks],
         say("All done."),
+        say("It prints, says the sub-agent."),
     ]
     sub: list[Blocks] = [[text("I look."), call("read_file", file_path=place.file("a.py"))], say("It prints.")]
     resume = ("--resume", place.session)

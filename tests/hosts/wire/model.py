@@ -81,7 +81,7 @@ def users(body: Body) -> Iterator[str]:
     for message in messages:
         if message.get("role") == "user" or message.get("type") == "agent_message":
             content = message.get("content", message.get("parts"))
-            yield content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content)
+            yield content if isinstance(content, str) else "\n".join(part.get("text") or part.get("encrypted_content") or "" for part in content)
 
 
 def is_aside(body: Body, said: list[str]) -> bool:
