@@ -41,14 +41,15 @@ LAYERS: dict[str, frozenset[str]] = {
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
+    "wire": frozenset({"loopback", "session", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
-        {"mcp", "replay", "report", "integrations", "sharing"}
+        {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
         | {"importers", "exporters", "tokens", "store", "core", "errors", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
+        {"wire", "agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
     ),
 }
 
@@ -132,7 +133,13 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "langchain_core": frozenset({"integrations"}),
     "langgraph": frozenset({"integrations"}),
     "claude_agent_sdk": frozenset({"integrations"}),
-    "socket": frozenset({"agent", "loopback"}),  # pairs of sockets, to hand descriptors on; a server
+    "h11": frozenset({"wire"}),
+    "httpx2": frozenset({"agent", "wire"}),
+    "httpcore2": frozenset({"wire"}),
+    "brotli": frozenset({"wire"}),
+    "backports": frozenset({"wire"}),
+    "asyncio": frozenset({"wire", "cli", "integrations", "agent", "mcp"}),
+    "socket": frozenset({"agent", "loopback", "wire", "cli"}),  # to hand descriptors on; servers
     "urllib": frozenset(),
     "http": frozenset({"loopback"}),
 }
