@@ -106,7 +106,7 @@ def _tool(name: str, least: tuple[int, int] = (3, 10)) -> Callable[[], Sequence[
 
 
 def _claude(place: Place) -> Sequence[Step]:
-    flags = ("--dangerously-skip-permissions", "--output-format", "json", "-p")
+    flags = ("--dangerously-skip-permissions", "-p")
     asks = call("Agent", description="look", prompt=f"{TASK}: tell what is in a.py.", subagent_type="general-purpose")
     work: list[Blocks] = [
         [text("Two at once."), call("Read", file_path=place.file("a.py")), _shell("Bash")],

@@ -51,6 +51,10 @@ class Script:
     compacts: bool = False
     summaries: int = 0
 
+    def begin(self, main: list[Blocks], sub: list[Blocks], *, compacts: bool) -> None:
+        """Begins what is said in one run of a client."""
+        self.main, self.sub, self.beyond, self.compacts, self.summaries = list(main), list(sub), [], compacts, 0
+
     def __call__(self, form: str, body: Body) -> Blocks:
         said = list(users(body))
         if (body.get("input") or [""])[-1] == {"type": "compaction_trigger"}:

@@ -57,6 +57,11 @@ class Tap:
     url: str
     _connections: list[_Connection] = field(default_factory=list)
 
+    @property
+    def answers(self) -> list[bytes]:
+        """All that came back, connection by connection, as it came."""
+        return [bytes(connection.answers) for connection in list(self._connections)]
+
     def passed(self) -> list[Passed]:
         """All requests so far: by connection, and in order on each."""
         return [one for connection in list(self._connections) for one in _read(connection)]
@@ -64,7 +69,10 @@ class Tap:
 
 @contextmanager
 def tapped(url: str) -> Iterator[Tap]:
-    """A tap in front of an HTTP server of this machine, until the end. `url` without a path."""
+    """A tap in front of an HTTP server of this machine, until the end. `url` without a path.
+
+    Its own port in what passes becomes the server's, which may look at who was meant; what is kept is as it came.
+    """
     behind = ("127.0.0.1", int(urlsplit(url).port or 0))
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         tap = Tap(f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -94,15 +102,16 @@ def _accept(listener: socket.socket, behind: tuple[str, int], tap: Tap, open_soc
         open_sockets += [near, far]
         connection = _Connection()
         tap._connections.append(connection)
-        for source, sink, kept in ((near, far, connection.requests), (far, near, connection.answers)):
-            threading.Thread(target=_relay, args=(source, sink, kept), daemon=True).start()
+        meant = urlsplit(tap.url).netloc.encode(), b"%s:%d" % (behind[0].encode(), behind[1])
+        for one in ((near, far, connection.requests, meant), (far, near, connection.answers, None)):
+            threading.Thread(target=_relay, args=one, daemon=True).start()
 
 
-def _relay(source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
+def _relay(source: socket.socket, sink: socket.socket, kept: bytearray, meant: tuple[bytes, bytes] | None) -> None:
     try:
         while part := source.recv(65536):
             kept += part
-            sink.sendall(part)
+            sink.sendall(part.replace(*meant) if meant else part)
         sink.shutdown(socket.SHUT_WR)
     except OSError:
         # One of the two has gone: so shall the other.

@@ -1,0 +1,159 @@
+"""Clients at work: straight at a scripted upstream, through a proxy, or wrapped; and all that passed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.hosts.coding import ROOT
+from tests.hosts.wire import agents
+from tests.hosts.wire.agents import Client, Place, Step
+from tests.hosts.wire.model import Script
+from tests.hosts.wire.tap import Passed, Tap, tapped
+from tests.hosts.wire.upstream import serve
+
+#: Seconds that a client may take for one run, on a machine with other work.
+_PATIENCE = 400
+#: What differs from run to run: ids, times, counts, and how the screen was filled.
+_CHANCE = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27,}|ses_\w+|\b[0-9a-f]{7,}\b|[0-9]+(\.[0-9]+)?[smk]?")
+
+
+@dataclass
+class Run:
+    """One run of a client that has ended."""
+
+    step: Step
+    code: int
+    out: str
+    err: str
+    #: How much of the script was left.
+    left: int
+    summaries: int
+    #: What was asked beyond the script.
+    beyond: Sequence[str]
+
+
+@dataclass
+class Played:
+    """A client's runs, and what passed: where it connected to, and where the upstream was reached."""
+
+    place: Place
+    runs: list[Run] = field(default_factory=list)
+    near: Tap | None = None
+    far: Tap | None = None
+
+    def check(self) -> None:
+        """Every run did what the script says."""
+        for run in self.runs:
+            shown = (run.step.arguments, run.out[-2000:], run.err[-2000:], run.beyond)
+            assert (run.code, run.left) == (0, 0), shown
+            assert bool(run.summaries) == run.step.compacts, shown
+
+    def outputs(self) -> list[tuple[int, str]]:
+        """Exit status and output of each run, without what is by chance."""
+        return [(run.code, _CHANCE.sub("#", run.out.replace(str(self.place.folder), "."))) for run in self.runs]
+
+
+@contextmanager
+def straight(client: Client) -> Iterator[Played]:
+    """The client at the upstream itself."""
+    with _laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as tap:
+        yield _played(client, place, {**env, **_filled(client, tap.url)}, script, _pointed(client, tap.url), tap, tap)
+
+
+@contextmanager
+def proxied(client: Client) -> Iterator[Played]:
+    """The client at a proxy, with taps on both sides of it; the upstream compresses where the client takes it."""
+    with (
+        _laid(client) as (place, env),
+        serve(script := Script(), compressed=True) as upstream,
+        tapped(upstream.url) as far,
+        _proxy(place, far.url) as address,
+    ):
+        origin, _, key = address.rpartition("/")
+        with tapped(origin) as near:
+            url = f"{near.url}/{key}"
+            yield _played(client, place, {**env, **_filled(client, url)}, script, _pointed(client, url), near, far)
+
+
+@contextmanager
+def wrapped(client: Client) -> Iterator[Played]:
+    """The client by `ctxvc wrap`, which points it; its own variables name the upstream."""
+    with _laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as far:
+        command = (sys.executable, "-m", "ctxvc", "wrap", *_upstreams(far.url), client.wrapped)
+        env = {**env, **_filled(client, far.url), "PYTHONPATH": str(ROOT)}
+        yield _played(client, place, env, script, command, None, far)
+
+
+@contextmanager
+def _laid(client: Client) -> Iterator[tuple[Place, dict[str, str]]]:
+    with tempfile.TemporaryDirectory(prefix="ctxvc-wire-", ignore_cleanup_errors=True) as folder:
+        place = Place(Path(folder))
+        place.make()
+        client.prepare(place)
+        yield place, agents.environment(client, place)
+
+
+def _filled(client: Client, url: str) -> dict[str, str]:
+    return {name: value.replace("{url}", url) for name, value in client.env.items()}
+
+
+def _pointed(client: Client, url: str) -> Sequence[str]:
+    return client.program, *(argument.replace("{url}", url) for argument in client.arguments)
+
+
+def _upstreams(url: str) -> Iterator[str]:
+    for name, base in {"anthropic": "", "openai": "/v1", "gemini": ""}.items():
+        yield from ("--upstream", f"{name}={url}{base}")
+
+
+@contextmanager
+def _proxy(place: Place, url: str) -> Iterator[str]:
+    """A proxy for the place's project; its address."""
+    command = (sys.executable, "-m", "ctxvc", "-C", place.project, "proxy", "--json", *_upstreams(url))
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(place.home), "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8"}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            line = process.stdout.readline()
+            assert line, process.communicate()[1]
+            yield json.loads(line)["address"]
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+def _played(
+    client: Client, place: Place, env: Mapping[str, str], script: Script, command: Sequence[str], near: Tap | None, far: Tap
+) -> Played:
+    played = Played(place, near=near, far=far)
+    for step in client.steps(place):
+        step.before()
+        script.begin(step.replies, step.sub, compacts=step.compacts)
+        result = subprocess.run(
+            [*command, *step.arguments],
+            cwd=place.project,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        left = len(script.main) + len(script.sub)
+        played.runs.append(
+            Run(step, result.returncode, result.stdout, result.stderr, left, script.summaries, list(script.beyond))
+        )
+    return played
+
+
+def sorted_by(passed: Sequence[Passed], key: Callable[[Passed], object]) -> list[object]:
+    """What passed, in an order that does not depend on connections."""
+    return sorted(map(key, passed), key=repr)
