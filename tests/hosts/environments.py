@@ -89,7 +89,9 @@ def tool(name: str, least: tuple[int, int] = (3, 10)) -> Path:
     with folder.with_suffix(".lock").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
-            _install(folder, [interpreter, "-m", "venv"], ["--no-deps", "-r", _LISTS.parent / "tools" / f"{name}.txt"], name)
+            _install(
+                folder, [interpreter, "-m", "venv"], ["--no-deps", "-r", _LISTS.parent / "tools" / f"{name}.txt"], name
+            )
     return folder / "bin"
 
 

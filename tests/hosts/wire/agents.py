@@ -16,7 +16,7 @@ from tests.hosts import environments, npm
 from tests.hosts.wire.model import TASK, call, custom, in_namespace, say, text
 from tests.hosts.wire.upstream import Blocks
 
-_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 FIRST, AGAIN, LAST = "Say what is in this folder.", "Say it again, shorter.", "Say goodbye."
 
 
@@ -46,7 +46,7 @@ class Place:
         subprocess.run(["git", "init", "-q", self.project], check=True)
         (self.project / "a.py").write_text("print('hello')\n")
         (self.project / "notes.txt").write_text("Grüße\n")
-        (self.project / "x.png").write_bytes(base64.b64decode(_PNG))
+        (self.project / "x.png").write_bytes(base64.b64decode(PNG))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Client:
     steps: Callable[[Place], Sequence[Step]]
     env: Mapping[str, str]
     arguments: Sequence[str] = ()
-    prepare: Callable[[Place], None] = lambda place: None
+    prepare: Callable[[Place], None] = lambda _: None
 
 
 def environment(client: Client, place: Place) -> dict[str, str]:
@@ -177,7 +177,11 @@ def _gemini(place: Place) -> Sequence[Step]:
     flags = ("--yolo", "--skip-trust", "-m", "gemini-2.5-pro")
     asks = call("invoke_agent", agent_name="generalist", prompt=f"{TASK}: tell what is in a.py.")
     work: list[Blocks] = [
-        [text("Two at once."), call("read_file", file_path=place.file("a.py")), call("run_shell_command", command="echo hi")],
+        [
+            text("Two at once."),
+            call("read_file", file_path=place.file("a.py")),
+            call("run_shell_command", command="echo hi"),
+        ],
         [text("The picture."), call("read_file", file_path=place.file("x.png"))],
         [text("A sub-agent."), asks],
         say("All done."),
@@ -213,15 +217,29 @@ def _gemini_home(place: Place, model: Mapping[str, Any] = {}) -> None:
 
 def _copilot(place: Place) -> Sequence[Step]:
     flags = ("--allow-all-tools", "--allow-all-paths", "--session-id", place.session, "-p")
-    asks = call("task", agent_type="general-purpose", name="look", description="look", prompt=f"{TASK}: what is in a.py?", mode="sync")
+    asks = call(
+        "task",
+        agent_type="general-purpose",
+        name="look",
+        description="look",
+        prompt=f"{TASK}: what is in a.py?",
+        mode="sync",
+    )
     work: list[Blocks] = [
-        [text("Two at once."), call("view", path=place.file("a.py")), call("bash", command="echo hi", description="says hi")],
+        [
+            text("Two at once."),
+            call("view", path=place.file("a.py")),
+            call("bash", command="echo hi", description="says hi"),
+        ],
         [text("The picture."), call("view", path=place.file("x.png"))],
         [text("A sub-agent."), asks],
         say("All done."),
     ]
     sub: list[Blocks] = [[text("I look."), call("view", path=place.file("a.py"))], say("It prints.")]
-    again: list[Blocks] = [[text("Once more."), call("bash", command="ls", description="lists")], say("A file and a picture.")]
+    again: list[Blocks] = [
+        [text("Once more."), call("bash", command="ls", description="lists")],
+        say("A file and a picture."),
+    ]
     return (
         Step((*flags, FIRST), work, sub),
         Step((*flags, AGAIN), again),
@@ -235,7 +253,11 @@ def _opencode_steps(model: str) -> Callable[[Place], Sequence[Step]]:
         flags = ("run", "-m", model)
         asks = call("task", description="look", prompt=f"{TASK}: tell what is in a.py.", subagent_type="general")
         work: list[Blocks] = [
-            [text("Two at once."), call("read", filePath=place.file("a.py")), call("bash", command="echo hi", description="says hi")],
+            [
+                text("Two at once."),
+                call("read", filePath=place.file("a.py")),
+                call("bash", command="echo hi", description="says hi"),
+            ],
             [text("A sub-agent."), asks],
             say("All done."),
         ]
@@ -307,7 +329,9 @@ def _mini(model: str) -> Callable[[Place], Sequence[Step]]:
             [text("Once more."), call("bash", command="ls")],
             [text("That is all."), call("bash", command=ends)],
         ]
-        return (Step(("-m", model, "-y", "--exit-immediately", "-o", str(place.folder / "t.json"), "-t", FIRST), replies),)
+        return (
+            Step(("-m", model, "-y", "--exit-immediately", "-o", str(place.folder / "t.json"), "-t", FIRST), replies),
+        )
 
     return steps
 
@@ -319,7 +343,9 @@ def _openhands(place: Place) -> Sequence[Step]:
         return call("terminal", command=command, summary="runs it", security_risk="LOW")
 
     view = call("file_editor", command="view", path=place.file("x.png"), summary="looks", security_risk="LOW")
-    asks = call("task", prompt=f"{TASK}: tell what is in a.py.", description="look", summary="asks", security_risk="LOW")
+    asks = call(
+        "task", prompt=f"{TASK}: tell what is in a.py.", description="look", summary="asks", security_risk="LOW"
+    )
     work: list[Blocks] = [
         [text("Two at once."), terminal("echo hi"), terminal("cat a.py")],
         [text("The picture."), view],

@@ -15,7 +15,9 @@ __all__ = ["TASK", "Script", "call", "custom", "in_namespace", "say", "text"]
 
 #: Stands in what a sub-agent is asked to do, and nowhere else.
 TASK = "SUBTASK"
-SUMMARY = "<state_snapshot>THE-SUMMARY: a file was read.</state_snapshot><summary>THE-SUMMARY: a file was read.</summary>"
+SUMMARY = (
+    "<state_snapshot>THE-SUMMARY: a file was read.</state_snapshot><summary>THE-SUMMARY: a file was read.</summary>"
+)
 #: What requests for a summary say at their end.
 _SUMMARIZES = re.compile(
     r"<summary>|state_snapshot|CONTEXT CHECKPOINT COMPACTION|summar(y|ize) (of )?(our|the|this|your)? ?conversation"
@@ -55,7 +57,7 @@ class Script:
         """Begins what is said in one run of a client."""
         self.main, self.sub, self.beyond, self.compacts, self.summaries = list(main), list(sub), [], compacts, 0
 
-    def __call__(self, form: str, body: Body) -> Blocks:
+    def __call__(self, body: Body) -> Blocks:
         said = list(users(body))
         if (body.get("input") or [""])[-1] == {"type": "compaction_trigger"}:
             self.summaries += 1
@@ -85,7 +87,11 @@ def users(body: Body) -> Iterator[str]:
     for message in messages:
         if message.get("role") == "user" or message.get("type") == "agent_message":
             content = message.get("content", message.get("parts"))
-            yield content if isinstance(content, str) else "\n".join(part.get("text") or part.get("encrypted_content") or "" for part in content)
+            yield (
+                content
+                if isinstance(content, str)
+                else "\n".join(part.get("text") or part.get("encrypted_content") or "" for part in content)
+            )
 
 
 def is_aside(body: Body, said: list[str]) -> bool:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,9 +56,15 @@ class Played:
             assert (run.code, run.left) == (0, 0), shown
             assert bool(run.summaries) == run.step.compacts, shown
 
-    def outputs(self) -> list[tuple[int, str]]:
-        """Exit status and output of each run, without what is by chance."""
-        return [(run.code, _CHANCE.sub("#", run.out.replace(str(self.place.folder), "."))) for run in self.runs]
+    def paths(self) -> list[str]:
+        """Where requests reached the upstream."""
+        assert self.far
+        return sorted(one.path for one in self.far.passed() if not one.header("upgrade"))
+
+    def outputs(self) -> list[tuple[int, list[str]]]:
+        """Exit status and lines of output of each run, without what is by chance, as the order of what is parallel."""
+        plain = ((run.code, run.out.replace(str(self.place.folder), ".")) for run in self.runs)
+        return [(code, sorted(_CHANCE.sub("#", out).splitlines())) for code, out in plain]
 
 
 @contextmanager
@@ -74,13 +80,32 @@ def proxied(client: Client) -> Iterator[Played]:
     with (
         _laid(client) as (place, env),
         serve(script := Script(), compressed=True) as upstream,
-        tapped(upstream.url) as far,
-        _proxy(place, far.url) as address,
+        between_taps(place, upstream.url) as (url, near, far),
     ):
+        yield _played(client, place, {**env, **_filled(client, url)}, script, _pointed(client, url), near, far)
+
+
+@contextmanager
+def between_taps(place: Place, upstream: str) -> Iterator[tuple[str, Tap, Tap]]:
+    """A proxy for a place's project with a tap on each side: the address for clients, and the taps."""
+    with tapped(upstream) as far, _proxy(place, far.url) as address:
         origin, _, key = address.rpartition("/")
         with tapped(origin) as near:
-            url = f"{near.url}/{key}"
-            yield _played(client, place, {**env, **_filled(client, url)}, script, _pointed(client, url), near, far)
+            yield f"{near.url}/{key}", near, far
+
+
+def check_unchanged(near: Tap, far: Tap) -> None:
+    """What went in came out, both ways and byte for byte, but for the host that was asked and the key in the path."""
+    sent = [one for one in near.passed() if not one.header("upgrade")]
+    assert sorted(map(_request, sent), key=repr) == sorted(map(_request, far.passed()), key=repr)
+    # WebSockets end at the proxy.
+    answered = [one for one in near.answers if not one.startswith(b"HTTP/1.1 426 ")]
+    assert sorted(filter(None, answered)) == sorted(filter(None, far.answers))
+
+
+def _request(passed: Passed) -> tuple[object, ...]:
+    headers = [item for item in passed.headers if item[0] != "host"]
+    return passed.method, re.sub(r"^/[\w-]{20,}(?=/)", "", passed.target), passed.body, headers
 
 
 @contextmanager
@@ -88,8 +113,8 @@ def wrapped(client: Client) -> Iterator[Played]:
     """The client by `ctxvc wrap`, which points it; its own variables name the upstream."""
     with _laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as far:
         command = (sys.executable, "-m", "ctxvc", "wrap", *_upstreams(far.url), client.wrapped)
-        env = {**env, **_filled(client, far.url), "PYTHONPATH": str(ROOT)}
-        yield _played(client, place, env, script, command, None, far)
+        own = {**env, **_filled(client, far.url), "PYTHONPATH": str(ROOT)}
+        yield _played(client, place, own, script, command, None, far)
 
 
 @contextmanager
@@ -131,7 +156,13 @@ def _proxy(place: Place, url: str) -> Iterator[str]:
 
 
 def _played(
-    client: Client, place: Place, env: Mapping[str, str], script: Script, command: Sequence[str], near: Tap | None, far: Tap
+    client: Client,
+    place: Place,
+    env: Mapping[str, str],
+    script: Script,
+    command: Sequence[str],
+    near: Tap | None,
+    far: Tap,
 ) -> Played:
     played = Played(place, near=near, far=far)
     for step in client.steps(place):
@@ -152,8 +183,3 @@ def _played(
             Run(step, result.returncode, result.stdout, result.stderr, left, script.summaries, list(script.beyond))
         )
     return played
-
-
-def sorted_by(passed: Sequence[Passed], key: Callable[[Passed], object]) -> list[object]:
-    """What passed, in an order that does not depend on connections."""
-    return sorted(map(key, passed), key=repr)

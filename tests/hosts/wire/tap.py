@@ -20,7 +20,10 @@ _AUTHENTICATING = {"authorization", "x-api-key", "x-goog-api-key", "api-key", "c
 
 @dataclass
 class Passed:
-    """A request and its answer, as they went by. `answer` is without its transfer encoding; `whole`: it came to its end."""
+    """A request and its answer, as they went by.
+
+    `answer` is without its transfer encoding; `whole`: it came to its end.
+    """
 
     method: str
     target: str

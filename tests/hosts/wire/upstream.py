@@ -21,8 +21,8 @@ from tests.openai_api import server as openai
 
 Body = dict[str, Any]
 Blocks = list[dict[str, Any]]
-#: The model: what it says to a request of a form (`messages`, `chat`, `responses`, `gemini`), in blocks of the Messages API.
-Model = Callable[[str, Body], Blocks]
+#: The model: what it says to the body of a request, in blocks of the Messages API.
+Model = Callable[[Body], Blocks]
 
 FORMS = {
     "/v1/messages": "messages",
@@ -82,7 +82,7 @@ class _Server(ThreadingHTTPServer):
         self.lock = threading.Lock()
         super().__init__(*given)
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
         """A fault is kept for who runs the server; a client that has gone is none."""
         fault = sys.exc_info()[1]
         if fault is not None and not isinstance(fault, ConnectionError):
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(404, {"error": {"message": f"no {self.path}", "type": "not_found_error", "code": None}})
 
-    do_HEAD = do_DELETE = do_PUT = do_GET
+    do_HEAD = do_DELETE = do_PUT = do_GET  # noqa: N815
 
     def do_POST(self) -> None:
         form = form_of(urlsplit(self.path).path)
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, form: str, body: Body) -> None:
         with self.server.lock:
             try:
-                blocks = self.server.upstream.model(form.removesuffix("-stream"), body)
+                blocks = self.server.upstream.model(body)
             except BaseException as fault:
                 self.server.upstream.faults.append(fault)
                 self._send(400, {"error": {"message": repr(fault), "type": "invalid_request_error", "code": None}})
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         if self._compresses:
-            data = gzip.compress(data)
+            data = gzip.compress(data, mtime=0)
             self.send_header("content-encoding", "gzip")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         if self._compresses:
             self.send_header("content-encoding", "gzip")
-            events = [gzip.compress(b"".join(events))]
+            events = [gzip.compress(b"".join(events), mtime=0)]
         self.end_headers()
         for event in events:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
