@@ -1,1 +1,1 @@
-"""Between an agent and its model: requests are forwarded as they are, and what passed is recorded."""
+"""Between an agent and its model: every request forwarded as it came, and recorded exactly."""

@@ -23,6 +23,7 @@ import h11
 from ctxvc import loopback
 from ctxvc.errors import Refused
 from ctxvc.wire import forward
+from ctxvc.wire.chunks import Chunks
 from ctxvc.wire.exchange import Copy, Recorder
 from ctxvc.wire.forward import Upstream
 from ctxvc.wire.network import CHUNK, Connection, Network
@@ -32,6 +33,8 @@ _HEAD = 1 << 18
 #: Seconds and bytes for what a refused client still sends: a connection that is closed on unread bytes takes its
 #: answer with it.
 _REST_SECONDS, _REST = 1.0, 1 << 20
+#: The most bytes of a stream that wait to be read.
+_UNREAD = 1 << 20
 _WEBSOCKET = re.compile(r"\bwebsocket\b", re.I)
 
 
@@ -255,7 +258,7 @@ class _Client:
             else:
                 raise _Gone
 
-    async def _watch(self) -> None:
+    async def _watch(self, answer: _Answer) -> None:
         """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
         while len(self._ahead) < _HEAD:
             try:
@@ -265,6 +268,9 @@ class _Client:
             if not data:
                 return
             self._ahead += data
+            answer.look()
+            if answer.over:  # it has seen the end, behind which there is more than an answer
+                return
         await asyncio.Event().wait()
 
     # --- the answer
@@ -283,7 +289,7 @@ class _Client:
             if sending.done() and isinstance(sending.exception(), _Gone):
                 raise _Gone
             if not answering.done() and not sending.exception():
-                watching = asyncio.ensure_future(self._watch())
+                watching = asyncio.ensure_future(self._watch(answer))
                 await asyncio.wait({watching, answering}, return_when=asyncio.FIRST_COMPLETED)
                 if not answering.done():
                     raise _Gone
@@ -300,6 +306,7 @@ class _Client:
             for task in tasks:
                 task.cancel()
             if copy:  # before anything is waited for: this may be cancelled, too
+                answer.look()
                 self._proxy.end(copy, whole=answer.whole)
             await _let_go(*tasks)
 
@@ -352,36 +359,67 @@ _REASONS = {
 
 
 class _Answer:
-    """Reads beside an answer that passes, to know where it ends and what is in it."""
+    """Reads beside an answer that passes, to know where it ends and what is in it.
+
+    Chunks are read when they may have come to their end, and not while they pass: a model's answer has thousands.
+    """
 
     def __init__(self, request: h11.Request, copy: Copy | None) -> None:
-        self._copy = copy
+        self._method, self._copy = request.method, copy
         self._reading = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
         self._reading.send(h11.Request(method=request.method, target=b"/", headers=[(b"Host", b"upstream")]))
         self._reading.send(h11.EndOfMessage())
+        self._chunks: Chunks | None = None
+        self._unread = bytearray()
         self.over = self.whole = self.unreadable = False
 
     def received(self, data: bytes) -> None:
         """Takes note of what came; nothing for the end of the connection."""
         if self.unreadable:
             return
+        if self._chunks:
+            self._unread += data
+            if not data or self._unread.endswith(b"\r\n\r\n") or len(self._unread) > _UNREAD:
+                self.look(at_end=not data)
+            return
         try:
             self._reading.receive_data(data)
-            while not self.over and (event := self._reading.next_event()) is not h11.NEED_DATA:
+            while not self.over and not self._chunks and (event := self._reading.next_event()) is not h11.NEED_DATA:
                 self._take(event)
         except h11.RemoteProtocolError:
             self.unreadable = True
-        if self.over and self._reading.trailing_data[0]:
+        if self._chunks:
+            self._unread += self._reading.trailing_data[0]
+            self.look()
+        elif self.over and self._reading.trailing_data[0]:
             self.unreadable = True  # more than an answer: where the next one begins, nobody knows
+
+    def look(self, *, at_end: bool = False) -> None:
+        """Reads what has passed: whether the answer is over."""
+        if not self._chunks or self.unreadable:
+            return
+        try:
+            content = self._chunks.content(bytes(self._unread))
+        except ValueError:
+            self.unreadable = True
+            return
+        self._unread.clear()
+        if self._copy:
+            self._copy.received(content)
+        self.over = self.whole = self._chunks.over
+        self.unreadable = bool(self._chunks.behind) or (at_end and not self.over)
 
     def _take(self, event: object) -> None:
         if isinstance(event, h11.Data):
             if self._copy:
                 self._copy.received(bytes(event.data))
         elif isinstance(event, h11.Response):
+            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
             if self._copy:
-                headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
                 self._copy.answered(event.status_code, headers)
+            bare = self._method == b"HEAD" or event.status_code in (204, 304)
+            if not bare and any(name == "transfer-encoding" for name, _ in headers):
+                self._chunks = Chunks()
         elif isinstance(event, h11.EndOfMessage):
             self.over = self.whole = True
         elif isinstance(event, h11.ConnectionClosed):

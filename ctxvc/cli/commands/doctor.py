@@ -10,6 +10,7 @@ import shlex
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +24,7 @@ from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import extensions
-from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
+from ctxvc.cli.output import Cell, Column, Output, Table, counted, iso, plain
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
@@ -57,6 +58,8 @@ _LITTLE = 500_000_000
 #: The name of the check of the store's contents. A problem in it is damage.
 _CONTENTS = "contents"
 _PROGRAM = re.compile(r"^program=(.+)$", re.MULTILINE)
+#: Days for which trouble on the wire is told.
+_RECENT_DAYS = 7
 _SETTINGS = ("ctxvc.format", redaction.SETTING, secret_scanner.SETTING)
 #: The command that puts the hooks into a file of settings, by whose it is.
 _INSTALL = {"user": "ctxvc install claude-code --user", "project": "ctxvc install claude-code"}
@@ -87,6 +90,7 @@ def doctor(ctx: click.Context, repair: bool) -> None:
         *_about_store(app),
         *_guarded("git hooks", "", lambda: _project_hook(app)),
         *(item for agent in extensions.AGENTS for item in _guarded(agent, "", lambda a=agent: _extension(app, a))),  # type: ignore[misc]
+        *_guarded("wire", "", lambda: _wire(app)),
         *_guarded("transcripts", "", lambda: _transcripts(app)),
     ]
     if app.output.json:
@@ -450,6 +454,17 @@ def _transcripts(app: App) -> Iterator[DoctorItem]:
         item = _problem if days is not None and days < _SOON_DAYS else _note
         yield item("transcripts", "; ".join(findings), "ctxvc import")
     yield from _recording(app, transcripts, store)
+
+
+def _wire(app: App) -> Iterator[DoctorItem]:
+    """Why requests that `wrap` or `proxy` forwarded are not recorded, if some are not."""
+    from ctxvc.wire import trouble
+
+    if newest := trouble.of(app.store_place()):
+        days = (time.time() - newest.time) / 86_400
+        if days < _RECENT_DAYS:
+            finding = f"a request was forwarded and not recorded at {iso(newest.time)}: {newest.reason}"
+            yield _problem("wire", finding, "mend that; the agent's next request brings what is missing")
 
 
 def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:

@@ -20,10 +20,11 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.forms import gemini
+from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.gemini_cli import parts as gemini_parts
 from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, of_project, single
-from ctxvc.importers.request_log import text_of
 
 FORMAT = "gemini-cli"
 ENDINGS = LINES
@@ -222,7 +223,7 @@ class _Session:
         else:
             parts = gemini_parts.prompt(record, by_host=bool(self._scope)) if is_new else ()
             messages = [Message(role="user", parts=parts, time=time)]
-            answers = self._new_results(gemini_parts.items(record.get("content")))
+            answers = self._new_results(gemini.items(record.get("content")))
         answered = Message(role="user", parts=answers, time=time)
         messages = [*messages, answered] if record["type"] == "gemini" else [answered, *messages]
         messages = [message for message in messages if message.parts]
@@ -244,7 +245,7 @@ class _Session:
     def _new_results(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
         """The results of calls that had none; after a resume the file has each once more, and they are sent again."""
         parts: dict[str, Part] = {}
-        for part in gemini_parts.results(content):
+        for part in gemini.results(content):
             if part.call not in self._results:
                 parts[part.call] = msgspec.structs.replace(part, tool=self._tools.get(part.call, part.tool))
                 self._results[part.call] = hashlib.sha256(part.body).digest()
@@ -252,7 +253,7 @@ class _Session:
 
     def _changed_results(self, content: Any, end: int, time: str) -> Iterator[Event]:
         """What the prompt has in the place of results from now on: Gemini CLI shortens old ones."""
-        for part in gemini_parts.results(gemini_parts.items(content)):
+        for part in gemini.results(gemini.items(content)):
             digest = hashlib.sha256(part.body).digest()
             if self._results.get(part.call, digest) != digest:
                 self._results[part.call] = digest
