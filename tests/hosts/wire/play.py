@@ -17,7 +17,7 @@ from tests.hosts.wire import agents
 from tests.hosts.wire.agents import Client, Place, Step
 from tests.hosts.wire.model import Script
 from tests.hosts.wire.tap import Passed, Tap, tapped
-from tests.hosts.wire.upstream import serve
+from tests.hosts.wire.upstream import form_of, serve
 
 #: Seconds that a client may take for one run, on a machine with other work.
 _PATIENCE = 400
@@ -60,6 +60,12 @@ class Played:
         """Where requests reached the upstream."""
         assert self.far
         return sorted(one.path for one in self.far.passed() if not one.header("upgrade"))
+
+    def calls(self) -> list[Passed]:
+        """The calls of a model that were answered: not the counts of tokens, nor what is beside them."""
+        assert self.far
+        answered = [one for one in self.far.passed() if one.method == "POST" and one.status == 200]
+        return [one for one in answered if not form_of(one.path).endswith("count")]
 
     def outputs(self) -> list[tuple[int, list[str]]]:
         """Exit status and lines of output of each run, without what is by chance, as the order of what is parallel."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hosts.wire import play
+from tests.hosts.wire import play, recorded
 from tests.hosts.wire.agents import CLIENTS, Client
 
 #: Clients work for minutes where others do, too.
@@ -33,7 +33,7 @@ def test_the_upstream_gets_what_the_client_sends_and_the_client_what_the_upstrea
         play.check_unchanged(played.near, played.far)
 
 
-def test_a_wrapped_client_ends_and_prints_as_without(client: Client) -> None:
+def test_a_wrapped_client_ends_and_prints_as_without_and_is_recorded_exactly(client: Client) -> None:
     with play.straight(client) as straight:
         straight.check()
         outputs, paths = straight.outputs(), straight.paths()
@@ -41,3 +41,4 @@ def test_a_wrapped_client_ends_and_prints_as_without(client: Client) -> None:
         wrapped.check()
         assert wrapped.outputs() == outputs
         assert wrapped.paths() == paths
+        recorded.check(wrapped.place.project / ".ctxvc", wrapped.calls())
