@@ -83,7 +83,7 @@ def tool(name: str, least: tuple[int, int] = (3, 10)) -> Path:
     """
     listed = (_LISTS.parent / "tools" / f"{name}.txt").read_bytes()
     interpreter = _interpreter(least)
-    key = hashlib.sha256(listed + interpreter.encode()).hexdigest()[:12]
+    key = hashlib.sha256(listed + bytes(Path(interpreter).resolve())).hexdigest()[:12]
     folder = cache() / f"tool-{name}-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock_file:

@@ -75,6 +75,9 @@ class Client:
     env: Mapping[str, str]
     arguments: Sequence[str] = ()
     prepare: Callable[[Place], None] = lambda _: None
+    #: The sessions that its runs make. A client that names none begins another where a run does not repeat the history:
+    #: after a summary of its own, or where each run has a prompt of its own.
+    sessions: int = 1
 
 
 def environment(client: Client, place: Place) -> dict[str, str]:
@@ -410,7 +413,10 @@ CLIENTS: Sequence[Client] = (
         {"GOOGLE_GEMINI_BASE_URL": "{url}", **_key("GEMINI_API_KEY")}, prepare=_gemini_home,
     ),
     *(
-        Client(f"copilot-{name}", "copilot", "copilot", _bin("copilot"), _copilot, _copilot_env(kind, wire, model))
+        Client(
+            f"copilot-{name}", "copilot", "copilot", _bin("copilot"), _copilot, _copilot_env(kind, wire, model),
+            sessions=2,
+        )
         for name, kind, wire, model in (
             ("chat", "openai", "completions", "gpt-5.1"),
             ("responses", "openai", "responses", "gpt-5.1"),
@@ -427,15 +433,15 @@ CLIENTS: Sequence[Client] = (
             ("openai", "gpt-5.1", "OPENAI_API_KEY"),
         )
     ),
-    Client("qwen", "qwen", "qwen", _bin("qwen-code"), _qwen, {**_OPENAI, "OPENAI_MODEL": "qwen3-coder"}),
-    Client("aider-openai", "aider", "aider", _tool("aider"), _aider("openai/gpt-4.1"), {**_OPENAI, **_LITELLM}),
+    Client("qwen", "qwen", "qwen", _bin("qwen-code"), _qwen, {**_OPENAI, "OPENAI_MODEL": "qwen3-coder"}, sessions=2),
+    Client("aider-openai", "aider", "aider", _tool("aider"), _aider("openai/gpt-4.1"), {**_OPENAI, **_LITELLM}, sessions=3),
     Client(
         "aider-anthropic", "aider", "aider", _tool("aider"), _aider("anthropic/claude-sonnet-4-5"),
-        {**_ANTHROPIC, **_LITELLM},
+        {**_ANTHROPIC, **_LITELLM}, sessions=3,
     ),
     Client(
         "aider-gemini", "aider", "aider", _tool("aider"), _aider("gemini/gemini-2.5-pro"),
-        {"GEMINI_API_BASE": "{url}/v1beta", **_key("GEMINI_API_KEY"), **_LITELLM},
+        {"GEMINI_API_BASE": "{url}/v1beta", **_key("GEMINI_API_KEY"), **_LITELLM}, sessions=3,
     ),
     Client("mini-openai", "mini", "mini", _tool("mini"), _mini("openai/gpt-4.1"), {**_OPENAI, **_MINI}),
     Client(

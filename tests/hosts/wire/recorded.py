@@ -15,15 +15,17 @@ from tests.hosts.coding import run_ctxvc
 from tests.hosts.wire.tap import Passed
 
 
-def check(store: Path, calls: Sequence[Passed]) -> None:
-    """Each call's body is that of a step, as `prompt --sent REV --exact` writes it, and no other is there."""
+def check(store: Path, calls: Sequence[Passed], sessions: int) -> None:
+    """Each call's body is that of a step, as `prompt --sent REV --exact` writes it, and no other is there.
+
+    `sessions`: how many these are.
+    """
     steps = dict(_steps(store))
     exact, sent = Counter(steps.values()), Counter(call.body for call in calls)
     missing = [body[-300:] for body in sent - exact]
     assert not missing, f"{len(missing)} of {len(calls)} bodies are not in the store: {missing[:3]}"
     assert exact == sent
-    sessions = {session for session, _ in steps}
-    assert len(sessions) == 1, sessions
+    assert len({session for session, _ in steps}) == sessions, list(steps)
     for (session, rev), body in list(steps.items())[:2]:
         assert run_ctxvc(store.parent, "--session", session, "prompt", "--sent", rev, "--exact").encode() == body
     subprocess.run(["git", "-C", store, "fsck", "--full", "--strict"], check=True, capture_output=True)

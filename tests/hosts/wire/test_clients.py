@@ -41,4 +41,4 @@ def test_a_wrapped_client_ends_and_prints_as_without_and_is_recorded_exactly(cli
         wrapped.check()
         assert wrapped.outputs() == outputs
         assert wrapped.paths() == paths
-        recorded.check(wrapped.place.project / ".ctxvc", wrapped.calls())
+        recorded.check(wrapped.place.project / ".ctxvc", wrapped.calls(), client.sessions)
