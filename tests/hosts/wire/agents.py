@@ -363,6 +363,11 @@ def _openhands(place: Place) -> Sequence[Step]:
     )
 
 
+def _crush(place: Place) -> Sequence[Step]:
+    work: list[Blocks] = [[text("One."), call("bash", command="echo hi", description="says hi")], say("All done.")]
+    return (Step(("run", "--quiet", FIRST), work),)
+
+
 def _shell(name: str, command: str = "echo hi") -> dict[str, Any]:
     return call(name, command=command, description="says hi")
 
@@ -434,7 +439,15 @@ CLIENTS: Sequence[Client] = (
         )
     ),
     Client("qwen", "qwen", "qwen", _bin("qwen-code"), _qwen, {**_OPENAI, "OPENAI_MODEL": "qwen3-coder"}, sessions=2),
-    Client("aider-openai", "aider", "aider", _tool("aider"), _aider("openai/gpt-4.1"), {**_OPENAI, **_LITELLM}, sessions=3),
+    # As its source says: its package downloads the program, which not every network lets it.
+    Client(
+        "crush", "crush", "crush", _bin("crush"), _crush,
+        {"OPENAI_API_ENDPOINT": "{url}/v1", "CRUSH_DISABLE_PROVIDER_AUTO_UPDATE": "1", **_key("OPENAI_API_KEY")},
+    ),
+    Client(
+        "aider-openai", "aider", "aider", _tool("aider"), _aider("openai/gpt-4.1"),
+        {**_OPENAI, **_LITELLM}, sessions=3,
+    ),
     Client(
         "aider-anthropic", "aider", "aider", _tool("aider"), _aider("anthropic/claude-sonnet-4-5"),
         {**_ANTHROPIC, **_LITELLM}, sessions=3,
