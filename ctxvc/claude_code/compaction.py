@@ -261,8 +261,8 @@ def _unchanged(session: Session, event: CompactionEvent, transcript: Path, compa
             "what is pinned or protected, or too short for a stub to save anything"
         )
     if event.tokens > compacted.before:
-        others = f"{event.tokens - compacted.before:,} of {event.tokens:,} tokens"
-        reason += f"; {others} are not recorded: system prompt, tools, hidden thinking"
+        unrecorded = f"{event.tokens - compacted.before:,} of {event.tokens:,} tokens"
+        reason += f"; {unrecorded} are not recorded: system prompt, tools, hidden thinking"
     reason = f"nothing can leave the prompt: {reason}"
     if not event.is_manual:
         raise Refused(reason)

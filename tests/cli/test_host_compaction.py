@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxvc.claude_code.compaction import Outcome
 from ctxvc.cli import hook_entry
 from ctxvc.cli.hosts.compaction import choice, line
 from ctxvc.errors import BadSettings
@@ -42,10 +43,10 @@ def test_what_makes_no_sense_is_named_with_its_line(tmp_path: Path, text: str) -
 
 
 def test_the_line_has_sizes_blocks_and_the_way_back() -> None:
-    assert line(184_000, 61_000, 212, 0.61) == (
+    assert line(Outcome(184_000, 61_000, 212, 0.61)) == (
         "184k → 61k in 0.6 s; 212 blocks archived, 0 lost; `ctxvc undo` takes it back"
     )
-    assert "1 block archived" in line(10, 5, 1, 0.1)
+    assert "1 block archived" in line(Outcome(10, 5, 1, 0.1))
 
 
 @pytest.mark.parametrize("event", [b"", b"{", b'{"folder": 3}', b'{"session": "x", "messages": []}', b"[" * 100_000])

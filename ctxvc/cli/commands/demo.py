@@ -78,7 +78,9 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
     peaks: dict[str, int] = {}
     for called, policy, window in (("linear", "keep", 1_000_000), ("managed", PLAYED, PLAYED_WINDOW)):
         seen = _Peak()
-        with Session.open(folder / FOLDER, called, model="scripted", budget=window, policy=parse(policy)) as session:
+        with Session.open(
+            folder / FOLDER, called, model="scripted", budget=window, policy=parse(policy), tokens_per_count=1.0
+        ) as session:
             running.play(session, turns, seen)
             stubbed = [row for row in session.ledger().rows() if row.kind == "tool_result" and not row.present]
             bodies = [session.body(row.id) for row in stubbed]
