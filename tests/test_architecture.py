@@ -34,7 +34,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
-    "wire": frozenset({"forms", "session", "tokens", "store", "core", "errors"}),
+    "wire": frozenset({"loopback", "forms", "session", "tokens", "store", "core", "errors"}),
     "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
@@ -43,7 +43,6 @@ LAYERS: dict[str, frozenset[str]] = {
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
-    "wire": frozenset({"loopback", "session", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
         {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
@@ -153,6 +152,7 @@ CLAUDE_CODE = {
     "core.variables": "a variable with a key in it",
     "agent.footholds": "a folder whose settings run programs",
     "agent.orientation": "a folder that projects have their skills in",
+    "wire.senders": "the headers by which its requests say whose they are",
     "exporters.providers": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",

@@ -10,7 +10,7 @@ from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.usage import counts
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
-from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, read
+from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.origins import is_by_client
 from ctxvc.forms.values import annotated, digest, objects, text_of
 
@@ -48,7 +48,7 @@ def prompt(body: bytes) -> Prompt:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """Raises: BadInput."""
-    value, whole, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    value, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
     if not isinstance(value.get("content"), list):
         raise BadInput("the answer has no reply")
     repeated = {"role": "assistant", "content": value["content"]}
@@ -59,14 +59,14 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         model=text_of(value.get("model")),
         usage=counts(value.get("usage")),
         stop=text_of(value.get("stop_reason")),
-        whole=whole,
+        complete=complete,
         error=error,
     )
 
 
 class _Reader:
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
-        return read(message(value, "", facts(reply)) for value in values)
+        return messages_of(message(value, "", facts(reply)) for value in values)
 
 
 def reader() -> _Reader:
@@ -120,7 +120,7 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
     usage: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
     arguments: dict[int, list[str]] = {}
-    whole, error = False, ""
+    complete, error = False, ""
     for name, event in sse.events(data):
         match event.get("type") or name, event:
             case "message_start", {"message": dict(started)}:
@@ -135,7 +135,7 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
                     message |= {key: item for key, item in ended.items() if item is not None}
                 usage |= counts(event.get("usage"))
             case "message_stop", _:
-                whole = True
+                complete = True
             case "error", _:
                 error = wire.compact(event.get("error")).decode("utf-8", "replace")[:500]
     if not message:
@@ -144,7 +144,7 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
         if pieces and (value := wire.parsed("".join(pieces).encode("utf-8", "surrogatepass"), object)) is not None:
             blocks[index]["input"] = value
     content = [block for _, block in sorted(blocks.items()) if block.get("type")]
-    return {**message, "content": content, "usage": usage}, whole and not error, error
+    return {**message, "content": content, "usage": usage}, complete and not error, error
 
 
 def _extend(block: dict[str, Any], arguments: list[str], delta: dict[str, Any]) -> None:

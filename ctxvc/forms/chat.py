@@ -24,7 +24,7 @@ from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
-from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, read
+from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
 
 NAME = "openai-chat"
@@ -51,20 +51,20 @@ def prompt(body: bytes) -> Prompt:
     messages = request.get("messages")
     if not isinstance(messages, list):
         raise BadInput("the request has no messages")
-    system, rest = instructions(messages)
+    system, conversation = instructions(messages)
     return Prompt(
         model=text_of(request.get("model")),
         system=system,
         tools=tuple(elements.tool(tool) for tool in tools(request)),
-        messages=tuple(rest),
-        prints=tuple(map(fingerprint, rest)),
+        messages=tuple(conversation),
+        prints=tuple(map(fingerprint, conversation)),
         stream=request.get("stream") is True,
     )
 
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """The first choice counts. Raises: BadInput."""
-    completion, whole = _streamed(answer) if stream else (json_object(answer, "the answer"), True)
+    completion, complete = _streamed(answer) if stream else (json_object(answer, "the answer"), True)
     match completion.get("choices"):
         case [{"message": dict(message), **choice}, *_]:
             repeated = {"role": "assistant", **{name: value for name, value in message.items() if value is not None}}
@@ -79,15 +79,15 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         model=text_of(completion.get("model")),
         usage=usage(completion.get("usage")),
         stop=_STOPS.get(reason, "end_turn" if reason else ""),
-        whole=whole,
+        complete=complete,
         error=repr(completion["error"])[:500] if completion.get("error") else "",
     )
 
 
 def tools(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The tools of a request in this form, also those of its older field `functions`."""
-    if given := objects(request.get("tools")):
-        return given
+    if candidate := objects(request.get("tools")):
+        return candidate
     return [{"type": "function", "function": function} for function in objects(request.get("functions"))]
 
 
@@ -109,8 +109,8 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool]:
                 continue
             case [dict(choice), *_]:
                 reason = text_of(choice.get("finish_reason")) or reason
-                given = choice.get("delta") or choice.get("message")
-                delta = given if isinstance(given, dict) else {}
+                candidate = choice.get("delta") or choice.get("message")
+                delta = candidate if isinstance(candidate, dict) else {}
             case _:
                 continue
         for name in _TEXTS:
@@ -118,11 +118,11 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool]:
                 message[name] = text_of(message.get(name)) + piece
         for piece in objects(delta.get("tool_calls")):
             number = piece.get("index")
-            known = calls.get(newest if number is None else number)
-            if known is None or (piece.get("id") and piece["id"] != known.get("id", piece["id"])):
+            call = calls.get(newest if number is None else number)
+            if call is None or (piece.get("id") and piece["id"] != call.get("id", piece["id"])):
                 newest = len(calls) if number is None or number in calls else number
-                known = calls[newest] = {"type": "function", "function": {"arguments": ""}}
-            _extend(known, piece)
+                call = calls[newest] = {"type": "function", "function": {"arguments": ""}}
+            _extend(call, piece)
     if calls:
         message["tool_calls"] = list(calls.values())
     if not completion and not message:
@@ -148,7 +148,7 @@ class Reader:
         self._ids = CallIds()
 
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
-        return read(self.message(value, "", facts(reply)) for value in values)
+        return messages_of(self.message(value, "", facts(reply)) for value in values)
 
     def message(self, value: Any, key: str, about: Facts) -> Message | str:
         """The message as one of ours, or why there is none."""
@@ -282,7 +282,7 @@ class CallIds:
         if slot == "\0":
             slot = next(iter(self._open), slot)
         if slot not in self._open:
-            # An id that no call was given is kept, unless it is one that we made up.
+            # An id that no call was candidate is kept, unless it is one that we made up.
             ours = self._latest.get(name, "" if name in self._tools else name)
         else:
             ours = self._open[slot].popleft()
@@ -395,6 +395,6 @@ def _call_fields(call: Any) -> Any:
         return call
     function = call.get("function")
     if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-        said = wire.parsed(function["arguments"].encode("utf-8", "surrogatepass"), dict)
-        function = function if said is None else {**function, "arguments": said}
+        arguments = wire.parsed(function["arguments"].encode("utf-8", "surrogatepass"), dict)
+        function = function if arguments is None else {**function, "arguments": arguments}
     return {"id": call.get("id"), "function": function, "custom": call.get("custom")}

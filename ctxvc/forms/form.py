@@ -37,7 +37,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     `messages` are JSON values as a later request repeats them, with their `prints`. `usage` counts as the Messages API
     does: `input_tokens` are those that no cache had. `stop` is that API's word for why it ended. One that is not
-    `whole` broke off; `error` is what the provider reported instead of going on.
+    `complete` broke off; `error` is what the provider reported instead of going on.
     """
 
     messages: tuple[Any, ...]
@@ -46,7 +46,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     usage: dict[str, int] = {}
     stop: str = ""
-    whole: bool = True
+    complete: bool = True
     error: str = ""
 
 
@@ -101,18 +101,18 @@ def of(path: str) -> Form | None:
     return cast(Form, import_module(f"ctxvc.forms.{name}")) if name else None
 
 
-def json_object(data: bytes, what: str) -> dict[str, Any]:
+def json_object(data: bytes, subject: str) -> dict[str, Any]:
     """The object that a body is. Raises: BadInput."""
     try:
         value = wire.parse(data)
     except ValueError as error:
-        raise BadInput(f"{what} is not JSON: {error}") from error
+        raise BadInput(f"{subject} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise BadInput(f"{what} is no JSON object")
+        raise BadInput(f"{subject} is no JSON object")
     return value
 
 
-def read(converted: Iterable[Message | str]) -> list[Message]:
+def messages_of(converted: Iterable[Message | str]) -> list[Message]:
     """The messages among what was converted, of which a text says why there is none."""
     return [message for message in converted if isinstance(message, Message)]
 

@@ -66,13 +66,13 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         model=model,
         usage=usage(used),
         stop="tool_use" if calls and reason == "STOP" else _STOPS.get(reason, "refusal" if reason else ""),
-        whole=bool(reason) and not error,
+        complete=bool(reason) and not error,
         error=error,
     )
 
 
 class _Reader:
-    """A reply's calls have no ids; a client makes them up for its next request. Here a call's id tells what it asks.
+    """A reply's calls have no ids; a client makes them up for its next request. Here an id tells what its call asks.
 
     A result finds its call by the client's id, where the call has it by then, else by its tool.
     """
@@ -80,21 +80,23 @@ class _Reader:
     def __init__(self) -> None:
         self._count: dict[str, int] = {}
         self._ids: dict[str, str] = {}  # the client's id of a call → ours
-        self._waiting: dict[str, list[str]] = {}  # tool → calls of the newest reply without a result
+        self._unanswered: dict[str, list[str]] = {}  # tool → calls of the newest reply without a result
 
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
         about = facts(reply)
-        read = []
+        messages = []
         for value in values:
             content = items(value.get("parts") if isinstance(value, dict) else None)
             is_models = isinstance(value, dict) and value.get("role") == "model"
             role: Role = "assistant" if is_models else "user"
             if parts := self._reply(content) if is_models else self._incoming(content):
-                read.append(Message(role=role, parts=parts, reply=about.reply, model=about.model, usage=about.usage))
-        return read
+                messages.append(
+                    Message(role=role, parts=parts, reply=about.reply, model=about.model, usage=about.usage)
+                )
+        return messages
 
     def _reply(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
-        self._waiting = {}
+        self._unanswered = {}
         parts = []
         for item in content:
             match item:
@@ -110,10 +112,10 @@ class _Reader:
         return tuple(part for part in parts if part.body)
 
     def _incoming(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
-        named = [self._named(item) for item in content]
-        parts = results(named)
+        content_here = [self._with_id(item) for item in content]
+        parts = results(content_here)
         after_result = False
-        for item in named:
+        for item in content_here:
             match item:
                 case {"functionResponse": _}:
                     after_result = True
@@ -126,15 +128,15 @@ class _Reader:
                     parts.append(Part(kind="other", role="user", origin="human", body=wire.compact(item), ext="json"))
         return tuple(parts)
 
-    def _named(self, item: dict[str, Any]) -> dict[str, Any]:
+    def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:
         """A result with the id that its call has here; any other part as it is."""
         match item:
             case {"functionResponse": dict(response)}:
                 name = text_of(response.get("name"))
-                waiting = self._waiting.get(name, [])
-                call = self._ids.get(text_of(response.get("id"))) or next(iter(waiting), "")
-                if call in waiting:
-                    waiting.remove(call)
+                unanswered = self._unanswered.get(name, [])
+                call = self._ids.get(text_of(response.get("id"))) or next(iter(unanswered), "")
+                if call in unanswered:
+                    unanswered.remove(call)
                 return {"functionResponse": {**response, "id": call}} if call else item
         return item
 
@@ -143,7 +145,7 @@ class _Reader:
         stem = f"{name}-{digest([name, arguments.hex()]).hex()[:8]}"
         number = self._count[stem] = self._count.get(stem, 0) + 1
         own = stem if number == 1 else f"{stem}-{number}"
-        self._waiting.setdefault(name, []).append(own)
+        self._unanswered.setdefault(name, []).append(own)
         if original_id:
             self._ids[original_id] = own
         return own
@@ -168,9 +170,9 @@ def usage(tokens: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API, which counts cached input by itself and thoughts as output."""
     fields = tokens if isinstance(tokens, dict) else {}
     names = ("promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    asked, cached, said, thought = (fields[name] if type(fields.get(name)) is int else 0 for name in names)
-    cached = min(max(cached, 0), max(asked, 0))
-    totals = {"input_tokens": asked - cached, "cache_read_input_tokens": cached, "output_tokens": said + thought}
+    sent, cached, answered, thought = (fields[name] if type(fields.get(name)) is int else 0 for name in names)
+    cached = min(max(cached, 0), max(sent, 0))
+    totals = {"input_tokens": sent - cached, "cache_read_input_tokens": cached, "output_tokens": answered + thought}
     return {name: count for name, count in totals.items() if count > 0}
 
 
@@ -189,8 +191,8 @@ def _values(answer: bytes) -> list[Any]:
     try:
         value = wire.parse(answer)
     except ValueError as error:
-        whole = answer.rpartition(b"\n,")[0] or answer.rpartition(b"},")[0] + b"}"
-        value = wire.parsed(whole + b"]", list)
+        cut = answer.rpartition(b"\n,")[0] or answer.rpartition(b"},")[0] + b"}"
+        value = wire.parsed(cut + b"]", list)
         if value is None:
             raise BadInput(f"the answer is not JSON: {error}") from error
     return value if isinstance(value, list) else [value]

@@ -33,10 +33,10 @@ def split(body: bytes) -> list[Piece]:
         values = list(_object.decode(body).values())
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return [("00.bin", body)]
-    return list(_named(body, values)) or [("00.json", body)]
+    return list(_places(body, values)) or [("00.json", body)]
 
 
-def _named(body: bytes, values: list[msgspec.Raw]) -> Iterator[Piece]:
+def _places(body: bytes, values: list[msgspec.Raw]) -> Iterator[Piece]:
     place, begin, at = 0, 0, 0  # of the piece that is being gathered, and where in it
     for value in map(bytes, values):
         key = _KEY.match(body, at)

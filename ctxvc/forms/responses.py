@@ -14,7 +14,7 @@ from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
 from ctxvc.forms import items as native
 from ctxvc.forms import sse
-from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, read
+from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.values import digest, objects, text_of
 
 NAME = "openai-responses"
@@ -52,7 +52,7 @@ def _added_tools(items: Sequence[Any]) -> Iterable[dict[str, Any]]:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """Raises: BadInput."""
-    response, whole, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    response, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
     output = response.get("output")
     if not isinstance(output, list):
         raise BadInput("the answer has no reply")
@@ -65,8 +65,8 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         id=text_of(response.get("id")),
         model=text_of(response.get("model")),
         usage=usage(response.get("usage")),
-        stop="max_tokens" if cut else "tool_use" if calls else "end_turn" if whole else "",
-        whole=whole,
+        stop="max_tokens" if cut else "tool_use" if calls else "end_turn" if complete else "",
+        complete=complete,
         error=error,
     )
 
@@ -74,8 +74,8 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
 class _Reader:
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
         if reply is None:
-            return read(message(group, "", facts(None)) for group in grouped(values))
-        return [_by_model(own) for own in read([message(list(values), "", facts(reply))])]
+            return messages_of(message(group, "", facts(None)) for group in grouped(values))
+        return [_by_model(own) for own in messages_of([message(list(values), "", facts(reply))])]
 
 
 def _by_model(message: Message) -> Message:
@@ -93,31 +93,31 @@ def reader() -> _Reader:
 def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
     """The response that events make, whether it is whole, and the provider's error."""
     response: dict[str, Any] = {}
-    done: dict[int, dict[str, Any]] = {}
+    finished: dict[int, dict[str, Any]] = {}
     started: dict[int, dict[str, Any]] = {}
     texts: dict[int, list[str]] = {}
-    whole, error = False, ""
+    complete, error = False, ""
     for name, event in sse.events(data):
         kind, place = text_of(event.get("type")) or name, event.get("output_index")
-        place = place if isinstance(place, int) else len(done)
+        place = place if isinstance(place, int) else len(finished)
         if kind == "error" or event.get("error"):
             error = text_of(event.get("message")) or repr(event.get("error"))[:500]
         if isinstance(event.get("response"), dict):
             response = event["response"]
-            whole = whole or kind in ("response.completed", "response.incomplete")
+            complete = complete or kind in ("response.completed", "response.incomplete")
             error = error or (repr(response.get("error"))[:500] if kind == "response.failed" else "")
         elif isinstance(event.get("item"), dict):
-            (done if kind.endswith(".done") else started)[place] = event["item"]
+            (finished if kind.endswith(".done") else started)[place] = event["item"]
         elif kind == "response.output_text.delta":
             texts.setdefault(place, []).append(text_of(event.get("delta")))
-    if not response and not done and not started:
+    if not response and not finished and not started:
         raise BadInput(f"the answer has no reply{f': {error}' if error else ''}")
-    for place in started.keys() - done.keys():
+    for place in started.keys() - finished.keys():
         if texts.get(place):  # it broke off in the middle of a text
             piece = {"type": "output_text", "text": "".join(texts[place]), "annotations": []}
-            done[place] = {**started[place], "content": [piece]}
-    output = response.get("output") or [item for _, item in sorted(done.items())]
-    return {**response, "output": output}, whole, error
+            finished[place] = {**started[place], "content": [piece]}
+    output = response.get("output") or [item for _, item in sorted(finished.items())]
+    return {**response, "output": output}, complete, error
 
 
 def is_item(item: Any) -> bool:

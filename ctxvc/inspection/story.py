@@ -72,8 +72,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
             return one_line(self.entry.subject, len(self.entry.subject) + 1)
         changed = one_line(self.entry.trailers.get("Ctxvc-Changed", ""), width // 2)
         news = f" · new {changed}" if changed else ""
-        words = caption.of_reply if heading else caption.of_step
-        return words(self.rows, self.body_of, self.folder, width - len(news)) + news
+        caption_of = caption.of_reply if heading else caption.of_step
+        return caption_of(self.rows, self.body_of, self.folder, width - len(news)) + news
 
     def texts(self) -> Iterator[str]:
         """All that is said of it: what it did, each of its calls, the human's words, the commit's message."""

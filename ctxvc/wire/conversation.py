@@ -147,7 +147,7 @@ class Conversation:
         unfinished, self._unfinished = self._unfinished, None
         if unfinished and unfinished.prompt.prints != call.prompt.prints:
             self._record(unfinished)
-        if call.reply is None or not call.reply.whole:
+        if call.reply is None or not call.reply.complete:
             self._unfinished = call if call.reply and call.reply.messages else None
         else:
             self._record(call)
@@ -179,13 +179,13 @@ class Conversation:
         is_whole = common == len(self.prints)
         repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
         if prompt.continues or (is_whole and (repeated or not len(self.stored.ledger()))):
-            return self.stored.redacted_messages(self._read(prompt, common + repeated))
+            return self.stored.redacted_messages(self._read_on(prompt, common + repeated))
         if commit := self._step_before(prompt, common):
             self._go_back(commit)
             return self._incoming(prompt)
         return self._edit(prompt)
 
-    def _read(self, prompt: Prompt, start: int) -> list[Message]:
+    def _read_on(self, prompt: Prompt, start: int) -> list[Message]:
         """The messages of the prompt from number `start` on, after the reader has seen those before."""
         if not self._has_read and start:
             self._reader.messages(prompt.messages[:start])
@@ -197,10 +197,10 @@ class Conversation:
         prints = self._reply_prints
         if prints and prompt.prints[start : start + len(prints)] == prints:
             return len(prints)
-        run = list(takewhile(_is_reply, self._each(prompt, start)))
+        run = list(takewhile(_is_reply, self._one_by_one(prompt, start)))
         return len(run) if run and _gist_of(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
 
-    def _each(self, prompt: Prompt, start: int) -> Iterable[list[Message]]:
+    def _one_by_one(self, prompt: Prompt, start: int) -> Iterable[list[Message]]:
         """The messages from number `start` on, read one by one."""
         for message in prompt.messages[start:]:
             yield self.form.reader().messages([message])
@@ -224,7 +224,7 @@ class Conversation:
             start = len(earlier.prints)
             if start > common or earlier.prints != prompt.prints[:start]:
                 continue
-            run = list(takewhile(_is_reply, self._each(prompt, start)))
+            run = list(takewhile(_is_reply, self._one_by_one(prompt, start)))
             if run and _gist_of(chain(*run)) == _newest_gist(revision.at(store, entry.commit)):
                 return entry.commit
         return first
@@ -285,8 +285,11 @@ class Conversation:
         if any(message.role == "assistant" for message in came):
             self._pieces = {}  # the steps of replies that no request here led to have no body
         files, without, frame = self._files(prompt, pieces_now)
-        given = parameters(b"".join(pieces_now.values()))
-        trailers = {"Ctxvc-Stop": "" if reply.whole else "interrupted", "Ctxvc-Changed": self._changed(frame, given)}
+        fields = parameters(b"".join(pieces_now.values()))
+        trailers = {
+            "Ctxvc-Stop": "" if reply.complete else "interrupted",
+            "Ctxvc-Changed": self._changed(frame, fields),
+        }
         renamed = prompt.model and prompt.model != self.stored.ledger().meta.model
         scope = self.stored.scope
         with self.stored.writing() as transaction:
@@ -308,7 +311,7 @@ class Conversation:
             self.stored.acknowledge(transaction)
         self.prints, self._reply_prints = prompt.prints, tuple(reply.prints)
         self._pieces = {path: _blob_id(piece) for path, piece in pieces_now.items()}
-        self._frame, self._parameters, self._newest = frame, given, self.stored.next_block
+        self._frame, self._parameters, self._newest = frame, fields, self.stored.next_block
 
     def _files(
         self, prompt: Prompt, pieces_now: dict[str, bytes]
@@ -320,7 +323,7 @@ class Conversation:
         without = (*(self._pieces.keys() - pieces_now.keys()), *(self._frame.keys() - frame.keys()))
         return tuple(files.items()), tuple(sorted(without)), frame
 
-    def _changed(self, frame: Mapping[str, bytes], given: Mapping[str, bytes]) -> str:
+    def _changed(self, frame: Mapping[str, bytes], fields: Mapping[str, bytes]) -> str:
         """What differs from the request before, besides the conversation: `system`, `tools`, names of parameters."""
         if not self._pieces:
             return ""
@@ -329,7 +332,7 @@ class Conversation:
         ]
         names = {path.partition("/")[2].partition(".")[0] for path in paths}
         names |= {
-            name for name in given.keys() | self._parameters.keys() if given.get(name) != self._parameters.get(name)
+            name for name in fields.keys() | self._parameters.keys() if fields.get(name) != self._parameters.get(name)
         }
         return ", ".join(sorted(names))
 
@@ -372,9 +375,9 @@ def _gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
 
     A part is its kind, its tool and its body.
     """
-    given = list(parts)
-    calls = sorted(tool.encode() + b"".join(body.split()) for kind, tool, body in given if kind == "tool_use")
-    return calls, b"".join(b"".join(body.split()) for kind, _, body in given if kind == "assistant")
+    reply = list(parts)
+    calls = sorted(tool.encode() + b"".join(body.split()) for kind, tool, body in reply if kind == "tool_use")
+    return calls, b"".join(b"".join(body.split()) for kind, _, body in reply if kind == "assistant")
 
 
 def _gist_of(messages: Iterable[Message]) -> tuple[list[bytes], bytes]:

@@ -42,8 +42,8 @@ class _Client(NamedTuple):
 
 
 def _claude_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> Any:
-    if named := headers.get("x-claude-code-session-id"):
-        return named
+    if header := headers.get("x-claude-code-session-id"):
+        return header
     match body.get("metadata"):
         case {"user_id": str(user)} if user.startswith("{"):
             return (wire.parsed(user.encode("utf-8", "surrogatepass"), dict) or {}).get("session_id")

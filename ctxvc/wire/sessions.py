@@ -238,7 +238,7 @@ def _reply(exchange: Exchange, form: Form) -> Reply | None:
         reply = form.reply(exchange.answer, stream=exchange.stream)
     except BadInput:
         return None
-    return reply if exchange.whole else msgspec.structs.replace(reply, whole=False)
+    return reply if exchange.whole else msgspec.structs.replace(reply, complete=False)
 
 
 def _stored(store: Store, name: str, scope: str) -> StoredSession:

@@ -45,7 +45,11 @@ def reply(content: Any, number: int = 0, **usage: int) -> bytes:
 
 def of_trajectory(path: Path) -> Iterator[Exchange]:
     """The calls of a recorded run, each with all that was said before it."""
-    lines = gzip.open(path, "rt", encoding="utf-8")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from _calls(lines)
+
+
+def _calls(lines: Iterator[str]) -> Iterator[Exchange]:
     next(lines)
     system: list[Any] = []
     said: list[Any] = []

@@ -35,14 +35,14 @@ def said(text: str) -> dict[str, Any]:
 
 
 def calls(*ids: str) -> dict[str, Any]:
-    uses = [{"type": "tool_use", "id": id, "name": "Bash", "input": {"command": f"ls {id}"}} for id in ids]
+    uses = [{"type": "tool_use", "id": name, "name": "Bash", "input": {"command": f"ls {name}"}} for name in ids]
     return {"role": "assistant", "content": uses}
 
 
 def results(*ids: str) -> dict[str, Any]:
     return {
         "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": id, "content": f"files of {id}"} for id in ids],
+        "content": [{"type": "tool_result", "tool_use_id": name, "content": f"files of {name}"} for name in ids],
     }
 
 
@@ -205,7 +205,7 @@ def test_a_message_that_a_client_changed_is_changed_in_place(store: Path, record
     record([asked(TWO[:1], ONE[1], 0), asked(TWO[:3], TWO[3], 1), asked([*changed, TWO[3], user("Go on.")], "Yes.", 2)])
 
     assert scopes(store) == ["main"]
-    assert dict((text, state) for state, text in texts(store))["files of a"] == "archived"
+    assert {text: state for state, text in texts(store)}["files of a"] == "archived"
     assert bodies(store)[-1] == body([*changed, TWO[3], user("Go on.")])
 
 

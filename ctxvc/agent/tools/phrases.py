@@ -89,6 +89,7 @@ MODEL: dict[str, str] = {
     "fixed-text": "put a backslash before each special character",
     # recordings
     "name-format": "formats: {formats}",
+    "record-exactly": "",
     "check-format": "check that it is the right file and the right format",
     "import-as-new": "",
     "import-edited": "it was edited since",

@@ -57,7 +57,7 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
 
 
 def _parameters(stored: StoredSession, old: Snapshot, new: Snapshot) -> list[str]:
-    """The names of parameters, as in `max_tokens`, that differ in two recorded requests; none if one is not recorded."""
+    """The names of parameters, as in `max_tokens`, that differ in two recorded requests; none if one is not."""
     try:
         before, after = (parameters(sent_body(stored, snapshot)) for snapshot in (old, new))
     except NotFound:

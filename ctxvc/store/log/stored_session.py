@@ -156,8 +156,8 @@ class StoredSession:
         for item in state.pending:
             if item.change.origin:
                 pieces = dict(self.store.reader.pieces(state.tip)) if item.change.inherit is None else {}
-            gone = item.change.without
-            pieces = {path: piece for path, piece in pieces.items() if path not in gone and BODY not in gone}
+            dropped = item.change.without
+            pieces = {path: piece for path, piece in pieces.items() if path not in dropped and BODY not in dropped}
             pieces |= {path: data for path, data in item.change.files if is_piece(path)}
         return dict(sorted(pieces.items()))
 

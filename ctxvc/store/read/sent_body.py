@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ctxvc.errors import NotFound
+from ctxvc.errors import NotFound, Phrase
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Snapshot
@@ -29,7 +29,7 @@ def sent_body(stored: StoredSession, snapshot: Snapshot) -> bytes:
     if not pieces:
         raise NotFound(
             f"no request is recorded byte for byte at {snapshot.commit[:12]}",
-            hint="only requests recorded on the wire are: `ctxvc help wrap`",
+            hint=Phrase("record-exactly"),
         )
     return joined(store, pieces)
 
