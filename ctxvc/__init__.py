@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ctxvc.core.view.budget import Budget
     from ctxvc.session.session import Session
     from ctxvc.store.store import Store
+    from ctxvc.wire.http_client import async_http_client, http_client
 
 __version__ = "0.2.0"
-__all__ = ["Action", "Budget", "Plan", "Session", "Store", "convert"]
+__all__ = ["Action", "Budget", "Plan", "Session", "Store", "async_http_client", "convert", "http_client"]
 
 _HOMES = {
     "Action": "ctxvc.core.plan.plan",
@@ -24,7 +25,9 @@ _HOMES = {
     "Plan": "ctxvc.core.plan.plan",
     "Session": "ctxvc.session.session",
     "Store": "ctxvc.store.store",
+    "async_http_client": "ctxvc.wire.http_client",
     "convert": "ctxvc.core.conversion",
+    "http_client": "ctxvc.wire.http_client",
 }
 
 

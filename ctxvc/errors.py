@@ -198,6 +198,7 @@ PYTHON: dict[str, str] = {
     "fixed-text": "put a backslash before each special character, or escape the text with `re.escape`",
     # recordings
     "name-format": "formats: {formats}; name the one to read it as",
+    "record-exactly": "only requests that are recorded between an agent and its model are",
     "check-format": "check that it is the right file and the right format",
     "import-as-new": "import the recording as a new session",
     "import-edited": "it was edited since; import it as a new session under another name",

@@ -138,6 +138,41 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def names(authority: str, own_host: str, own_port: int) -> bool:
+    """Whether `HOST:PORT` in a header is the server at a host and port. Beyond the loopback it may also be any number:
+    to bind a name of theirs to our number is what strangers can do, and a number is no name.
+    """
+    host, _, port = authority.lower().rpartition(":")
+    if not host and own_port == 80:
+        host, port = authority.lower(), "80"
+    if port != str(own_port):
+        return False
+    if host in _HOSTS or host in (own_host.lower(), f"[{own_host.lower()}]"):
+        return True
+    if is_loopback(own_host):
+        return False
+    with suppress(ValueError):
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        return True
+    return False
+
+
+def stranger(headers: Mapping[str, str], is_own: Callable[[str], bool]) -> Response | None:
+    """What is answered to a request for another host, or of a page of another origin; None for any other request.
+
+    `is_own` says whether `HOST:PORT` is this server.
+    """
+    if not is_own(headers.get("host", "")):
+        return text(421, "this server is not that host")
+    if "origin" in headers:
+        scheme, _, authority = headers["origin"].partition("://")
+        if scheme != "http" or not is_own(authority):
+            return text(403, "pages of another origin are not answered")
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return text(403, "pages of another origin are not answered")
+    return None
+
+
 class Server:
     """An HTTP server at an address, which it is bound to from the start; port 0 takes a free one.
 
@@ -235,22 +270,8 @@ class _Listener(HTTPServer):
             self._slots.release()
 
     def names(self, authority: str) -> bool:
-        """Whether `HOST:PORT` in a header is this server. Beyond the loopback it may also be any number: to bind a
-        name of theirs to our number is what strangers can do, and a number is no name.
-        """
-        host, _, port = authority.lower().rpartition(":")
-        if not host and self.server_port == 80:
-            host, port = authority.lower(), "80"
-        if port != str(self.server_port):
-            return False
-        if host in _HOSTS or host in (self.host.lower(), f"[{self.host.lower()}]"):
-            return True
-        if is_loopback(self.host):
-            return False
-        with suppress(ValueError):
-            ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-            return True
-        return False
+        """Whether `HOST:PORT` in a header is this server."""
+        return names(authority, self.host, self.server_port)
 
 
 class _Overlong(Exception):
@@ -348,14 +369,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers, terms = request.headers, self.server.terms
         if double := next((name for name in _ONCE if len(self.headers.get_all(name, [])) > 1), ""):
             return text(400, f"{double} is given twice")
-        if not self.server.names(headers.get("host", "")):
-            return text(421, "this server is not that host")
-        if "origin" in headers:
-            scheme, _, authority = headers["origin"].partition("://")
-            if scheme != "http" or not self.server.names(authority):
-                return text(403, "pages of another origin are not answered")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return text(403, "pages of another origin are not answered")
+        if refusal := stranger(headers, self.server.names):
+            return refusal
         if not hmac.compare_digest(terms.credential(request).encode(), terms.token.encode()):
             return text(401, "the token is missing or wrong", ("WWW-Authenticate", "Bearer"))
         if "transfer-encoding" in headers:

@@ -27,12 +27,14 @@ LAYERS: dict[str, frozenset[str]] = {
     "loopback": frozenset({"errors"}),
     "core": frozenset({"errors"}),
     "policies": frozenset({"core", "errors"}),
-    "importers": frozenset({"core", "errors"}),
+    "forms": frozenset({"core", "errors"}),
+    "importers": frozenset({"forms", "core", "errors"}),
     "store": frozenset({"core", "errors"}),
     "tokens": frozenset({"store", "core", "errors"}),
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
+    "wire": frozenset({"loopback", "forms", "session", "tokens", "store", "core", "errors"}),
     "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
@@ -42,13 +44,13 @@ LAYERS: dict[str, frozenset[str]] = {
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
-        {"mcp", "replay", "report", "integrations", "sharing"}
+        {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
         | {"importers", "exporters", "tokens", "store", "core", "errors", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
+        {"wire", "agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
     ),
 }
 
@@ -132,7 +134,13 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "langchain_core": frozenset({"integrations"}),
     "langgraph": frozenset({"integrations"}),
     "claude_agent_sdk": frozenset({"integrations"}),
-    "socket": frozenset({"agent", "loopback"}),  # pairs of sockets, to hand descriptors on; a server
+    "h11": frozenset({"wire"}),
+    "httpx2": frozenset({"agent", "wire"}),
+    "httpcore2": frozenset({"wire"}),
+    "brotli": frozenset({"wire"}),
+    "backports": frozenset({"wire"}),
+    "asyncio": frozenset({"wire", "cli", "integrations", "agent", "mcp"}),
+    "socket": frozenset({"agent", "loopback", "wire", "cli"}),  # to hand descriptors on; servers
     "urllib": frozenset(),
     "http": frozenset({"loopback"}),
 }
@@ -144,6 +152,7 @@ CLAUDE_CODE = {
     "core.variables": "a variable with a key in it",
     "agent.footholds": "a folder whose settings run programs",
     "agent.orientation": "a folder that projects have their skills in",
+    "wire.senders": "the headers by which its requests say whose they are",
     "exporters.providers": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",
@@ -159,6 +168,9 @@ CLAUDE_CODE = {
     "cli.commands.doctor": "looks at what is installed",
     "cli.commands.import_": "its help and messages say where it looks",
     "cli.commands.mcp": "an example that sets it up there",
+    "cli.commands.wrap": "an example with its name",
+    "wire.agents": "its row in the table of agents",
+    "wire.exchange": "headers by which it says who it is",
     "cli.commands.watch": "does what its hooks asked for and nobody did",
 }
 CLAUDE_CODE_ROOMS = (

@@ -135,6 +135,16 @@ class App:
         setting = self.env.get("CTXVC_STORE")
         return Path(setting).absolute() if setting and self.start is None else find(self.folder)
 
+    def store_place(self) -> Path:
+        """The path of the store, or where the project's would be. Raises: Refused."""
+        from ctxvc.errors import NotFound
+        from ctxvc.store.project.locate import FOLDER, project_root
+
+        try:
+            return self.store_path()
+        except NotFound:
+            return project_root(self.folder) / FOLDER
+
     def projects(self) -> list[Path]:
         """The folders whose sessions belong to the project: its root, the starting folder inside it, and the roots of
         its linked worktrees.

@@ -10,6 +10,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "demo": "Show what ctxvc does, on a recorded session.",
     },
     "Record": {
+        "wrap": "Run an agent and record what it sends to its model.",
+        "proxy": "Forward requests to models as they are, and record them.",
         "install": "Install hooks: a program's, the project's or the store's.",
         "watch": "Poll transcripts and record new messages.",
         "hook": "Handle an event from a Claude Code or git hook, or the status line.",

@@ -88,6 +88,7 @@ COMMAND_LINE: dict[str, str] = {
     "import-edited": "it was edited since; import it under another name with --as-new",
     "export-anthropic": "--format anthropic-messages can write it",
     "hook-folder": "run `git init`, or name another folder with -C DIR",
+    "record-exactly": "`ctxvc wrap AGENT` records requests byte for byte",
     # checkouts
     "make-checkout": "`ctxvc checkout` creates one",
     "take-moves": "`ctxvc checkout --take` applies the moves; to undo them: {undo}",

@@ -16,9 +16,10 @@ from ctxvc.core.conversion import chat, responses
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
+from ctxvc.forms.chat import Reader, instructions
+from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
-from ctxvc.importers.openai_chat import Reader, instructions
 from ctxvc.importers.protocol import (
     file_stamp,
     no_folders,
@@ -27,7 +28,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import Turn, objects, opening, text_of, time_of
+from ctxvc.importers.request_log import Turn, opening
 
 FORMAT = "mini-swe-agent"
 ENDINGS = documents.DOCUMENT
@@ -180,7 +181,7 @@ class _Run:
             return "it is not an object"
         items = chat_message.pop("reasoning", []) if value.get("object") == "response" else []
         blocks = objects(chat_message.pop("thinking_blocks", None))
-        message = self._reader.message(chat_message, key, _turn(value))
+        message = self._reader.message(chat_message, key, _turn(value).facts)
         if isinstance(message, str):
             return message
         reasoning = [

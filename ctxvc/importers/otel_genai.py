@@ -17,6 +17,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import sound
+from ctxvc.forms.form import Facts
+from ctxvc.forms.values import annotated, digest, objects, text_of
 from ctxvc.importers import traces
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import (
@@ -29,7 +31,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Turn, annotated, digest, objects, records, text_of
+from ctxvc.importers.request_log import Turn, records
 from ctxvc.importers.traces import Entry, Form, Inference
 
 FORMAT = "otel-genai"
@@ -206,7 +208,7 @@ def _definition(tool: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _message(value: Any, key: str, turn: Turn) -> Message | str:
+def _message(value: Any, key: str, about: Facts) -> Message | str:
     """The message as one of ours, or why there is none."""
     role: Role = value["role"] if value["role"] in ("assistant", "system") else "user"
     parts = tuple(_part(part, role) for part in objects(value.get("parts")))
@@ -219,9 +221,9 @@ def _message(value: Any, key: str, turn: Turn) -> Message | str:
         parts=parts,
         key=key,
         reply=key if role == "assistant" else "",
-        model="" if turn.is_request else turn.model,
-        usage=turn.usage,
-        time=turn.time,
+        model=about.model,
+        usage=about.usage,
+        time=about.time,
     )
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import datetime
-import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ctxvc.core.ledger import name_rules, wire
-from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.form import Facts
+from ctxvc.forms.values import digest, has_role
 from ctxvc.importers.file import Recording
-
-_YEAR_10000 = 253402300800
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +41,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0
     compacted: bool = False
     summary: frozenset[int] | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the reply that its messages are."""
+        return Facts(reply=self.reply, model="" if self.is_request else self.model, usage=self.usage, time=self.time)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -95,7 +97,7 @@ class Log:
         format: str,
         stem: str,
         fingerprint: Callable[[Any], bytes],
-        message: Callable[[Any, str, Turn], Message | str],
+        message: Callable[[Any, str, Facts], Message | str],
     ) -> None:
         self._format = format
         self._stem = stem
@@ -161,7 +163,7 @@ class Log:
         for message, fingerprint in zip(turn.messages[skip:], prints[skip:], strict=True):
             at = self._at
             key = self._key(at.depth + 1)
-            converted = self._message(message, key, turn)
+            converted = self._message(message, key, turn.facts)
             if isinstance(converted, str) and not isinstance(message, dict) and not turn.is_request:
                 # No later request repeats it, so the messages that follow do not hang below it.
                 yield Warned(text=f"message {at.depth + 1} was skipped: {converted}", line=record.line)
@@ -208,7 +210,7 @@ class Log:
         for place in range(len(path), places.end):
             key = places.staying.get(place) or self._key(at.depth + 1)
             if place not in places.staying:
-                converted = self._message(turn.messages[place], key, turn)
+                converted = self._message(turn.messages[place], key, turn.facts)
                 if isinstance(converted, str):
                     key = at.key
                 elif place in places.summary:
@@ -247,7 +249,7 @@ class Log:
 
     def _has_calls(self, message: Any, turn: Turn) -> bool:
         """Whether it has a call, or the result of one."""
-        converted = self._message(message, "", turn)
+        converted = self._message(message, "", turn.facts)
         return isinstance(converted, Message) and any(part.call for part in converted.parts)
 
     def _distinct(self, turn: Turn) -> Turn:
@@ -324,38 +326,3 @@ def whole_messages(turns: list[Turn]) -> list[Any]:
     """All messages of a file's head, but for a last one that is cut before its role."""
     messages = [message for turn in turns for message in turn.messages]
     return messages if not messages or has_role(messages[-1]) else messages[:-1]
-
-
-def has_role(value: Any) -> bool:
-    """Whether `value` may be a message, as both APIs have them."""
-    return isinstance(value, dict) and isinstance(value.get("role"), str)
-
-
-def annotated(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
-    """`part` with more in its `extra` under `name`."""
-    return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
-
-
-def objects(values: Any) -> list[dict[str, Any]]:
-    """The JSON objects in a list; none if it is not a list."""
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-
-
-def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def time_of(seconds: Any) -> str:
-    """ISO 8601 for seconds since 1970; empty for what is no such number."""
-    if type(seconds) in (int, float) and 0 <= seconds < _YEAR_10000:
-        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
-    return ""
-
-
-def digest(value: Any) -> bytes:
-    """A checksum of a JSON value that does not depend on the order of keys."""
-    try:
-        data = msgspec.json.encode(value, order="deterministic")
-    except (UnicodeEncodeError, ValueError, msgspec.MsgspecError):
-        data = json.dumps(value, sort_keys=True).encode("ascii")
-    return hashlib.sha256(data).digest()

@@ -18,10 +18,12 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Edited, Event, Opened, Said, Warned
+from ctxvc.forms.chat import Reader, instructions
+from ctxvc.forms.form import Facts
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.documents import Document
 from ctxvc.importers.file import Recording
-from ctxvc.importers.openai_chat import Reader, instructions
 from ctxvc.importers.protocol import (
     Conversations,
     file_stamp,
@@ -30,7 +32,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Turn, objects, opening, text_of
+from ctxvc.importers.request_log import opening
 
 FORMAT = "swe-agent"
 ENDINGS = (".traj", ".traj.gz")
@@ -198,7 +200,7 @@ def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool)
     if not isinstance(chat, dict):
         return "it is not an object"
     blocks = objects(chat.pop("thinking_blocks", None))
-    message = reader.message(chat, key, Turn(messages=[]))
+    message = reader.message(chat, key, Facts())
     if isinstance(message, str):
         return message
     parts = (*(wire.part(block, "assistant", "model") for block in blocks), *message.parts)

@@ -8,15 +8,18 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion import chat
+from ctxvc.core.conversion.chat import usage as chat_usage
 from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.usage import counts, sound
-from ctxvc.importers import anthropic_messages, langchain_messages, openai_chat
+from ctxvc.forms import anthropic, chat
+from ctxvc.forms.form import Facts
+from ctxvc.forms.values import digest, has_role, objects, text_of
+from ctxvc.importers import langchain_messages
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.langchain_messages import fields_of
-from ctxvc.importers.request_log import Turn, digest, has_role, objects, text_of
+from ctxvc.importers.request_log import Turn
 
 #: Blocks of a content list that only the Messages API has.
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
@@ -46,26 +49,26 @@ class Reader:
 
     def __init__(self) -> None:
         self._langchain = langchain_messages.Reader()
-        self._openai = openai_chat.Reader()
+        self._openai = chat.Reader()
 
-    def message(self, value: Any, key: str, turn: Turn) -> Message | str:
+    def message(self, value: Any, key: str, about: Facts) -> Message | str:
         """The message as one of ours, or the reason why there is none."""
         if not isinstance(value, dict):
             return "it is no object"
         if "role" not in value:
             message = self._langchain.message(value, key)
         elif _is_anthropic(value):
-            message = anthropic_messages.message(value, key, turn)
+            message = anthropic.message(value, key, about)
         else:
-            message = self._openai.message(value, key, turn)
+            message = self._openai.message(value, key, about)
         if isinstance(message, str):
             return message
         return msgspec.structs.replace(
             message,
-            reply=turn.reply or (key if message.role == "assistant" else ""),
-            model="" if turn.is_request else turn.model,
-            usage=turn.usage,
-            time=turn.time,
+            reply=about.reply or (key if message.role == "assistant" else ""),
+            model=about.model,
+            usage=about.usage,
+            time=about.time,
         )
 
 
@@ -100,7 +103,7 @@ def prompt(sent: Any) -> tuple[Any, list[Any]]:
         leading = [*takewhile(lambda message: message is not None and "role" not in message, converted)]
         instructions, count = langchain_messages.leading_system(leading)
         return system or instructions, converted[count:]
-    instructions, messages = openai_chat.instructions(converted)
+    instructions, messages = chat.instructions(converted)
     return system or instructions, messages
 
 
@@ -140,7 +143,7 @@ def usage(*places: Any) -> dict[str, int]:
 
 def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
     if "prompt_tokens" in reported:
-        return chat.usage(reported)
+        return chat_usage(reported)
     if "input" in reported or "output" in reported:  # Langfuse's buckets: what the cache had is beside the input
         names = {
             "input": "input_tokens",
@@ -205,4 +208,4 @@ def fingerprint(message: Any) -> bytes:
             else block
             for block in content
         ]
-    return openai_chat.fingerprint({**message, "content": content})
+    return chat.fingerprint({**message, "content": content})

@@ -70,9 +70,10 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         """What it did in at most `width` columns; of a step without the human's words, if a `heading` has them."""
         if not self.rows:
             return one_line(self.entry.subject, len(self.entry.subject) + 1)
-        if heading:
-            return caption.of_reply(self.rows, self.body_of, self.folder, width)
-        return caption.of_step(self.rows, self.body_of, self.folder, width)
+        changed = one_line(self.entry.trailers.get("Ctxvc-Changed", ""), width // 2)
+        news = f" · new {changed}" if changed else ""
+        caption_of = caption.of_reply if heading else caption.of_step
+        return caption_of(self.rows, self.body_of, self.folder, width - len(news)) + news
 
     def texts(self) -> Iterator[str]:
         """All that is said of it: what it did, each of its calls, the human's words, the commit's message."""

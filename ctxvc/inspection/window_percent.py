@@ -79,7 +79,7 @@ def occupancy(store: Store, snapshot: Snapshot, meter: Meter, costs: Mapping[str
     sent = call if call is not None and prompt_size.still_holds(call, ledger) else None
     rows = list(ledger.rows())
     parts = _parts([row for row in rows if sent is None or row.number <= sent.last], costs, overhead)
-    size = prompt_size.size(sum(parts.values()), sent.usage if sent else Usage(), line)
+    size = prompt_size.size(sum(parts.values()), sent.usage if sent else Usage(), line, ledger.meta)
     after = _parts([row for row in rows if sent is not None and row.number > sent.last], costs, 0)
     window, window_by = window_of(ledger)
     return Occupancy(

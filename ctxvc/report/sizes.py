@@ -51,7 +51,7 @@ def sizings(scopes: Iterable[ScopeHistory]) -> dict[int, Sizing]:
                 if usage.prompt:
                     newest = _Learned(line_through(sent.total, usage.prompt, sent.meta.model))
                 line = line_of(sent.meta, newest and newest.line)
-                sized[number] = Sizing(size(sent.total, usage, line), usage, line.a_milli)
+                sized[number] = Sizing(size(sent.total, usage, line, sent.meta), usage, line.a_milli)
             if newest:
                 learned[entry.commit] = newest
     return sized

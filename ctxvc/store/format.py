@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
@@ -18,6 +19,8 @@ FORMAT = 2
 META = "ctxvc.json"
 GROUPS = "ledger/groups.jsonl"
 ATTRIBUTES = ".gitattributes"
+#: The folder with the body of the request that the newest reply answers to, in pieces whose concatenation it is.
+BODY = "request/body"
 
 #: Turns off every conversion; a textconv runs if one is configured (`hooks/git`).
 ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
@@ -31,6 +34,7 @@ _NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "
 
 #: Errors of a decoder given invalid bytes: not JSON, not text, nested too deeply.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+_PIECE = re.compile(rf"{BODY}/[0-9a-f]{{2}}(?:\.(?:json|bin)|-[a-z0-9_]{{1,40}}/[0-9a-f]{{2}}/[0-9a-f]{{2}}\.json)")
 
 
 class _Version(msgspec.Struct):
@@ -82,6 +86,11 @@ def block_of_path(path: str) -> str:
     except ValueError:
         return ""
     return name
+
+
+def is_piece(path: str) -> bool:
+    """Whether `path` is that of a piece of a request's body."""
+    return _PIECE.fullmatch(path) is not None
 
 
 @cache

@@ -174,6 +174,10 @@ def _ingest(
     if not created:
         with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
             imported = store.source_of(name, opened.source) or _source(opened)
+            if imported.format == live_format(opened.format):
+                raise Conflict(
+                    f"session {name!r} is recorded live since this import began", hint="nothing is missing in it"
+                )
             ingestion = UnitCommits(store, name, pack, counters, imported, stored)
             if base:
                 ingestion.go_on_from(base)

@@ -39,12 +39,13 @@ class Size(NamedTuple):
         return self.tokens - self.recorded
 
 
-def size(ours: int, usage: Usage, line: Calibration) -> Size:
+def size(ours: int, usage: Usage, line: Calibration, meta: Meta) -> Size:
     """The size of a prompt that has `ours` tokens as we count. `usage` is that of its call, 0 where nothing is known;
-    `line` leads from our counts to the provider's."""
+    `line` leads from our counts to the provider's. Of a recording that lacks nothing all of it is recorded."""
     estimate = max(0, ours * line.a_milli // 1000 + line.b) if ours else 0  # as plans reckon: `View.calibrated`
     tokens = usage.prompt or estimate
-    return Size(tokens, usage.prompt > 0, min(tokens, ours * line.a_milli // 1000))
+    lacks_nothing = meta.source is not None and not meta.source.missing and ours > 0
+    return Size(tokens, usage.prompt > 0, tokens if lacks_nothing else min(tokens, ours * line.a_milli // 1000))
 
 
 def line_through(ours: int, theirs: int, model: str) -> Calibration:

@@ -30,6 +30,7 @@ from tests.benchmarks import (
     sharing,
     steps,
     targets,
+    wire,
 )
 from tests.benchmarks.measuring import Figure, machine
 
@@ -51,6 +52,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "start": commands.figures,
     "steps": steps.figures,
     "targets": targets.figures,
+    "wire": wire.figures,
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -58,15 +60,49 @@ def python(name: str) -> Path:
     with folder.with_suffix(".lock").open("w") as lock_file:
         fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-            result = subprocess.run(
-                [folder / "bin" / "python", "-m", "pip", "install", "-q", *needed],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if result.returncode:
-                raise RuntimeError(f"pip failed for {name}: {result.stderr[-2000:]}")
-            (folder / "complete").touch()
+            _install(folder, [sys.executable, "-m", "venv"], needed, name)
     return folder / "bin" / "python"
+
+
+def _install(folder: Path, venv: Sequence[str], needed: Sequence[str | Path], name: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([*venv, folder], check=True)
+    result = subprocess.run(
+        [folder / "bin" / "python", "-m", "pip", "install", "-q", *needed], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        raise RuntimeError(f"pip failed for {name}: {result.stderr[-2000:]}")
+    (folder / "complete").touch()
+
+
+def tool(name: str, least: tuple[int, int] = (3, 10)) -> Path:
+    """The folder of a tool's programs, in an environment of its own with what `tools/NAME.txt` pins; made if need be.
+
+    Raises:
+        RuntimeError: pip failed, with its last lines; or there is no Python that is new enough.
+    """
+    listed = (_LISTS.parent / "tools" / f"{name}.txt").read_bytes()
+    interpreter = _interpreter(least)
+    key = hashlib.sha256(listed + bytes(Path(interpreter).resolve())).hexdigest()[:12]
+    folder = cache() / f"tool-{name}-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            _install(
+                folder, [interpreter, "-m", "venv"], ["--no-deps", "-r", _LISTS.parent / "tools" / f"{name}.txt"], name
+            )
+    return folder / "bin"
+
+
+def _interpreter(least: tuple[int, int]) -> str:
+    """A Python that is new enough: this one, one of pyenv, or one of the search path."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path(pwd.getpwuid(os.getuid()).pw_dir, ".pyenv"))
+    names = [f"{least[0]}.{minor}" for minor in range(least[1], least[1] + 3)]
+    of_pyenv = [str(path) for name in names for path in sorted(pyenv.glob(f"versions/{name}.*/bin/python"))]
+    of_path = [found for name in names if (found := shutil.which(f"python{name}"))]
+    own = [sys.executable] if sys.version_info >= least else []
+    for candidate in (*own, *of_pyenv, *of_path):
+        if not subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode:
+            return candidate
+    raise RuntimeError(f"no Python from {least[0]}.{least[1]} on is here")

@@ -338,8 +338,8 @@ def test_a_newer_scope_is_refused(path: Path) -> None:
 
 
 def test_a_newer_journal_is_refused(path: Path) -> None:
-    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(3, "j", 0, 0, 0)))
-    assert "format 3" in str(refused(path))
+    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(4, "j", 0, 0, 0)))
+    assert "format 4" in str(refused(path))
 
 
 @pytest.mark.parametrize("extension", ["partialClone", "objectFormat", "refStorage", "preciousObjects", "somethingNew"])

@@ -25,6 +25,7 @@ def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
 #: Empty where it can do nothing.
 MODEL: dict[str, str] = {
     # messages
+    "unknown-vocabulary": "the model's vocabulary is unknown: each token counted is taken for {factor} of the model's",
     "run-not-begun": "session {session} was not started by a run: its tools differ, or it has none",
     "sandbox-bwrap": "a sandbox needs bubblewrap (bwrap), which is not installed",
     "sandbox-home": "a sandbox hides the home folder, but HOME is {home}, which is not a folder it can hide",
@@ -89,6 +90,7 @@ MODEL: dict[str, str] = {
     "fixed-text": "put a backslash before each special character",
     # recordings
     "name-format": "formats: {formats}",
+    "record-exactly": "",
     "check-format": "check that it is the right file and the right format",
     "import-as-new": "",
     "import-edited": "it was edited since",

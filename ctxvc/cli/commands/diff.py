@@ -12,8 +12,11 @@ from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, Tokens, safe
 from ctxvc.cli.terminal.commit_table import SHORT, change_table, changes
 from ctxvc.cli.terminal.prompt_text import sections, unified
-from ctxvc.errors import Refused
+from ctxvc.core.prompt.parameters import parameters
+from ctxvc.errors import NotFound, Refused
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.read.sent_body import sent_body
 from ctxvc.tokens.meter import Meter
 
 _COLORS = {"-": "red", "+": "green", "@": "cyan"}
@@ -40,7 +43,10 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
         answer = Diff(
             before=_side(app.meter(stored.store, old.ledger), old),
             after=_side(app.meter(stored.store, new.ledger), new),
-            request=[name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)],
+            request=[
+                *(name for name in ("system", "tools") if getattr(old, name) != getattr(new, name)),
+                *_parameters(stored, old, new),
+            ],
             items=changes(stored.store, old, new),
             prompt=[*unified([*sections(old)], [*sections(new)])] if texts else [],
         )
@@ -48,6 +54,15 @@ def diff(app: App, before: str, after: str, texts: bool) -> None:
         app.output.value(answer)
     else:
         app.output.lines((_prompt_lines if texts else _diff_lines)(app.output, answer))
+
+
+def _parameters(stored: StoredSession, old: Snapshot, new: Snapshot) -> list[str]:
+    """The names of parameters, as in `max_tokens`, that differ in two recorded requests; none if one is not."""
+    try:
+        before, after = (parameters(sent_body(stored, snapshot)) for snapshot in (old, new))
+    except NotFound:
+        return []
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
 def _side(meter: Meter, snapshot: Snapshot) -> Side:
@@ -105,6 +120,6 @@ class Diff(Answer, frozen=True, kw_only=True, tag="ctxvc.diff/1"):
 
     before: Side
     after: Side
-    request: Annotated[list[str], described("which of `system` and `tools` differs")]
+    request: Annotated[list[str], described("which of `system`, `tools` and the recorded requests' parameters differ")]
     items: list[Change]
     prompt: Annotated[list[str], described("with `--prompt`, the lines of a unified diff")]

@@ -93,6 +93,7 @@ def doctor(ctx: click.Context, repair: bool) -> None:
         *_about_store(app),
         *_guarded("git hooks", "", lambda: _project_hook(app)),
         *(item for agent in extensions.AGENTS for item in _guarded(agent, "", lambda a=agent: _extension(app, a))),  # type: ignore[misc]
+        *_guarded("wire", "", lambda: _wire(app)),
         *_guarded("transcripts", "", lambda: _transcripts(app)),
     ]
     if app.output.json:
@@ -465,6 +466,15 @@ def _transcripts(app: App) -> Iterator[DoctorItem]:
         item = _problem if days is not None and days < _SOON_DAYS else _note
         yield item("transcripts", "; ".join(findings), "ctxvc import")
     yield from _recording(app, transcripts, store)
+
+
+def _wire(app: App) -> Iterator[DoctorItem]:
+    """Why requests that `wrap` or `proxy` forwarded are not recorded, if some are not."""
+    from ctxvc.wire import trouble
+
+    if reason := trouble.reported(app.store_place()):
+        finding = f"requests were forwarded but not recorded: {reason}"
+        yield _problem("wire", finding, "mend that; the agent's next request brings what is missing")
 
 
 def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> Iterator[DoctorItem]:

@@ -9,24 +9,35 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Output, safe
+from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.request import request_of
 from ctxvc.cli.terminal.prompt_text import sections
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces, sendable
+from ctxvc.core.secrets.redact import MARK
 from ctxvc.session import proof
 from ctxvc.store.read.revision import Snapshot, exactness
+from ctxvc.store.read.sent_body import sent_body
 
 
 @command("prompt", "ctxvc prompt step:5")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--sent", is_flag=True, help="The prompt that the reply at REV saw, instead of the next one after it.")
+@click.option("--exact", is_flag=True, help="With --sent, the request's body as it was sent, byte for byte.")
 @json_option
 @click.pass_obj
-def prompt(app: App, revision: str, sent: bool) -> None:
-    """Formatted for people, with a header for each block. With --json, as a request of the Messages API."""
+def prompt(app: App, revision: str, sent: bool, exact: bool) -> None:
+    """Formatted for people, with a header for each block. With --json, as a request of the Messages API. With --sent
+    --exact, the bytes that the client sent, in its provider's own form, where `ctxvc wrap` recorded them; a secret in
+    them is a mark.
+    """
+    if exact and (not sent or app.json):
+        raise click.UsageError("--exact needs --sent, and cannot be combined with --json")
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
+        if exact:
+            _write_body(app.output, sent_body(stored, snapshot))
+            return
         label = exactness(stored.store, snapshot, sent=sent)
         if sent:
             snapshot = proof.as_sent(stored.store, snapshot)
@@ -34,6 +45,12 @@ def prompt(app: App, revision: str, sent: bool) -> None:
             app.output.value(_answer(snapshot, label))
         else:
             app.output.lines(_prompt_lines(app.output, snapshot, label))
+
+
+def _write_body(output: Output, body: bytes) -> None:
+    output.raw(body)
+    if marks := len(MARK.findall(body)):
+        output.note(f"{counted(marks, 'secret')} replaced by a mark; everything else is as it was sent")
 
 
 def _answer(snapshot: Snapshot, label: str) -> Prompt:

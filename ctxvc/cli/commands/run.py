@@ -331,13 +331,9 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
     """The path of the store, and the settings of the session to resume. Raises: NotFound, Refused."""
     from ctxvc.agent import start
     from ctxvc.store.log.stored_session import StoredSession
-    from ctxvc.store.project.locate import FOLDER, project_root
     from ctxvc.store.store import Store
 
-    try:
-        path = app.store_path()
-    except NotFound:
-        path = project_root(app.folder) / FOLDER
+    path = app.store_place()
     if not resume:
         return path, _Previous()
     if (path / "HEAD").exists():

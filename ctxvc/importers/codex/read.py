@@ -18,7 +18,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
-from ctxvc.importers.codex import responses
+from ctxvc.forms import items
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
 
@@ -219,7 +219,7 @@ class _Rollout:
     def _item(self, item: dict[str, Any], line: Line, time: str) -> Said | None:
         if _text(item, "type") in _NEVER_SENT:
             return None
-        role, parts = responses.converted(item)
+        role, parts = items.converted(item)
         by_model = role == "assistant"
         if by_model:
             self._reply = self._reply or f"reply:{line.number}"
@@ -332,7 +332,7 @@ class _Rollout:
             if not isinstance(item, dict) or _text(item, "type") in _NEVER_SENT:
                 continue
             key = f"line:{line.number}.{len(new) + 1}"
-            if matches := candidates.get(responses.identity(item)):
+            if matches := candidates.get(items.identity(item)):
                 retained.append(matches.pop())
                 prompt.append(retained[-1])
                 before = before or (retained[-1].key if new else "")
@@ -420,7 +420,7 @@ def _summary(summary: str, key: str, time: str) -> list[Message]:
 
 def _restated(item: dict[str, Any], summary: str, key: str, time: str) -> Message | None:
     """The message of an item that a compaction put in; the `summary` itself is the client's, whatever it looks like."""
-    role, parts = responses.converted(item)
+    role, parts = items.converted(item)
     body = display.encode(summary)
     if summary and role == "user":
         parts = tuple(msgspec.structs.replace(part, origin="client") if part.body == body else part for part in parts)
@@ -431,7 +431,7 @@ def _prompt_message(message: Message, item: Mapping[str, Any]) -> _PromptMessage
     origins = {part.origin for part in message.parts}
     return _PromptMessage(
         key=message.key,
-        identity=responses.identity(item),
+        identity=items.identity(item),
         human="human" in origins,
         context=origins == {"client"},
         size=sum([len(part.body) for part in message.parts]),

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
 from ctxvc.core.recording.usage import sound
-from ctxvc.importers.request_log import text_of
+from ctxvc.forms.gemini import items, media_block
+from ctxvc.forms.values import text_of
 
 #: How texts begin that the host puts before what a person says.
 _HOSTS_TEXTS = ("<session_context>", "<hook_context>")
-
-
-def items(content: Any) -> list[dict[str, Any]]:
-    """The parts of a `content`, which may be a text, a part or a list of both."""
-    values = content if isinstance(content, list) else [content]
-    return [{"text": value} if isinstance(value, str) else value for value in values if isinstance(value, (str, dict))]
 
 
 def text(content: Any) -> str:
@@ -56,7 +49,7 @@ def _prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
     match item:
         case {"text": str(value)}:
             return [wire.text_part(value, "user", origin)] if value else []
-        case {"inlineData": dict(media)} if block := _media(media):
+        case {"inlineData": dict(media)} if block := media_block(media):
             return [wire.part(block, "user", origin)]
     return [Part(kind="other", role="user", origin=origin, body=wire.compact(item), ext="json")]
 
@@ -116,46 +109,6 @@ def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _tool_calls(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     requests = record.get("toolCalls")
     return [call for call in requests if isinstance(call, dict)] if isinstance(requests, list) else []
-
-
-def results(content: Any) -> list[Part]:
-    """The results in a `content`; pictures behind one are in it, as the host hands over what a tool read."""
-    if isinstance(content, str):
-        return []
-    answers: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = []
-    for item in items(content):
-        match item:
-            case {"functionResponse": {"id": str(call)} as response} if call:
-                answers.append((call, response, []))
-            case {"inlineData": dict(media)} if answers and (block := _media(media)):
-                answers[-1][2].append(block)
-    return [_result(call, response, blocks) for call, response, blocks in answers]
-
-
-def _result(call: str, response: Mapping[str, Any], media: list[dict[str, Any]]) -> Part:
-    value, name = response.get("response"), text_of(response.get("name"))
-    failed = isinstance(value, dict) and "error" in value
-    match value:
-        case {"error": str(body)} | {"output": str(body)}:
-            pass
-        case _:
-            body = wire.compact(value).decode("utf-8", "replace")
-    if not media:
-        return wire.result_part(body, call, tool=name, error=failed)
-    content = [{"type": "text", "text": body}, *media]
-    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-    return msgspec.structs.replace(wire.part(block, "user", "tool"), tool=name)
-
-
-def _media(media: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The Messages API's block for a picture or a PDF; None for what is neither."""
-    match media:
-        case {"mimeType": str(kind), "data": str(data)} if data and (
-            kind.startswith("image/") or kind == "application/pdf"
-        ):
-            source = {"type": "base64", "media_type": kind, "data": data}
-            return {"type": "image" if kind.startswith("image/") else "document", "source": source}
-    return None
 
 
 def usage(tokens: Any) -> dict[str, int]:

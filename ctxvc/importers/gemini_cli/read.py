@@ -20,10 +20,11 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.forms import gemini
+from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.gemini_cli import parts as gemini_parts
 from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, of_project, single
-from ctxvc.importers.request_log import text_of
 
 FORMAT = "gemini-cli"
 ENDINGS = LINES
@@ -202,7 +203,7 @@ class _Session:
         if (model := _text(record, "model")) and kind == "gemini" and model != self._model:
             self._model = model
             yield Opened(format=FORMAT, model=model, grows=True)
-        results = gemini_parts.results(record.get("content"))
+        results = gemini.results(record.get("content"))
         if not self._scope:
             yield from self._changed_results(results, line.end, _text(record, "timestamp"))
         for message in self._messages(record, name, results):
@@ -224,7 +225,7 @@ class _Session:
                 for parts in (gemini_parts.reply(record) if is_new else (), calls)
                 if parts
             ]
-            if answers := self._new_results(gemini_parts.results(gemini_parts.recorded_results(record))):
+            if answers := self._new_results(gemini.results(gemini_parts.recorded_results(record))):
                 messages.append(Message(role="user", parts=answers, time=time))
         else:
             parts = gemini_parts.prompt(record, by_host=bool(self._scope)) if is_new else ()
@@ -332,7 +333,7 @@ class _Session:
 
     def _added(self, record: dict[str, Any]) -> list[Message]:
         """What a record of a list adds that is none of ours."""
-        return self._messages(record, record["id"], gemini_parts.results(record.get("content")))
+        return self._messages(record, record["id"], gemini.results(record.get("content")))
 
     def _rearranged(self, here: _Compared, line: Line) -> Iterator[Event]:
         """The prompt with other messages in the place of some, or without some in between."""
@@ -364,7 +365,7 @@ class _Session:
         if name in self._prompt and record["type"] == "user" and likeness and self._texts[name] != likeness:
             self._texts[name] = likeness
             yield Edited(end=end, key=self._keys[name][0], parts=gemini_parts.prompt(record), time=time)
-        yield from self._changed_results(gemini_parts.results(record.get("content")), end, time)
+        yield from self._changed_results(gemini.results(record.get("content")), end, time)
 
     def _forked(self, line: Line) -> Iterator[Event]:
         if not self._rewound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,8 @@ class PlannedCommit(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     origin: str = ""
     merge: str = ""
+    files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
 
 
 def apply_change(ledger: Ledger, change: Change) -> Ledger:
@@ -192,7 +194,20 @@ def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, jour
         seq=seq,
         origin=first.origin,
         merge=last.merge,
+        **_files(items),
     )
+
+
+def _files(items: Sequence[PendingChange]) -> dict[str, Any]:
+    """The files that the changes of one commit write and drop together, the newest of each path."""
+    files: dict[str, bytes] = {}
+    without: dict[str, None] = {}
+    for item in items:
+        for path in item.change.without:
+            files.pop(path, None)
+            without[path] = None
+        files |= item.change.files
+    return {"files": tuple(files.items()), "without": tuple(without)}
 
 
 def _newest(one: Counters, other: Counters) -> Counters:

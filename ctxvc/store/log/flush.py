@@ -56,6 +56,8 @@ def _commits(state: SessionState, planned: Sequence[PlannedCommit]) -> list[Comm
                 now=now,
                 parent=item.origin or state.scopes[item.scope].tip,
                 merge=item.merge,
+                files=item.files,
+                without=item.without,
             )
         )
     return commits

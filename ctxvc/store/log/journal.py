@@ -31,7 +31,7 @@ SECTOR = 512
 _LONGEST_HEAD = 128
 #: Further pieces of damage are merged: finding the end of each takes time.
 _MOST_DAMAGE = 100
-FORMAT = 2
+FORMAT = 3
 #: The trailer of an open step's change, and then of its commit: a switch that was asked for in the step. `scope NAME`
 #: or `goto NAME`, with `with-messages` or the `from=COMMIT` of a new one; `-` takes it back. Its text is the change's.
 SWITCH = "Ctxvc-Switch"
@@ -61,6 +61,9 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
     `text` is the commit's own, between subject and trailers. `written` is the time of acknowledgement, in seconds since
     1970: it makes the commit identical whenever, and however often, it is made.
+
+    `files` are files below `request/` that are new or different with this change, as (path, bytes), and `without` those
+    that it drops.
     """
 
     scope: str
@@ -81,6 +84,8 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     merge: str = ""
     text: str = ""
     written: int = 0
+    files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -123,6 +128,8 @@ class Tail(msgspec.Struct, frozen=True):
     damage: tuple[Damage, ...] = ()
 
 
+#: The place of a change's files among its fields.
+_FILES = Change.__struct_fields__.index("files")
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(Record)
 _head_decoder = msgspec.msgpack.Decoder(Head)
@@ -153,10 +160,14 @@ def encode_record(seq: int, record: Record) -> bytes:
         raise BadInput(f"this cannot be recorded: {error}", hint="remove that value, or pass it as text") from error
 
 
-def _plain(record: Record) -> Record:
-    """The record with the defaults of rows and groups left out, so that it has the same bytes on every Python."""
-    changes = [
-        msgspec.structs.replace(
+def _plain(record: Record) -> tuple[list[tuple[Any, ...]], str]:
+    """The record with the defaults of rows and groups left out, so that it has the same bytes on every Python.
+
+    A change without files has no place for them, as before format 3.
+    """
+    changes = []
+    for change in record.changes:
+        plain = msgspec.structs.replace(
             change,
             rows=tuple(fmt.plain_rows(change.rows)),
             groups=tuple(map(fmt.plain, change.groups)),
@@ -164,9 +175,9 @@ def _plain(record: Record) -> Record:
                 name: fmt.plain(value) if isinstance(value, Source) else value for name, value in change.meta.items()
             },
         )
-        for change in record.changes
-    ]
-    return msgspec.structs.replace(record, changes=tuple(changes))
+        values = msgspec.structs.astuple(plain)
+        changes.append(values if change.files or change.without else values[:_FILES])
+    return changes, record.head
 
 
 def frame(seq: int, payload: bytes) -> bytes:

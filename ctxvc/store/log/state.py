@@ -34,11 +34,14 @@ from ctxvc.store.log.journal import (
 from ctxvc.store.read.commit_reader import Outline
 from ctxvc.store.store import Store
 
+#: The format of a journal with files of requests: an older program would commit the steps without them.
+_WITH_FILES = 3
+
 
 def format_of(change: Change) -> int:
-    """The format that a change brings its scope to; 1 where it says nothing of it."""
+    """The format of a journal that can have this change; 1 where it says nothing of it."""
     number = change.meta.get("format")
-    return number if isinstance(number, int) else 1
+    return max(number if isinstance(number, int) else 1, _WITH_FILES if change.files or change.without else 1)
 
 
 class ScopeState:

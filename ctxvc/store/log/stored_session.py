@@ -25,15 +25,15 @@ from ctxvc.core.plan.plan import Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store import pending_plans
 from ctxvc.store.files import locked
-from ctxvc.store.format import ref_of
+from ctxvc.store.format import BODY, is_piece, ref_of
 from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState, format_of
-from ctxvc.store.log.switch import Switch, arrive, branch, check, fork, make_switch, switch_asked, trailer
+from ctxvc.store.log.switch import Switch, arrive, begin_empty, branch, check, fork, make_switch, switch_asked, trailer
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
-from ctxvc.store.read.commit_reader import Outline
+from ctxvc.store.read.commit_reader import Outline, system_and_tools
 from ctxvc.store.store import Store
 
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
@@ -133,7 +133,33 @@ class StoredSession:
 
     def system_and_tools(self, scope: str = "") -> tuple[Any, Any]:
         """System prompt and tools, as the provider got them; None if they are not recorded."""
-        return self.store.reader.system_and_tools(self.tip(scope))
+        state, reader = self._state.scope(scope or self.scope), self.store.reader
+        changes = [item.change for item in state.pending if item.change.files or item.change.without]
+        if not changes:
+            return reader.system_and_tools(state.tip)
+
+        def file(path: str) -> bytes | None:
+            for change in reversed(changes):
+                if (data := dict(change.files).get(path)) is not None:
+                    return data
+                if not {path, "request"}.isdisjoint(change.without):
+                    return None
+            return reader.optional(state.tip, path)
+
+        return system_and_tools(file)
+
+    def pieces(self, scope: str = "") -> dict[str, str | bytes]:
+        """The pieces of the body that the scope's newest reply answers to, in the body's order: path → its bytes, or
+        the id of the blob where it is in a commit."""
+        state = self._state.scope(scope or self.scope)
+        pieces: dict[str, str | bytes] = dict(self.store.reader.pieces(state.tip))
+        for item in state.pending:
+            if item.change.origin:
+                pieces = dict(self.store.reader.pieces(state.tip)) if item.change.inherit is None else {}
+            dropped = item.change.without
+            pieces = {path: piece for path, piece in pieces.items() if path not in dropped and BODY not in dropped}
+            pieces |= {path: data for path, data in item.change.files if is_piece(path)}
+        return dict(sorted(pieces.items()))
 
     def pending_plans(self) -> tuple[PendingPlan, ...]:
         """The pending plans of all scopes, oldest first. Raises: Damaged."""
@@ -411,6 +437,19 @@ class StoredSession:
             self._flush()
             transaction = Transaction(self._state)
             branch(transaction, self.scope, requested, self.tip())
+            self._acknowledge(transaction)
+            self._flush_if_possible()
+
+    def begin_empty(self, name: str) -> None:
+        """A new scope beside this one with nothing in it, on top of the newest complete step, for a host's sub-agent.
+
+        Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, Refused for a taken name.
+        """
+        with self.writing():
+            check(self._state, self.scope, Switch(name=name, text=name, actor="host", new=True))
+            self._flush()
+            transaction = Transaction(self._state)
+            begin_empty(transaction, self.scope, name, self.tip())
             self._acknowledge(transaction)
             self._flush_if_possible()
 

@@ -109,6 +109,21 @@ def branch(transaction: Transaction, scope: str, switch: Switch, commit: str) ->
     )
 
 
+def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) -> None:
+    """Adds a scope on top of a commit of `scope` that has nothing of it: no rows, and no `request/`."""
+    ledger = transaction.state.store.reader.ledger(commit)
+    transaction.begin(
+        name,
+        commit,
+        ledger,
+        actor="host",
+        counters=scoping.first_counters(ledger),
+        inherit=(),
+        meta=_meta(ledger.meta, name, scope),
+        without=("request",),
+    )
+
+
 def fork(transaction: Transaction, switch: Switch, source: str) -> None:
     """Adds a scope that goes on from the commit `switch.origin` exactly as that is, for a host's session `source`."""
     ledger = transaction.state.store.reader.ledger(switch.origin)

@@ -19,11 +19,16 @@ from ctxvc.store.log.state import SessionState
 
 
 class AdmittedEntry(NamedTuple):
-    """An entry whose rows are as they are to be recorded; fields of `ctxvc.json` to set, and trailers of the commit."""
+    """An entry whose rows are as they are to be recorded; fields of `ctxvc.json` to set, and trailers of the commit.
+
+    `files` and `without` are those of a `Change`.
+    """
 
     entry: Entry
     meta: Mapping[str, Any] = {}
     trailers: Mapping[str, str] = {}
+    files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
 
 
 class Transaction:
@@ -133,7 +138,7 @@ class Transaction:
 
         The model that was named stays: a gateway replies under names of its own, by which nobody can be asked.
         """
-        entry, meta, trailers = admitted
+        entry, meta, trailers, files, without = admitted
         last = entry.rows[-1] if entry.rows else None
         unnamed = bool(entry.model) and not self.ledger(scope).meta.model
         self._add(
@@ -158,6 +163,8 @@ class Transaction:
                 **usage_trailers(entry.usage),
                 **trailers,
             },
+            files=files,
+            without=without,
         )
         self.newest = entry
         if meta:
@@ -246,6 +253,7 @@ class Transaction:
         rows: tuple[Row, ...] = (),
         bodies: tuple[Body, ...] = (),
         text: str = "",
+        without: tuple[str, ...] = (),
     ) -> None:
         """A new scope on top of what `origin` refers to, where the ledger is `before`."""
         self._add(
@@ -261,6 +269,7 @@ class Transaction:
             origin=origin,
             inherit=inherit,
             text=text,
+            without=without,
         )
         self._ledgers[scope] = apply_change(before, self.changes[-1]), len(self.changes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -119,12 +119,19 @@ class Reader:
 
     def system_and_tools(self, commit: str) -> tuple[Any, Any]:
         """System prompt and tools, as the provider got them; None if they are not recorded."""
-        text = self.optional(commit, "request/system.txt")
-        system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
-        if text is None and (data := self.optional(commit, "request/system.json")) is not None:
-            system = wire.parse(data)
-        tools = self.optional(commit, "request/tools.json")
-        return system, None if tools is None else wire.parse(tools)
+        return system_and_tools(lambda path: self.optional(commit, path))
+
+    def pieces(self, commit: str) -> dict[str, str]:
+        """The pieces of the body that the newest reply answers to: path → id of the blob, in the body's order."""
+        folder = self._entry(self.tree(commit), fmt.BODY)
+        return dict(self._below(folder, fmt.BODY)) if folder else {}
+
+    def _below(self, tree_id: str, path: str) -> Iterator[tuple[str, str]]:
+        for child in self._children(tree_id):
+            if child.filemode == pygit2.enums.FileMode.TREE:
+                yield from self._below(str(child.id), f"{path}/{child.name}")
+            else:
+                yield f"{path}/{child.name}", str(child.id)
 
     def blob(self, blob_id: str, what: str) -> bytes:
         """The bytes of a blob. Raises: Damaged if the object is missing or unreadable."""
@@ -179,3 +186,13 @@ class Reader:
         rows = fmt.decode_rows(self.blob(blob, f"{where}: {path}"), f"{where}: {path}")
         self._segments[path] = (blob, rows)
         return rows
+
+
+def system_and_tools(file: Callable[[str], bytes | None]) -> tuple[Any, Any]:
+    """System prompt and tools in the files of a request, each of which `file` gives; None if they are not recorded."""
+    text = file("request/system.txt")
+    system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
+    if text is None and (data := file("request/system.json")) is not None:
+        system = wire.parse(data)
+    tools = file("request/tools.json")
+    return system, None if tools is None else wire.parse(tools)

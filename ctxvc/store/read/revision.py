@@ -185,14 +185,15 @@ def entry(store: Store, commit: str) -> Entry:
 def exactness(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Literal["exact", "reconstructed"]:
     """Whether a snapshot's prompt, or with `sent` the one that its newest reply saw, is the one that was sent.
 
-    Of a recording that is known where the newest step's was compared with the host's record, and nothing but the host
-    has changed it since.
+    Of a recording that is known where the newest step's was compared with the host's record or its request is recorded
+    byte for byte, and nothing but the host has changed it since.
     """
     if snapshot.ledger.meta.source is None:
         return "exact"
     for change in history(store, snapshot.commit):
         if change.trailers.get("Ctxvc-Op") == "step":
-            return "exact" if PROMPT in change.trailers else "reconstructed"
+            is_exact = PROMPT in change.trailers or store.reader.pieces(change.commit)
+            return "exact" if is_exact else "reconstructed"
         if not sent:
             break
     return "reconstructed"

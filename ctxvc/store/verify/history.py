@@ -163,8 +163,9 @@ def _top(trees: Trees) -> Iterator[Finding]:
             yield trees.foreign(path)
         elif now is not None and path == fmt.ATTRIBUTES:
             yield from _attributes(trees, now.id)
-    for change in trees.diff("request", 0):
-        if change.new is not None and (change.path not in _REQUEST or change.new.mode != FILE):
+    for change in trees.diff("request", 3):
+        is_ours = change.path in _REQUEST or fmt.is_piece(change.path)
+        if change.new is not None and not (is_ours and change.new.mode == FILE):
             yield trees.foreign(change.path)
 
 

@@ -233,9 +233,9 @@ def test_a_journal_whose_head_is_gone_is_refused_not_begun_anew(tmp_path: Path) 
 
 
 def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "demo").write_bytes(encode_head(Head(3, "j", 0, 0, 0)))
+    (tmp_path / "demo").write_bytes(encode_head(Head(4, "j", 0, 0, 0)))
 
-    with pytest.raises(Refused, match="format 3") as refusal:
+    with pytest.raises(Refused, match="format 4") as refusal:
         Journal(tmp_path / "demo").read()
     assert "update" in refusal.value.hint
 

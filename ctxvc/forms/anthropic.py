@@ -1,0 +1,162 @@
+"""The Messages API's requests and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Origin, Role
+from ctxvc.core.recording.usage import counts
+from ctxvc.errors import BadInput
+from ctxvc.forms import sse
+from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
+from ctxvc.forms.origins import is_by_client
+from ctxvc.forms.values import annotated, digest, objects, text_of
+
+NAME = "anthropic-messages"
+
+#: Keys of a message or response that have their own place in a `Message`, or do not concern the model's input.
+_TAKEN = frozenset(
+    {"role", "content", "id", "type", "model", "usage", "stop_reason", "stop_sequence", "stop_details", "container"}
+)
+#: Of each kind of delta: its field, the block's field that it extends, and the block's type.
+_DELTAS = {
+    "text_delta": ("text", "text", "text"),
+    "input_json_delta": ("partial_json", "input", "tool_use"),
+    "thinking_delta": ("thinking", "thinking", "thinking"),
+    "signature_delta": ("signature", "signature", "thinking"),
+}
+
+
+def prompt(body: bytes) -> Prompt:
+    """Raises: BadInput."""
+    request = json_object(body, "the request")
+    messages = request.get("messages")
+    if not isinstance(messages, list):
+        raise BadInput("the request has no messages")
+    system = request.get("system")
+    return Prompt(
+        model=text_of(request.get("model")),
+        system=system if isinstance(system, str) else objects(system),
+        tools=tuple(objects(request.get("tools"))),
+        messages=tuple(messages),
+        prints=tuple(map(fingerprint, messages)),
+        stream=request.get("stream") is True,
+    )
+
+
+def reply(answer: bytes, *, stream: bool) -> Reply:
+    """Raises: BadInput."""
+    value, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    if not isinstance(value.get("content"), list):
+        raise BadInput("the answer has no reply")
+    repeated = {"role": "assistant", "content": value["content"]}
+    return Reply(
+        messages=(repeated,) if value["content"] else (),
+        prints=(fingerprint(repeated),) if value["content"] else (),
+        id=text_of(value.get("id")),
+        model=text_of(value.get("model")),
+        usage=counts(value.get("usage")),
+        stop=text_of(value.get("stop_reason")),
+        complete=complete,
+        error=error,
+    )
+
+
+class _Reader:
+    def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
+        return messages_of(message(value, "", facts(reply)) for value in values)
+
+
+def reader() -> _Reader:
+    return _Reader()
+
+
+def message(value: Any, key: str, about: Facts) -> Message | str:
+    """The message as one of ours, or the reason why there is none."""
+    match value:
+        case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
+            blocks = [content] if isinstance(content, str) and content else list(content)
+        case _:
+            return "it has no known role, or no content"
+    if not blocks:
+        return "it is empty"
+    parts = [wire.part(block, role, origin(block, role)) for block in blocks]
+    if fields := {name: item for name, item in value.items() if name not in _TAKEN}:
+        parts[0] = annotated(parts[0], "ctxvc", {"message": fields})
+    return Message(role=role, parts=tuple(parts), key=key, reply=about.reply, model=about.model, usage=about.usage)
+
+
+def origin(block: Any, role: Role) -> Origin:
+    """The maker of a content block, by its type, its role and the marks in its text."""
+    value = block.get("text") if isinstance(block, dict) else block
+    if isinstance(block, dict) and text_of(block.get("type")).endswith("tool_result"):
+        return "tool"
+    if role == "assistant":
+        return "model"
+    return "client" if role == "system" or is_by_client(text_of(value)) else "human"
+
+
+def fingerprint(message: Any) -> bytes:
+    """Equal for two spellings of one message: a client may leave out nulls and set cache marks anew each time."""
+    if not isinstance(message, dict):
+        return digest(message)
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(blocks, list):
+        blocks = [
+            {key: value for key, value in block.items() if value is not None and key != "cache_control"}
+            if isinstance(block, dict)
+            else block
+            for block in blocks
+        ]
+    return digest([message.get("role"), blocks])
+
+
+def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
+    """The message that events make, whether it is whole, and the provider's error."""
+    message: dict[str, Any] = {}
+    usage: dict[str, Any] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    arguments: dict[int, list[str]] = {}
+    complete, error = False, ""
+    for name, event in sse.events(data):
+        match event.get("type") or name, event:
+            case "message_start", {"message": dict(started)}:
+                message, usage = dict(started), counts(started.get("usage"))
+            case "content_block_start", {"index": int(index), "content_block": dict(block)}:
+                blocks[index] = dict(block)
+            case "content_block_delta", {"index": int(index), "delta": dict(delta)}:
+                _extend(blocks.setdefault(index, {}), arguments.setdefault(index, []), delta)
+            case "message_delta", _:
+                ended = event.get("delta")
+                if isinstance(ended, dict):
+                    message |= {key: item for key, item in ended.items() if item is not None}
+                usage |= counts(event.get("usage"))
+            case "message_stop", _:
+                complete = True
+            case "error", _:
+                error = wire.compact(event.get("error")).decode("utf-8", "replace")[:500]
+    if not message:
+        raise BadInput(f"the answer has no reply{f': {error}' if error else ''}")
+    for index, pieces in arguments.items():
+        if pieces and (value := wire.parsed("".join(pieces).encode("utf-8", "surrogatepass"), object)) is not None:
+            blocks[index]["input"] = value
+    content = [block for _, block in sorted(blocks.items()) if block.get("type")]
+    return {**message, "content": content, "usage": usage}, complete and not error, error
+
+
+def _extend(block: dict[str, Any], arguments: list[str], delta: dict[str, Any]) -> None:
+    if delta.get("type") == "citations_delta":
+        block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+        return
+    source, target, kind = _DELTAS.get(text_of(delta.get("type")), ("", "", ""))
+    piece = delta.get(source)
+    if not isinstance(piece, str):
+        return
+    block.setdefault("type", kind)
+    if target == "input":
+        arguments.append(piece)
+    else:
+        block[target] = text_of(block.get(target)) + piece

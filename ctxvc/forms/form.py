@@ -1,0 +1,121 @@
+"""What every form of a provider's requests and replies offers, and which one a request has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message
+from ctxvc.errors import BadInput
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request's body says.
+
+    `system` and `tools` are Messages API values. `messages` are the conversation's JSON values as they came, in order
+    and without instructions that became `system`; `prints` has a fingerprint of each, equal for two spellings of one
+    message, as of a reply and its repetition in a later request. `continues` names the server's own record of the
+    conversation that the messages go on from; empty where they are all of it.
+    """
+
+    model: str
+    system: Any
+    tools: tuple[dict[str, Any], ...]
+    messages: tuple[Any, ...]
+    prints: tuple[bytes, ...]
+    stream: bool = False
+    continues: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's answer to a request.
+
+    `messages` are JSON values as a later request repeats them, with their `prints`. `usage` counts as the Messages API
+    does: `input_tokens` are those that no cache had. `stop` is that API's word for why it ended. One that is not
+    `complete` broke off; `error` is what the provider reported instead of going on.
+    """
+
+    messages: tuple[Any, ...]
+    prints: tuple[bytes, ...]
+    id: str = ""
+    model: str = ""
+    usage: dict[str, int] = {}
+    stop: str = ""
+    complete: bool = True
+    error: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the reply that a message belongs to; nothing of any other message."""
+
+    reply: str = ""
+    model: str = ""
+    usage: dict[str, int] = {}
+    time: str = ""
+
+
+class Reader(Protocol):
+    """Reads one conversation's messages, in order."""
+
+    def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
+        """The messages that JSON values of a prompt are, or those of a `reply`; without what is no message."""
+        ...
+
+
+class Form(Protocol):
+    """A module of this package. `NAME` is the format of recordings that have this form."""
+
+    NAME: str
+
+    def prompt(self, body: bytes) -> Prompt:
+        """What the body of a request says. Raises: BadInput."""
+        ...
+
+    def reply(self, answer: bytes, *, stream: bool) -> Reply:
+        """The reply in an answer: a JSON value or a stream of events, as far as it came.
+
+        Raises: BadInput if there is none in it.
+        """
+        ...
+
+    def reader(self) -> Reader: ...
+
+
+#: The path of a request that has a form → the form's module.
+_PATHS = (
+    (re.compile(r"(?:/v1)?/messages"), "anthropic"),
+    (re.compile(r"(?:/v1)?/chat/completions"), "chat"),
+    (re.compile(r"(?:/v1)?/responses"), "responses"),
+    (re.compile(r"/v1[a-z0-9]*/(?:[^/?]+/)*models/[^/]+:(?:stream)?[gG]enerateContent"), "gemini"),
+)
+
+
+def of(path: str) -> Form | None:
+    """The form of requests to a path, without a query; None for one that is no call of a model."""
+    name = next((name for pattern, name in _PATHS if pattern.fullmatch(path)), "")
+    return cast(Form, import_module(f"ctxvc.forms.{name}")) if name else None
+
+
+def json_object(data: bytes, subject: str) -> dict[str, Any]:
+    """The object that a body is. Raises: BadInput."""
+    try:
+        value = wire.parse(data)
+    except ValueError as error:
+        raise BadInput(f"{subject} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadInput(f"{subject} is no JSON object")
+    return value
+
+
+def messages_of(converted: Iterable[Message | str]) -> list[Message]:
+    """The messages among what was converted, of which a text says why there is none."""
+    return [message for message in converted if isinstance(message, Message)]
+
+
+def facts(reply: Reply | None) -> Facts:
+    return Facts(reply=reply.id, model=reply.model, usage=reply.usage) if reply else Facts()

@@ -1,0 +1,183 @@
+"""The Responses API's requests and replies. Neighbouring items of the model's are one message here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from ctxvc.core.conversion.responses import usage
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.errors import BadInput
+from ctxvc.forms import items as native
+from ctxvc.forms import sse
+from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
+from ctxvc.forms.values import digest, objects, text_of
+
+NAME = "openai-responses"
+
+
+def prompt(body: bytes) -> Prompt:
+    """Each item of the input is a message. Raises: BadInput."""
+    request = json_object(body, "the request")
+    match request.get("input"):
+        case str(text):
+            items: list[Any] = [{"type": "message", "role": "user", "content": text}]
+        case list(given):
+            items = given
+        case _:
+            raise BadInput("the request has no input")
+    conversation = request.get("conversation")
+    return Prompt(
+        model=text_of(request.get("model")),
+        system=text_of(request.get("instructions")) or None,
+        tools=tuple(map(tool, [*objects(request.get("tools")), *_added_tools(items)])),
+        messages=tuple(items),
+        prints=tuple(fingerprint([item]) for item in items),
+        stream=request.get("stream") is True,
+        continues=text_of(request.get("previous_response_id"))
+        or text_of(conversation.get("id") if isinstance(conversation, dict) else conversation),
+    )
+
+
+def _added_tools(items: Sequence[Any]) -> Iterable[dict[str, Any]]:
+    """The tools that items of the input bring, as Codex sends them."""
+    for item in objects(list(items)):
+        for added in objects(item.get("tools")) if item.get("type") == "additional_tools" else ():
+            yield from objects(added.get("tools")) if added.get("type") == "namespace" else [added]
+
+
+def reply(answer: bytes, *, stream: bool) -> Reply:
+    """Raises: BadInput."""
+    response, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    output = response.get("output")
+    if not isinstance(output, list):
+        raise BadInput("the answer has no reply")
+    reason = response.get("incomplete_details")
+    calls = any(text_of(item.get("type")).endswith("_call") for item in objects(output))
+    cut = isinstance(reason, dict) and reason.get("reason") == "max_output_tokens"
+    return Reply(
+        messages=tuple(output),
+        prints=tuple(fingerprint([item]) for item in output),
+        id=text_of(response.get("id")),
+        model=text_of(response.get("model")),
+        usage=usage(response.get("usage")),
+        stop="max_tokens" if cut else "tool_use" if calls else "end_turn" if complete else "",
+        complete=complete,
+        error=error,
+    )
+
+
+class _Reader:
+    def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
+        if reply is None:
+            return messages_of(message(group, "", facts(None)) for group in grouped(values))
+        return [_by_model(own) for own in messages_of([message(list(values), "", facts(reply))])]
+
+
+def _by_model(message: Message) -> Message:
+    """A reply as the model's, whatever its items are: a summary of the server's is one, too."""
+    if message.role == "assistant":
+        return message
+    parts = tuple(msgspec.structs.replace(part, role="assistant", origin="model") for part in message.parts)
+    return msgspec.structs.replace(message, role="assistant", parts=parts)
+
+
+def reader() -> _Reader:
+    return _Reader()
+
+
+def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
+    """The response that events make, whether it is whole, and the provider's error."""
+    response: dict[str, Any] = {}
+    finished: dict[int, dict[str, Any]] = {}
+    started: dict[int, dict[str, Any]] = {}
+    texts: dict[int, list[str]] = {}
+    complete, error = False, ""
+    for name, event in sse.events(data):
+        kind, place = text_of(event.get("type")) or name, event.get("output_index")
+        place = place if isinstance(place, int) else len(finished)
+        if kind == "error" or event.get("error"):
+            error = text_of(event.get("message")) or repr(event.get("error"))[:500]
+        if isinstance(event.get("response"), dict):
+            response = event["response"]
+            complete = complete or kind in ("response.completed", "response.incomplete")
+            error = error or (repr(response.get("error"))[:500] if kind == "response.failed" else "")
+        elif isinstance(event.get("item"), dict):
+            (finished if kind.endswith(".done") else started)[place] = event["item"]
+        elif kind == "response.output_text.delta":
+            texts.setdefault(place, []).append(text_of(event.get("delta")))
+    if not response and not finished and not started:
+        raise BadInput(f"the answer has no reply{f': {error}' if error else ''}")
+    for place in started.keys() - finished.keys():
+        if texts.get(place):  # it broke off in the middle of a text
+            piece = {"type": "output_text", "text": "".join(texts[place]), "annotations": []}
+            finished[place] = {**started[place], "content": [piece]}
+    output = response.get("output") or [item for _, item in sorted(finished.items())]
+    return {**response, "output": output}, complete, error
+
+
+def is_item(item: Any) -> bool:
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type", "message")
+    return isinstance(kind, str) and (kind != "message" or isinstance(item.get("role"), str))
+
+
+def tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function as a tool of the Messages API; any other kind of tool as it is."""
+    match tool:
+        case {"type": "function", "name": str(), **definition}:
+            fields = {name: value for name, value in definition.items() if name != "strict" or value}
+            return elements.tool({"type": "function", "function": fields | {"name": tool["name"]}})
+        case {"type": "custom", "name": str(), **definition}:
+            return {"type": "custom", "custom": definition | {"name": tool["name"]}}
+    return tool
+
+
+def grouped(items: Iterable[Any]) -> list[Any]:
+    """The items of each message: those of a reply together, every other alone."""
+    groups: list[Any] = []
+    for by_model, run in groupby(items, _is_by_model):
+        together = list(run)
+        groups += [together] if by_model else [[item] for item in together]
+    return groups
+
+
+def _is_by_model(item: Any) -> bool:
+    if not isinstance(item, dict):
+        return False
+    kind = text_of(item.get("type", "message"))
+    return item.get("role") == "assistant" if kind == "message" else kind == "reasoning" or kind.endswith("_call")
+
+
+def message(group: Any, key: str, about: Facts) -> Message | str:
+    """The message of some items as one of ours, or why there is none."""
+    items = [item for item in group if is_item(item)] if isinstance(group, list) else []
+    if not items:
+        return "it is not an item"
+    converted = [native.converted({"type": "message", **item}) for item in items]
+    parts = tuple(part for _, item_parts in converted for part in item_parts)
+    if not parts:
+        return "it is empty"
+    return Message(
+        role=converted[0][0],
+        parts=parts,
+        key=key,
+        reply=about.reply,
+        model=about.model,
+        usage=about.usage,
+        time=about.time,
+    )
+
+
+def fingerprint(group: Any) -> bytes:
+    """Equal for items and their repetition in a later request, which has not all fields of a response."""
+    if not isinstance(group, list):
+        return digest(group)
+    return digest(
+        [repr(native.identity({"type": "message", **item})) if isinstance(item, dict) else item for item in group]
+    )

@@ -1,0 +1,137 @@
+"""Reads beside an answer that passes: where it ends, and what is in it."""
+
+from __future__ import annotations
+
+import re
+
+import h11
+
+from ctxvc.wire.exchange import Copy
+
+#: The most bytes of a head.
+HEAD = 1 << 18
+#: The most bytes of a stream that wait to be read.
+_UNREAD = 1 << 20
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+#: A size with its extensions, and trailers, are at most so long.
+_LONGEST = 1 << 16
+
+
+class Chunks:
+    """Takes a chunked body as it comes, and gives its content. RFC 9112, section 7.1."""
+
+    def __init__(self) -> None:
+        self._ahead = b""  # what cannot be read before there is more
+        self._due = 0  # bytes of a chunk's content that are still to come
+        self._begun = False  # within a chunk, or before the line end behind it
+        self._trailers = False
+        self.over = False
+        #: What came behind the body.
+        self.behind = b""
+
+    def content(self, data: bytes) -> bytes:
+        """The content in the next bytes of the body. Raises: ValueError if they are not in chunks."""
+        data = self._ahead + data if self._ahead else data
+        place, pieces = 0, []
+        while not self._trailers:
+            if self._begun:
+                piece = data[place : place + self._due]
+                pieces.append(piece)
+                place += len(piece)
+                self._due -= len(piece)
+                if len(data) < place + 2:
+                    break
+                if data[place : place + 2] != b"\r\n":
+                    raise ValueError("a chunk that is longer than its size")
+                place += 2
+            size = _SIZE.match(data, place)
+            self._begun = size is not None
+            if size is None:
+                if b"\r\n" in data[place : place + _LONGEST] or len(data) - place >= _LONGEST:
+                    raise ValueError("a chunk without its size")
+                break
+            place, self._due = size.end(), int(size[1], 16)
+            self._trailers = not self._due
+        self._ahead = data[place:]
+        if self._trailers:
+            self._end()
+        return b"".join(pieces)
+
+    def _end(self) -> None:
+        """Looks for the end of the trailers, which are lines up to an empty one."""
+        while not self.over:
+            line, end, later = self._ahead.partition(b"\r\n")
+            if not end:
+                if len(line) > _LONGEST:
+                    raise ValueError("trailers without an end")
+                return
+            self.over = not line
+            self._ahead, self.behind = later, later if self.over else b""
+
+
+class Answer:
+    """Reads beside an answer that passes, to know where it ends and what is in it.
+
+    Chunks are read when they may have come to their end, and not while they pass: a model's answer has thousands.
+    """
+
+    def __init__(self, request: h11.Request, copy: Copy | None) -> None:
+        self._method, self._copy = request.method, copy
+        self._reading = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD)
+        self._reading.send(h11.Request(method=request.method, target=b"/", headers=[(b"Host", b"upstream")]))
+        self._reading.send(h11.EndOfMessage())
+        self._chunks: Chunks | None = None
+        self._unread = bytearray()
+        self.over = self.whole = self.unreadable = False
+
+    def received(self, data: bytes) -> None:
+        """Takes note of what came; nothing for the end of the connection."""
+        if self.unreadable:
+            return
+        if self._chunks:
+            self._unread += data
+            if not data or self._unread.endswith(b"\r\n\r\n") or len(self._unread) > _UNREAD:
+                self.look(at_end=not data)
+            return
+        try:
+            self._reading.receive_data(data)
+            while not self.over and not self._chunks and (event := self._reading.next_event()) is not h11.NEED_DATA:
+                self._take(event)
+        except h11.RemoteProtocolError:
+            self.unreadable = True
+        if self._chunks:
+            self._unread += self._reading.trailing_data[0]
+            self.look()
+        elif self.over and self._reading.trailing_data[0]:
+            self.unreadable = True  # more than an answer: where the next one begins, nobody knows
+
+    def look(self, *, at_end: bool = False) -> None:
+        """Reads what has passed: whether the answer is over."""
+        if not self._chunks or self.unreadable:
+            return
+        try:
+            content = self._chunks.content(bytes(self._unread))
+        except ValueError:
+            self.unreadable = True
+            return
+        self._unread.clear()
+        if self._copy:
+            self._copy.received(content)
+        self.over = self.whole = self._chunks.over
+        self.unreadable = bool(self._chunks.behind) or (at_end and not self.over)
+
+    def _take(self, event: object) -> None:
+        if isinstance(event, h11.Data):
+            if self._copy:
+                self._copy.received(bytes(event.data))
+        elif isinstance(event, h11.Response):
+            headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
+            if self._copy:
+                self._copy.answered(event.status_code, headers)
+            bare = self._method == b"HEAD" or event.status_code in (204, 304)
+            if not bare and any(name == "transfer-encoding" for name, _ in headers):
+                self._chunks = Chunks()
+        elif isinstance(event, h11.EndOfMessage):
+            self.over = self.whole = True
+        elif isinstance(event, h11.ConnectionClosed):
+            self.over = self.unreadable = True

@@ -1,0 +1,402 @@
+"""A scope of a session as a client's requests have it: each request and its reply become the next step.
+
+A client sends its whole history each time. What a request has in common with the one before it is recorded already; its
+new messages and the reply are appended, with the request's body in pieces, of which only those are written that differ.
+Where the history is another one now, because the client compacted it, edited it or went back, that is recorded as the
+host's edit or as a new scope. What is compared is what is recorded: bodies without their secrets.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, count, islice, takewhile
+from operator import eq
+from typing import NamedTuple
+
+import msgspec
+
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.recording.recast import Recast, applied, recast
+from ctxvc.forms import pieces
+from ctxvc.forms.form import Form, Prompt, Reply
+from ctxvc.store import format as fmt
+from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
+from ctxvc.store.log.transaction import AdmittedEntry
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.read.sent_body import joined
+from ctxvc.store.store import request_files
+from ctxvc.wire.exchange import Exchange
+
+#: What the names of sub-agents' scopes begin with.
+AGENT = "agent-"
+#: The commits before the newest one in which a history is looked for that a client went back to.
+_BACK = 400
+#: A block of Claude Code's system prompt that tells of each request.
+_VOLATILE = re.compile(rb'\{"type":"text","text":"x-anthropic-billing-header:[^"]*"\},?')
+_WENT_BACK = "the client went back to this point"
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """An exchange, read: the prompt of its request, and the reply; None where there is none."""
+
+    exchange: Exchange
+    prompt: Prompt
+    reply: Reply | None = None
+
+
+class Likeness(NamedTuple):
+    """What a prompt has of a conversation: its newest reply, and so many of its newest request's messages."""
+
+    goes_on: bool
+    messages: int
+
+
+class Conversation:
+    """A scope of a session, and what its newest request was made of. `stored` is its own.
+
+    One that does not `go_back` stays in its scope, whatever the requests have in common.
+    """
+
+    def __init__(self, stored: StoredSession, form: Form, *, goes_back: bool = True) -> None:
+        self.stored = stored
+        self.form = form
+        self._goes_back = goes_back
+        self._redactor = stored.store.redaction.of(stored.name)
+        self._clean: dict[bytes, bytes] = {}  # a piece's checksum → the piece without secrets, empty for the same
+        self._unfinished: Call | None = None  # the newest call, if its reply broke off
+        self._load()
+
+    def _load(self) -> None:
+        """Learns from the store what the newest request was."""
+        stored_pieces = self.stored.pieces()
+        self._pieces = {
+            path: _blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in stored_pieces.items()
+        }
+        self.prints: tuple[bytes, ...] = ()
+        if stored_pieces:
+            self.prints = self.form.prompt(joined(self.stored.store, stored_pieces)).prints
+        self._reply_prints: tuple[bytes, ...] = ()
+        self._frame = dict(request_files(*self.stored.system_and_tools()))
+        self._parameters = parameters(joined(self.stored.store, stored_pieces))
+        self._reader = self.form.reader()
+        self._has_read = False  # whether the reader has seen what is recorded
+        self._newest = self.stored.next_block
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether calls of the newest reply wait for their results."""
+        return bool(self.stored.open_calls)
+
+    def shared(self, prompt: Prompt) -> int:
+        """How many messages the prompt has in common with the newest one here, from the first on."""
+        return sum(1 for _ in takewhile(bool, map(eq, self.prints, prompt.prints)))
+
+    def likeness(self, prompt: Prompt) -> Likeness:
+        """What the prompt has of the conversation."""
+        shared = self.shared(prompt)
+        return Likeness(0 < shared == len(self.prints) and self._repeated(prompt, shared) > 0, shared)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is recorded yet."""
+        return not len(self.stored.ledger())
+
+    @property
+    def has_tools(self) -> bool:
+        return bool(self.stored.system_and_tools()[1])
+
+    def has_system(self, prompt: Prompt) -> bool:
+        """Whether the newest request had the prompt's system prompt."""
+        files = dict(request_files(prompt.system, None))
+        own = {path for path in self._frame if path.startswith("request/system")}
+        return own == files.keys() and all(_lasting(files, path) == _lasting(self._frame, path) for path in own)
+
+    def is_framed_as(self, prompt: Prompt) -> bool:
+        """Whether the newest request had the prompt's system prompt, or tools of the same names."""
+        if not self._frame:
+            return True  # nobody recorded it
+        names = [tool.get("name") for tool in self.stored.system_and_tools()[1] or ()]
+        return names == [tool.get("name") for tool in prompt.tools] or self.has_system(prompt)
+
+    def has_calls_of(self, prompt: Prompt) -> bool:
+        """Whether a call in the prompt is one that is recorded here."""
+        calls = {row.call for row in self.stored.ledger().rows() if row.kind == "tool_use"}
+        messages = self.form.reader().messages(prompt.messages) if calls else []
+        return any(part.kind == "tool_use" and part.call in calls for message in messages for part in message.parts)
+
+    def cleaned(self, body: bytes) -> tuple[dict[str, bytes], bytes]:
+        """A body's pieces by their paths in the store, without secrets, and the body that they make."""
+        clean = {f"{fmt.BODY}/{name}": self._without_secrets(piece) for name, piece in pieces.split(body)}
+        return clean, b"".join(clean.values())
+
+    def take(self, call: Call) -> None:
+        """Records a call as the next step. A reply that broke off waits for what the client makes of it.
+
+        Raises: CtxvcError; then the call is not recorded.
+        """
+        self.stored.refresh()
+        if self._newest != self.stored.next_block:
+            self._load()  # another writer was here
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished and unfinished.prompt.prints != call.prompt.prints:
+            self._record(unfinished)
+        if call.reply is None or not call.reply.complete:
+            self._unfinished = call if call.reply and call.reply.messages else None
+        else:
+            self._record(call)
+
+    def close(self) -> None:
+        """Records a reply that broke off, and closes the files. Raises: CtxvcError."""
+        try:
+            if self._unfinished:
+                self._record(self._unfinished)
+        finally:
+            self._unfinished = None
+            self.stored.close()
+
+    # --- what a request adds
+
+    def _record(self, call: Call) -> None:
+        files, body = self.cleaned(call.exchange.body)
+        if body != call.exchange.body:
+            call = msgspec.structs.replace(call, prompt=self.form.prompt(body))
+        try:
+            self._append(call, self._incoming(call.prompt), files)
+        except BaseException:
+            self._load()
+            raise
+
+    def _incoming(self, prompt: Prompt) -> RedactedMessages:
+        """What the prompt adds to what is recorded, after its history was made the scope's."""
+        common = self.shared(prompt)
+        is_whole = common == len(self.prints)
+        repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
+        if prompt.continues or (is_whole and (repeated or not len(self.stored.ledger()))):
+            return self.stored.redacted_messages(self._read_on(prompt, common + repeated))
+        if commit := self._step_before(prompt, common):
+            self._go_back(commit)
+            return self._incoming(prompt)
+        return self._edit(prompt)
+
+    def _read_on(self, prompt: Prompt, start: int) -> list[Message]:
+        """The messages of the prompt from number `start` on, after the reader has seen those before."""
+        if not self._has_read and start:
+            self._reader.messages(prompt.messages[:start])
+        self._has_read = True
+        return self._reader.messages(prompt.messages[start:])
+
+    def _repeated(self, prompt: Prompt, start: int) -> int:
+        """How many messages from number `start` on are the newest reply again; 0 if it is not there as it was."""
+        prints = self._reply_prints
+        if prints and prompt.prints[start : start + len(prints)] == prints:
+            return len(prints)
+        run = list(takewhile(_is_reply, self._one_by_one(prompt, start)))
+        return len(run) if run and _gist_of(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
+
+    def _one_by_one(self, prompt: Prompt, start: int) -> Iterable[list[Message]]:
+        """The messages from number `start` on, read one by one."""
+        for message in prompt.messages[start:]:
+            yield self.form.reader().messages([message])
+
+    # --- a history that is another one now
+
+    def _step_before(self, prompt: Prompt, common: int) -> str:
+        """The newest commit whose history the prompt goes on from, if that is all it has of what is recorded.
+
+        Empty if there is none, or if the prompt has something of what came later, too: then it was edited.
+        """
+        later = {*self.prints[common:], *self._reply_prints}
+        if not (self._goes_back and common) or not later.isdisjoint(prompt.prints[common:]):
+            return ""
+        store, first = self.stored.store, ""
+        for entry in islice(revision.history(store, self.stored.tip()), _BACK):
+            if entry.trailers.get("Ctxvc-Op") != "step":
+                first = entry.commit
+                continue
+            earlier = self._prompt_at(entry.commit)
+            start = len(earlier.prints)
+            if start > common or earlier.prints != prompt.prints[:start]:
+                continue
+            run = list(takewhile(_is_reply, self._one_by_one(prompt, start)))
+            if run and _gist_of(chain(*run)) == _newest_gist(revision.at(store, entry.commit)):
+                return entry.commit
+        return first
+
+    def _prompt_at(self, commit: str) -> Prompt:
+        store = self.stored.store
+        stored_pieces: dict[str, str | bytes] = dict(store.reader.pieces(commit))
+        return self.form.prompt(joined(store, stored_pieces)) if stored_pieces else _NOTHING
+
+    def _go_back(self, commit: str) -> None:
+        """Goes on in a new scope from `commit`; what came after it stays in the scope that is left."""
+        stored = self.stored
+        if stored.in_step:
+            stored.finish()
+        source = stored.ledger().meta.source
+        scopes, stem = stored.scopes(), f"{stored.scope}-" if stored.scope.startswith(AGENT) else ""
+        name = next(name for number in count(1) if (name := f"{stem}rewind-{number}") not in scopes)
+        stored.fork(name, _WENT_BACK, commit=commit, source=source.id if source else "")
+        is_current = stored.store.current_scope(stored.name) == stored.scope
+        stored.close()
+        self.stored = StoredSession.open(stored.store, stored.name, name)
+        if is_current:
+            self.stored.store.set_current_scope(stored.name, name)
+        self._load()
+
+    def _edit(self, prompt: Prompt) -> RedactedMessages:
+        """Makes the scope's prompt what the client has now; gives what stands behind all that was recorded."""
+        self._reader, self._has_read = self.form.reader(), True
+        messages = self.stored.redacted_messages(self._reader.messages(prompt.messages))
+        with self.stored.writing() as transaction:
+            scope = self.stored.scope
+            ledger = transaction.ledger(scope)
+            changes = recast(ledger, messages, lambda row: self.stored.body(row, scope))
+            inside = [(message, before) for message, before in changes.additions if before]
+            rows, groups = _changed(ledger, changes, inside, transaction.block, self.stored.next_group)
+            if rows or groups:
+                transaction.verb(
+                    scope,
+                    op="compact",
+                    actor="host",
+                    subject=f"edit by the client: {sum(not row.present for row in rows)} blocks left",
+                    parts=[part for message, _ in inside for part in message.parts],
+                    rows=rows,
+                    groups=groups,
+                )
+                self.stored.acknowledge(transaction)
+        return RedactedMessages(tuple(message for message, before in changes.additions if not before))
+
+    # --- what is written
+
+    def _append(self, call: Call, incoming: RedactedMessages, pieces_now: dict[str, bytes]) -> None:
+        exchange, prompt, reply = call.exchange, call.prompt, call.reply
+        assert reply is not None
+        answer = self.stored.redacted_messages(
+            _dated(message, exchange.ended) for message in self._reader.messages(reply.messages, reply)
+        )
+        came = RedactedMessages(tuple(_dated(message, exchange.began) for message in incoming))
+        if any(message.role == "assistant" for message in came):
+            self._pieces = {}  # the steps of replies that no request here led to have no body
+        files, without, frame = self._files(prompt, pieces_now)
+        fields = parameters(b"".join(pieces_now.values()))
+        trailers = {
+            "Ctxvc-Stop": "" if reply.complete else "interrupted",
+            "Ctxvc-Changed": self._changed(frame, fields),
+        }
+        renamed = prompt.model and prompt.model != self.stored.ledger().meta.model
+        scope = self.stored.scope
+        with self.stored.writing() as transaction:
+            for at, entry in self.stored.number(transaction, came, scope):
+                is_reply = any(row.role == "assistant" for row in entry.rows)
+                transaction.append(at, AdmittedEntry(entry, without=(fmt.BODY,) if is_reply else ()))
+            for at, entry in self.stored.number(transaction, answer, scope):
+                admitted = AdmittedEntry(entry)
+                if any(row.role == "assistant" for row in entry.rows):
+                    admitted = AdmittedEntry(
+                        entry,
+                        {"model": prompt.model} if renamed else {},
+                        trailers,
+                        files,
+                        without,
+                    )
+                    files, without = (), ()
+                transaction.append(at, admitted)
+            self.stored.acknowledge(transaction)
+        self.prints, self._reply_prints = prompt.prints, tuple(reply.prints)
+        self._pieces = {path: _blob_id(piece) for path, piece in pieces_now.items()}
+        self._frame, self._parameters, self._newest = frame, fields, self.stored.next_block
+
+    def _files(
+        self, prompt: Prompt, pieces_now: dict[str, bytes]
+    ) -> tuple[tuple[tuple[str, bytes], ...], tuple[str, ...], dict[str, bytes]]:
+        """The files of the request that are not as the scope has them, those that it drops, and all of the frame's."""
+        frame = dict(request_files(prompt.system, list(prompt.tools)))
+        files = {path: piece for path, piece in pieces_now.items() if self._pieces.get(path) != _blob_id(piece)}
+        files |= {path: data for path, data in frame.items() if self._frame.get(path) != data}
+        without = (*(self._pieces.keys() - pieces_now.keys()), *(self._frame.keys() - frame.keys()))
+        return tuple(files.items()), tuple(sorted(without)), frame
+
+    def _changed(self, frame: Mapping[str, bytes], fields: Mapping[str, bytes]) -> str:
+        """What differs from the request before, besides the conversation: `system`, `tools`, names of parameters."""
+        if not self._pieces:
+            return ""
+        paths = [
+            path for path in frame.keys() | self._frame.keys() if _lasting(frame, path) != _lasting(self._frame, path)
+        ]
+        names = {path.partition("/")[2].partition(".")[0] for path in paths}
+        names |= {
+            name for name in fields.keys() | self._parameters.keys() if fields.get(name) != self._parameters.get(name)
+        }
+        return ", ".join(sorted(names))
+
+    def _without_secrets(self, piece: bytes) -> bytes:
+        if self._redactor is None:
+            return piece
+        checksum = hashlib.sha1(piece, usedforsecurity=False).digest()
+        if checksum not in self._clean:
+            clean = self._redactor.body(piece, "json")
+            self._clean[checksum] = b"" if clean == piece else clean
+        return self._clean[checksum] or piece
+
+
+def _lasting(frame: Mapping[str, bytes], path: str) -> bytes:
+    """A file of the frame, but for a line in it that is another one in each request."""
+    return _VOLATILE.sub(b"", frame.get(path, b""))
+
+
+_NOTHING = Prompt(model="", system=None, tools=(), messages=(), prints=(b"",), stream=False)
+
+
+def _changed(
+    ledger: Ledger, changes: Recast, inside: Sequence[tuple[Message, str]], block: int, group: int
+) -> tuple[list[Row], list[Group]]:
+    """The rows and groups of `ledger` that the changes touch; `inside` are the messages that stand among others."""
+    numbering = Numbering.of(ledger, block)
+    added = [(before, numbering.aside(message)[0]) for message, before in inside]
+    after = applied(ledger.with_rows(row for _, rows in added for row in rows), changes, added, "host", group)
+    rows = [row for row in after.rows() if (old := ledger.get(row.id)) is not None and old != row]
+    empty = [Group(id=name, members=()) for name in ledger.groups.keys() - after.groups.keys()]
+    return rows, [*empty, *(item for name, item in after.groups.items() if ledger.groups.get(name) != item)]
+
+
+def _is_reply(messages: Sequence[Message]) -> bool:
+    return bool(messages) and all(message.role == "assistant" for message in messages)
+
+
+def _gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
+    """The calls and the text of a reply, by which it is known again however a client writes it.
+
+    A part is its kind, its tool and its body.
+    """
+    reply = list(parts)
+    calls = sorted(tool.encode() + b"".join(body.split()) for kind, tool, body in reply if kind == "tool_use")
+    return calls, b"".join(b"".join(body.split()) for kind, _, body in reply if kind == "assistant")
+
+
+def _gist_of(messages: Iterable[Message]) -> tuple[list[bytes], bytes]:
+    return _gist((part.kind, part.tool, part.body) for message in messages for part in message.parts)
+
+
+def _newest_gist(snapshot: Snapshot) -> tuple[list[bytes], bytes]:
+    """The gist of the newest reply in a snapshot."""
+    ledger = snapshot.ledger
+    newest = next((row.msg for row in ledger.backwards() if row.role == "assistant"), 0)
+    rows = [row for row in ledger.rows() if row.msg == newest and row.role == "assistant"]
+    return _gist((row.kind, row.tool, snapshot.bodies.body(row)) for row in rows)
+
+
+def _blob_id(data: bytes) -> str:
+    """The id that git gives a blob."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _dated(message: Message, seconds: float) -> Message:
+    time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="milliseconds")
+    return msgspec.structs.replace(message, time=time.replace("+00:00", "Z"))

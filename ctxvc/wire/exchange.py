@@ -1,0 +1,240 @@
+"""A request to a model that passed, with its answer; and how a copy of both is made while they pass."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+#: The most bytes of a request or an answer that are kept; decoded, too.
+LARGEST = 64 << 20
+
+#: Headers of a request that are kept: who sent it, in which session, under which protocol. Everything else may
+#: authenticate somebody.
+_KEPT = re.compile(
+    r"accept|content-type|content-encoding|user-agent|originator|version|openai-beta|x-initiator"
+    r"|anthropic-(?:beta|version|dangerous-direct-browser-access)"
+    r"|(?:conversation|session|thread|task|request|prompt)[-_]id"
+    r"|x-(?:claude-code|codex|stainless|opencode|copilot|gemini|qwen|crush|goose|session|thread|interaction|agent)-[a-z0-9-]*"
+    r"|x-(?:client-request|request|app|session|thread)(?:-id)?|x-goog-api-client"
+)
+_SECRET = re.compile(r"auth|token|cookie|secret|credential|api[-_]?key")
+
+
+#: What a stream ends with, after which some clients read no further.
+_LAST = b"data: [DONE]"
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that passed, and its answer.
+
+    `path` is the client's, below the proxy's key and without the query; `headers` are those of the request that are
+    kept, in lower case. `body` and `answer` are decoded, as far as they arrived; `whole` says that the answer came to
+    its end. Times are seconds since 1970: the request came, its answer began, it ended.
+    """
+
+    upstream: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    status: int
+    answer: bytes
+    stream: bool
+    whole: bool
+    began: float
+    first: float
+    ended: float
+
+
+class Recorder(Protocol):
+    """What takes exchanges. Neither call raises, and `record` does not wait."""
+
+    def record(self, exchange: Exchange) -> None:
+        """Takes an exchange into its queue."""
+
+    def close(self) -> None:
+        """Records what is in the queue, then ends."""
+
+
+def identifying(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The headers that may be kept, with their names in lower case."""
+    lowered = ((name.lower(), value) for name, value in headers)
+    return {name: value for name, value in lowered if _KEPT.fullmatch(name) and not _SECRET.search(name)}
+
+
+class Copy:
+    """A copy of an exchange that is passing. At its end, the exchange goes to `record`.
+
+    Nothing here raises: what fails is told to `report`, and what passes goes on.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        path: str,
+        headers: Iterable[tuple[str, str]],
+        *,
+        record: Callable[[Exchange], None],
+        report: Callable[[Exception], None],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._record, self._report, self._now = record, report, now
+        self._upstream, self._path = upstream, path
+        self._headers = {name.lower(): value for name, value in headers}
+        self._body, self._answer = _Bounded(), _Bounded()
+        self._status = 0
+        self._answered: Mapping[str, str] = {}
+        self._began = now()
+        self._first = 0.0
+        self._over = self._complete = False
+
+    def sent(self, data: bytes) -> None:
+        """A piece of the request's body."""
+        self._body.add(data)
+
+    def answered(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """The head of the answer."""
+        self._status = status
+        self._answered = {name.lower(): value for name, value in headers}
+        self._first = self._now()
+
+    def received(self, data: bytes) -> None:
+        """A piece of the answer's body."""
+        self._answer.add(data)
+
+    @property
+    def encoded(self) -> bool:
+        """Whether its end takes a while, since something has to be decoded."""
+        return "content-encoding" in self._headers or "content-encoding" in self._answered
+
+    def end(self) -> None:
+        """The answer has come to its end."""
+        self._complete = True
+        self.leave()
+
+    def leave(self) -> None:
+        """Nothing more comes: without `end`, the answer has broken off. A request without an answer is no exchange."""
+        if self._over or not self._status:
+            return
+        self._over = True
+        try:
+            exchange = self._exchange()
+            if exchange:
+                self._record(exchange)
+        # The boundary: whatever is wrong with the copy, the exchange itself has passed.
+        except Exception as error:
+            self._report(error)
+
+    def _exchange(self) -> Exchange | None:
+        if self._body.cut:
+            return None
+        body = decoded(self._body.bytes(), self._headers.get("content-encoding", ""))
+        answer = decoded(self._answer.bytes(), self._answered.get("content-encoding", ""))
+        stream = self._answered.get("content-type", "").lower().startswith("text/event-stream")
+        return Exchange(
+            upstream=self._upstream,
+            path=self._path,
+            headers=identifying(self._headers.items()),
+            body=body,
+            status=self._status,
+            answer=answer,
+            stream=stream,
+            whole=(self._complete or (stream and answer.rstrip().endswith(_LAST))) and not self._answer.cut,
+            began=self._began,
+            first=self._first,
+            ended=self._now(),
+        )
+
+
+class _Bounded:
+    """Bytes that come in pieces, up to `LARGEST`."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.cut = False
+
+    def add(self, data: bytes) -> None:
+        if self.cut:
+            return
+        self._size += len(data)
+        if self._size > LARGEST:
+            self.cut = True
+            data = data[: LARGEST - self._size]
+        self._pieces.append(data)
+
+    def bytes(self) -> bytes:
+        return b"".join(self._pieces)
+
+
+def decoded(data: bytes, encoding: str) -> bytes:
+    """The content of a body under a `Content-Encoding`: as far as it goes, and at most `LARGEST` bytes.
+
+    Raises: ValueError for an encoding that is unknown, or data that is not of it from its beginning on.
+    """
+    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
+        if name not in ("", "identity") and data:
+            data = _DECODERS.get(name, _unknown)(data)
+    return data
+
+
+def _unknown(_data: bytes) -> bytes:
+    raise ValueError("a body in an encoding that cannot be read")
+
+
+def _inflated(data: bytes) -> bytes:
+    """Of gzip, in one member or several, or of zlib; servers call raw deflate by its name, too."""
+    result = b""
+    while data and len(result) < LARGEST:
+        inflater = zlib.decompressobj(47)
+        try:
+            result += inflater.decompress(data, LARGEST - len(result))
+        except zlib.error as error:
+            if result:
+                break
+            inflater = zlib.decompressobj(-15)
+            try:
+                result = inflater.decompress(data, LARGEST)
+            except zlib.error:
+                raise ValueError(f"a body that cannot be inflated: {error}") from error
+        data = inflater.unused_data
+    return result
+
+
+def _unbrotli(data: bytes) -> bytes:
+    import brotli
+
+    try:
+        result: bytes = brotli.Decompressor().process(data, output_buffer_limit=LARGEST)
+    except brotli.error as error:
+        raise ValueError("a body that is no brotli") from error
+    return result
+
+
+def _unzstd(data: bytes) -> bytes:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+
+    result = b""
+    while data and len(result) < LARGEST:
+        decompressor = zstd.ZstdDecompressor()
+        try:
+            result += decompressor.decompress(data, LARGEST - len(result))
+        except zstd.ZstdError as error:
+            if result:
+                break
+            raise ValueError("a body that is no zstd") from error
+        data = decompressor.unused_data if decompressor.eof else b""
+    return result
+
+
+_DECODERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": _inflated, "x-gzip": _inflated, "deflate": _inflated, "br": _unbrotli, "zstd": _unzstd,
+}  # fmt: skip

@@ -1,0 +1,167 @@
+"""Where a request goes, and what its head is there. Pure: nothing is sent here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ctxvc.errors import BadInput
+
+#: The providers' own API hosts. `codex` is what Codex asks with a ChatGPT login.
+HOSTS: Mapping[str, str] = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com",
+    "codex": "https://chatgpt.com/backend-api/codex",
+}
+#: The variables by which a person's clients find another host than the provider's.
+VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("ANTHROPIC_BASE_URL",),
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+    "gemini": ("GOOGLE_GEMINI_BASE_URL",),
+    "codex": (),
+}
+#: Upstreams whose base URL stands for `/v1`, as their clients have it.
+_VERSIONED = ("openai", "codex")
+
+_URL = re.compile(r"(https?)://(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?(/[!-~]*)?", re.I | re.A)
+
+#: Calls of a model, by the end of their path: what is recorded. Before OpenAI's, `/v1` may be of the base URL.
+_CALLS: Sequence[tuple[str, re.Pattern[str]]] = (
+    ("anthropic", re.compile(r"/v1/messages(?:/count_tokens)?$")),
+    ("openai", re.compile(r"/(?:chat/completions|responses(?:/compact)?)$")),
+    (
+        "gemini",
+        re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/[^/]+:(?:generateContent|streamGenerateContent|countTokens)$"),
+    ),
+)
+#: Other paths that tell their provider.
+_PATHS = (("/v1/messages", "anthropic"), ("/v1beta", "gemini"), ("/v1alpha", "gemini"))
+#: What a header tells, where the path is one that several providers have.
+_HEADERS = (("anthropic-version", "anthropic"), ("x-goog-api-key", "gemini"), ("x-api-key", "anthropic"))
+#: By this header a ChatGPT login is told from a key.
+_ACCOUNT = "chatgpt-account-id"
+
+#: Headers of a request that are for the proxy itself.
+_OURS = (b"proxy-authorization", b"proxy-connection", b"upgrade", b"http2-settings")
+#: What a `Connection` header may name and pass: it is as true of the connection to the upstream, which has the same
+#: messages and ends with the client's.
+_MIRRORED = (b"close", b"keep-alive", b"te")
+#: What it may name in vain: a request without them would be another one.
+_FRAMING = (b"host", b"content-length", b"transfer-encoding", b"trailer")
+
+
+class Upstream(NamedTuple):
+    """A provider's API: where requests go. `base` is the path before theirs, without a slash at its end."""
+
+    name: str
+    tls: bool
+    host: str
+    port: int
+    base: str = ""
+
+    @property
+    def authority(self) -> str:
+        """`HOST[:PORT]`, as a `Host` header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"http{'s' if self.tls else ''}://{self.authority}{self.base}"
+
+
+class Route(NamedTuple):
+    """Where a request goes: the target of its first line there, and the path below the upstream's base URL."""
+
+    upstream: Upstream
+    target: str
+    path: str
+
+
+def upstream(name: str, url: str) -> Upstream:
+    """Raises: BadInput for a name that is none, or a URL that is no base URL."""
+    if name not in HOSTS:
+        raise BadInput(f"there is no upstream {name[:40]!r}", hint=f"one of {', '.join(HOSTS)}")
+    match = _URL.fullmatch(url.strip())
+    port = int(match[4] or (443 if match[1].lower() == "https" else 80)) if match else 0
+    if not match or port > 65_535 or re.search(r"[?#]", match[5] or ""):
+        raise BadInput(
+            f"{url[:80]!r} is no base URL for {name}", hint="as in https://HOST/PATH, without a key or a query"
+        )
+    return Upstream(name, match[1].lower() == "https", match[2] or match[3], port, (match[5] or "").rstrip("/"))
+
+
+def upstreams(urls: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Upstream]:
+    """Each upstream by its name: its URL in `urls`, else where the environment sends clients, else the provider's host.
+
+    Raises: BadInput.
+    """
+    variables = {name: next((env[key] for key in keys if env.get(key)), "") for name, keys in VARIABLES.items()}
+    return {name: upstream(name, url) for name, url in {**HOSTS, **_set(variables), **_set(urls)}.items()}
+
+
+def _set(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def call(path: str) -> tuple[str, str] | None:
+    """Provider and path of a call of a model, as its API has it: `openai`, `/v1/responses`; None for other requests."""
+    for name, pattern in _CALLS:
+        if match := pattern.search(path):
+            return name, f"/v1{match[0]}" if name in _VERSIONED else match[0]
+    return None
+
+
+def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, str], fixed: str = "") -> Route:
+    """Where a request goes whose target, below the key, is `/[UPSTREAM/]PATH[?QUERY]`.
+
+    What has no upstream's name in front goes where its path says, else where its headers say. With `fixed`, everything
+    goes to that one. `headers` have names in lower case.
+    """
+    path, mark, query = target.partition("?")
+    first, _, below = path[1:].partition("/")
+    if fixed:
+        name = fixed
+    elif first in HOSTS:
+        name, path = first, f"/{below}"
+    else:
+        name = _provider(path, headers)
+    if name == "codex" and _ACCOUNT not in headers:
+        name = "openai"
+    if name in _VERSIONED and path.startswith("/v1/"):
+        path = path.removeprefix("/v1")
+    return Route(upstreams[name], f"{upstreams[name].base}{path}{mark}{query}", path)
+
+
+def _provider(path: str, headers: Mapping[str, str]) -> str:
+    if _ACCOUNT in headers:
+        return "codex"
+    if model_call := call(path):
+        return model_call[0]
+    by_path = next((name for beginning, name in _PATHS if path.startswith(beginning)), "")
+    return by_path or next((name for header, name in _HEADERS if header in headers), "openai")
+
+
+def head(
+    method: bytes, target: str, version: bytes, headers: Sequence[tuple[bytes, bytes]], upstream: Upstream
+) -> bytes:
+    """The head of a request as the upstream gets it: the client's own headers in their order and spelling, but for
+    `Host` and those that are for the proxy itself.
+    """
+    options = {
+        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
+    }
+    dropped = {*_OURS, *options}.difference(_MIRRORED, _FRAMING)
+    lines = [b"%s %s HTTP/%s" % (method, target.encode("latin-1"), version)]
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == b"host":
+            lines.append(b"%s: %s" % (name, upstream.authority.encode()))
+        elif lowered == b"connection" and not options.issubset(_MIRRORED):
+            if mirrored := sorted(options.intersection(_MIRRORED)):
+                lines.append(b"%s: %s" % (name, b", ".join(mirrored)))
+        elif lowered not in dropped:
+            lines.append(b"%s: %s" % (name, value))
+    return b"\r\n".join(lines) + b"\r\n\r\n"

@@ -1,0 +1,419 @@
+"""A server on this machine that forwards requests to models as they are, and has what passed recorded.
+
+A client's connection has one to the upstream, which ends when it ends: so whatever is true of the one (kept open,
+framing, interim answers, a connection that breaks) is true of the other. Of a request, the head is written anew, with
+another host and without the key; the body passes. The answer passes byte for byte, head and framing too, and a copy is
+read beside it: what cannot be read has passed all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import h11
+
+from ctxvc import loopback
+from ctxvc.errors import Refused
+from ctxvc.wire import forward
+from ctxvc.wire.answer import HEAD, Answer
+from ctxvc.wire.exchange import Copy, Recorder
+from ctxvc.wire.forward import Upstream
+from ctxvc.wire.network import CHUNK, Connection, Network
+
+#: Seconds and bytes for what a refused client still sends: a connection that is closed on unread bytes takes its
+#: answer with it.
+_REST_SECONDS, _REST = 1.0, 1 << 20
+_WEBSOCKET = re.compile(r"\bwebsocket\b", re.I)
+
+
+class Port(NamedTuple):
+    """A socket that listens. Requests to it go to `upstream` without a key; where that is empty, they need one."""
+
+    socket: socket.socket
+    upstream: str = ""
+
+    @property
+    def number(self) -> int:
+        number: int = self.socket.getsockname()[1]
+        return number
+
+
+def bound(*, port: int = 0, fd: int = -1) -> socket.socket:
+    """A socket that is bound on this machine: to a port (0 takes a free one), or the one of a descriptor.
+
+    Raises: Refused if the port cannot be had.
+    """
+    if fd >= 0:
+        return socket.socket(fileno=fd)
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        raise Refused(f"port {port} cannot be had: {error.strerror}", hint="choose another port") from error
+    return listening
+
+
+class Proxy:
+    """Forwards from the ports that are given. `report` gets what went wrong with recording, which stops nothing."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, Upstream],
+        *,
+        key: str,
+        recorder: Recorder,
+        env: Mapping[str, str],
+        report: Callable[[Exception], None],
+    ) -> None:
+        self.upstreams, self.key, self.report = upstreams, key, report
+        self.network = Network(env)
+        self._recorder = recorder
+        self._decoding = ThreadPoolExecutor(1, "decoding")
+        self._clients: set[asyncio.Task[None]] = set()
+
+    async def serve(self, ports: list[Port], ready: Callable[[], None], ended: asyncio.Event) -> None:
+        """Forwards until `ended`, once `ready` was called. What is passing then breaks off, and is recorded so."""
+        servers = [
+            await asyncio.start_server(self._accepted(port), sock=port.socket, limit=CHUNK, backlog=128)
+            for port in ports
+        ]
+        ready()
+        if any(upstream.tls for upstream in self.upstreams.values()):
+            asyncio.get_running_loop().run_in_executor(None, getattr, self.network, "tls")
+        await ended.wait()
+        for server in servers:
+            server.close()
+        for client in self._clients:
+            client.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        self._decoding.shutdown()
+
+    def copy(self, upstream: str, path: str, headers: Mapping[str, str]) -> Copy:
+        """A copy of an exchange that begins."""
+        return Copy(upstream, path, headers.items(), record=self._recorder.record, report=self.report)
+
+    def end(self, copy: Copy, answer: Answer) -> None:
+        """Hands on a copy, without keeping others waiting while it is decoded."""
+        end = copy.end if answer.whole else copy.leave
+        if copy.encoded:
+            self._decoding.submit(end)
+        else:
+            end()
+
+    def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.ensure_future(_Client(self, port, Connection(reader, writer)).serve())
+            self._clients.add(task)
+            task.add_done_callback(self._clients.discard)
+
+        return accept
+
+
+class _Disconnected(Exception):
+    """The connection is over: there is nobody to answer."""
+
+
+class _Client:
+    """A client's connection, and the one to the upstream that goes with it."""
+
+    def __init__(self, proxy: Proxy, port: Port, client: Connection) -> None:
+        self._proxy, self._port, self._client = proxy, port, client
+        self._upstream: Connection | None = None
+        self._connected: Upstream | None = None
+        self._ahead = b""  # what the client sent beyond a request
+
+    async def serve(self) -> None:
+        try:
+            while await self._exchange():
+                pass
+        except (_Disconnected, OSError, asyncio.CancelledError):
+            pass
+        except Exception as error:
+            self._proxy.report(error)
+        finally:
+            if self._upstream:
+                self._upstream.writer.transport.abort()
+            with suppress(OSError):
+                self._client.writer.close()
+
+    async def _exchange(self) -> bool:
+        """Passes one request and its answer; whether there may be another. Raises: _Disconnected, OSError."""
+        reading = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
+        try:
+            request = await self._request(reading)
+        except h11.RemoteProtocolError as error:
+            return await self._refuse(error.error_status_hint, f"this is no HTTP/1.1 request: {error}")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        target = request.target.decode("latin-1")
+        if refusal := _refusal(request, headers, self._port):
+            return await self._refuse(*refusal)
+        if not self._port.upstream:
+            key, _, below = target[1:].partition("/")
+            if not hmac.compare_digest(key.encode("latin-1"), self._proxy.key.encode()):
+                return await self._refuse(404, "not found")
+            target = f"/{below}"
+        route = forward.route(self._proxy.upstreams, target, headers, self._port.upstream)
+        try:
+            upstream = await self._connect(route.upstream, reading)
+        except OSError as error:
+            return await self._refuse(502, f"{route.upstream.url} cannot be reached: {error.strerror or error}")
+        upstream.writer.write(
+            forward.head(
+                request.method, route.target, request.http_version, request.headers.raw_items(), route.upstream
+            )
+        )
+        call = forward.call(route.path) if request.method == b"POST" else None
+        copy = self._proxy.copy(route.upstream.name, call[1], headers) if call else None
+        return await self._passed(reading, upstream, copy, request)
+
+    # --- the request
+
+    async def _request(self, reading: h11.Connection) -> h11.Request:
+        """The head of the next request. Raises: _Disconnected, OSError, h11.RemoteProtocolError."""
+        if self._ahead:
+            reading.receive_data(self._ahead)
+            self._ahead = b""
+        while True:
+            event = reading.next_event()
+            if isinstance(event, h11.Request):
+                return event
+            if event is not h11.NEED_DATA:
+                raise _Disconnected
+            reading.receive_data(await self._read_idle())
+
+    async def _read_idle(self) -> bytes:
+        """What the client sends next. Between two requests, what the upstream sends passes, and its end is the
+        client's. Raises: _Disconnected, OSError.
+        """
+        if not self._upstream:
+            return await _read(self._client.reader)
+        client = asyncio.ensure_future(_read(self._client.reader))
+        upstream = asyncio.ensure_future(self._upstream.reader.read(CHUNK))
+        ready = await _first(client, upstream)
+        await _let_go(client, upstream)
+        if upstream in ready:
+            self._close_upstream()
+            if client not in ready:
+                with suppress(OSError):
+                    self._client.writer.write(upstream.result())
+                raise _Disconnected
+        return client.result()
+
+    async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
+        """The connection to the upstream. Raises: OSError if there is none to be had; _Disconnected with the client."""
+        if self._upstream and self._connected == upstream and not self._upstream.reader.at_eof():
+            return self._upstream
+        self._close_upstream()
+        connecting = asyncio.ensure_future(self._proxy.network.connect(upstream))
+        client = asyncio.ensure_future(_read(self._client.reader))
+        if client in await _first(connecting, client):
+            try:
+                reading.receive_data(client.result())
+            except _Disconnected:
+                connecting.add_done_callback(_abort)  # what is cancelled on its way leaves a socket behind
+                raise
+        await _let_go(client)
+        self._upstream, self._connected = await connecting, upstream
+        return self._upstream
+
+    def _close_upstream(self) -> None:
+        if self._upstream:
+            self._upstream.writer.transport.abort()
+            self._upstream = None
+
+    async def _send(self, data: bytes, length: int, upstream: Connection, copy: Copy | None) -> None:
+        """Passes the body of a request, which begins with `data`.
+
+        Raises: _Disconnected if the client went away; OSError if the upstream did.
+        """
+        while True:
+            piece = data[:length]
+            if copy:
+                copy.sent(piece)
+            upstream.writer.write(piece)
+            await upstream.writer.drain()
+            length -= len(piece)
+            if not length:
+                self._ahead = data[len(piece) :]
+                return
+            data = await _read(self._client.reader)
+
+    async def _send_chunks(self, reading: h11.Connection, upstream: Connection, copy: Copy | None) -> None:
+        """As `_send`, for a body in chunks, each of which passes as it comes."""
+        while True:
+            try:
+                event = reading.next_event()
+            except h11.RemoteProtocolError as error:
+                raise _Disconnected from error
+            if isinstance(event, h11.Data):
+                data = bytes(event.data)
+                if copy:
+                    copy.sent(data)
+                upstream.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+                await upstream.writer.drain()
+            elif event is h11.NEED_DATA:
+                reading.receive_data(await _read(self._client.reader))
+            elif isinstance(event, h11.EndOfMessage):
+                trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
+                upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
+                self._ahead = reading.trailing_data[0]
+                return
+            else:
+                raise _Disconnected
+
+    async def _watch(self, answer: Answer) -> None:
+        """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
+        while len(self._ahead) < HEAD:
+            try:
+                data = await self._client.reader.read(CHUNK)
+            except OSError:
+                return
+            if not data:
+                return
+            self._ahead += data
+            answer.look()
+            if answer.over:  # it has seen the end, behind which there is more than an answer
+                return
+        await asyncio.Event().wait()
+
+    # --- the answer
+
+    async def _passed(
+        self, reading: h11.Connection, upstream: Connection, copy: Copy | None, request: h11.Request
+    ) -> bool:
+        """Passes the body of a request and its answer, both at once. Raises: _Disconnected, OSError."""
+        headers = dict(request.headers)
+        answer = Answer(request, copy)
+        if b"transfer-encoding" in headers:
+            body = self._send_chunks(reading, upstream, copy)
+        else:
+            body = self._send(reading.trailing_data[0], int(headers.get(b"content-length", b"0")), upstream, copy)
+        sending: asyncio.Future[Any] = asyncio.ensure_future(body)
+        answering: asyncio.Future[Any] = asyncio.ensure_future(self._answer(upstream, answer))
+        watching: asyncio.Future[Any] | None = None
+        try:
+            await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and isinstance(sending.exception(), _Disconnected):
+                raise _Disconnected
+            if not answering.done() and not sending.exception():
+                watching = asyncio.ensure_future(self._watch(answer))
+                await asyncio.wait({watching, answering}, return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done():
+                    raise _Disconnected
+            goes_on: bool = await answering
+            if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
+                await asyncio.wait({sending})
+            if sending.done() and not sending.exception():
+                return goes_on
+            await _let_go(sending)
+            await self._discard()
+            return False
+        finally:
+            tasks = [sending, answering, *([watching] if watching else [])]
+            for task in tasks:
+                task.cancel()
+            if copy:  # before anything is waited for: this may be cancelled, too
+                answer.look()
+                self._proxy.end(copy, answer)
+            await _let_go(*tasks)
+
+    async def _answer(self, upstream: Connection, answer: Answer) -> bool:
+        """Passes an answer; whether both connections can be used again. Raises: OSError with the client."""
+        client = self._client
+        while not answer.over:
+            try:
+                data = await upstream.reader.read(CHUNK)
+            except OSError:
+                client.writer.transport.set_write_buffer_limits(0)
+                await client.writer.drain()
+                client.abort()
+                return False
+            if data:
+                client.writer.write(data)
+            answer.received(data)
+            await client.writer.drain()
+            if not data:
+                return False
+        return not answer.unreadable
+
+    async def _refuse(self, status: int, message: str) -> bool:
+        body = json.dumps({"type": "error", "error": {"type": "proxy_error", "message": f"ctxvc: {message}"}}).encode()
+        head = (
+            f"HTTP/1.1 {status} {_REASONS.get(status, 'Refused')}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self._client.writer.write(head.encode() + body)
+        await self._client.writer.drain()
+        await self._discard()
+        return False
+
+    async def _discard(self) -> None:
+        """Ends an answer before all of the request was read: what is still coming would take the answer with it."""
+        self._client.writer.write_eof()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._read_rest(), _REST_SECONDS)
+
+    async def _read_rest(self) -> None:
+        size = 0
+        while size < _REST and (data := await self._client.reader.read(CHUNK)):
+            size += len(data)
+
+
+_REASONS = {
+    400: "Bad Request", 403: "Forbidden", 404: "Not Found", 421: "Misdirected Request", 426: "Upgrade Required",
+    431: "Request Header Fields Too Large", 501: "Not Implemented", 502: "Bad Gateway",
+}  # fmt: skip
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """Raises: _Disconnected at the end, and where the connection broke."""
+    try:
+        data = await reader.read(CHUNK)
+    except OSError as error:
+        raise _Disconnected from error
+    if not data:
+        raise _Disconnected
+    return data
+
+
+async def _first(*tasks: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
+    """Those that are done once one is; none is left behind if this is cancelled."""
+    try:
+        return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
+    except asyncio.CancelledError:
+        await _let_go(*tasks)
+        raise
+
+
+async def _let_go(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _abort(connecting: asyncio.Future[Connection]) -> None:
+    if not connecting.cancelled() and not connecting.exception():
+        connecting.result().abort()
+
+
+def _refusal(request: h11.Request, headers: Mapping[str, str], port: Port) -> tuple[int, str] | None:
+    """The status and the message for a request that is not forwarded, whatever its path."""
+    if refusal := loopback.stranger(headers, lambda authority: loopback.names(authority, "127.0.0.1", port.number)):
+        return refusal.status, refusal.body.decode().strip()
+    if not request.target.startswith(b"/"):
+        return 400, "this is no proxy for other hosts"
+    if "transfer-encoding" in headers and "content-length" in headers:
+        return 400, "a body has one length"
+    if _WEBSOCKET.search(headers.get("upgrade", "")):
+        return 426, "only HTTP is forwarded: send the request without an upgrade"
+    return None

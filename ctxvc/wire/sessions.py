@@ -1,0 +1,268 @@
+"""Whose a request is: the session and the scope that an exchange is recorded in.
+
+A request belongs to the conversation that its client names, else to the one whose newest prompt it begins with.
+Sub-agents are scopes; calls beside a conversation, such as for a title or a summary, are steps of the scope `side`.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import count
+from operator import itemgetter
+
+import msgspec
+
+from ctxvc.core.ledger import name_rules, wire
+from ctxvc.core.ledger.ledger import Source
+from ctxvc.errors import BadInput, CtxvcError
+from ctxvc.forms.form import Form, Prompt, Reply, of
+from ctxvc.store.ingest import live_format
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness
+from ctxvc.wire.exchange import Exchange
+from ctxvc.wire.senders import Sender, asks_for_summary, sender
+
+#: The scopes of the conversation itself, and of calls beside it.
+MAIN, SIDE = "main", "side"
+#: The name of clients that are known by nothing else.
+_UNKNOWN = "wire"
+#: Sessions that stay open; the one that was used least recently is closed first.
+_OPEN = 16
+#: Of the store's sessions of an agent without ids, so many of the newest are asked whether a request goes on from them.
+_ASKED = 20
+_REDIRECTED = 300
+_NONE = Likeness(False, 0)
+#: Gemini's requests name their model in the path only.
+_MODEL = re.compile(r".*/models/([^/:]+):")
+
+
+class _Session:
+    """A session of the store, with its conversations by scope. `key` is what its client calls it, or what we do."""
+
+    def __init__(self, name: str, key: str) -> None:
+        self.name = name
+        self.key = key
+        self.conversations: dict[str, Conversation] = {}
+
+    @property
+    def front(self) -> Conversation | None:
+        """The conversation of the newest main line."""
+        own = [item for scope, item in self.conversations.items() if scope != SIDE and not scope.startswith(AGENT)]
+        return own[-1] if own else None
+
+    def conversation(self, store: Store, scope: str, form: Form) -> Conversation:
+        """The conversation of a scope, which is begun where there is none. Raises: CtxvcError."""
+        if scope not in self.conversations:
+            stored = _stored(store, self.name, scope)
+            self.conversations[scope] = Conversation(stored, form, goes_back=scope != SIDE)
+        return self.conversations[scope]
+
+    def moved(self, scope: str) -> None:
+        """The conversation of that scope may have gone on in another one: both are known from then on."""
+        conversation = self.conversations[scope]
+        if (now := conversation.stored.scope) != scope:
+            self.conversations[now] = conversation
+            del self.conversations[scope]
+            stays = self.conversation(conversation.stored.store, scope, conversation.form)
+            self.conversations = {scope: stays, **self.conversations}
+
+    def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
+        """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
+        related = [item for item in self.conversations.values() if item.stored.scope != SIDE]
+        related = [item for item in related if item.is_framed_as(prompt)]
+        pairs = [(item.likeness(prompt), item) for item in related]
+        # A sub-agent that begins as another one did is another one.
+        pairs = [pair for pair in pairs if pair[0].goes_on or not pair[1].stored.scope.startswith(AGENT)]
+        likeness, best = max(pairs, key=itemgetter(0), default=(_NONE, None))
+        if likeness == _NONE:
+            best = next((item for item in related if item.has_calls_of(prompt)), None)
+        return likeness, best
+
+    def new_agent(self) -> str:
+        """The name of a scope for a sub-agent without a name of its own."""
+        return next(name for number in count(1) if (name := f"{AGENT}{number}") not in self.conversations)
+
+    def close(self) -> None:
+        """Raises: CtxvcError, after all are closed."""
+        failures: list[CtxvcError] = []
+        for conversation in self.conversations.values():
+            try:
+                conversation.close()
+            except CtxvcError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+class Sessions:
+    """The sessions that exchanges are recorded in. For one thread.
+
+    `agent` is the program that sends them where it is known: without ids of its own, what it sends is one session.
+    `session` is the one that all of it belongs to, if any.
+    """
+
+    def __init__(self, open_store: Callable[[], Store], *, agent: str, session: str, folder: str) -> None:
+        self._open_store = open_store
+        self._agent = agent
+        self._session = session
+        self._folder = folder
+        self._store: Store | None = None
+        self._open: dict[str, _Session] = {}  # the one that was used last is the last
+
+    @property
+    def store(self) -> Store:
+        """The store, opened when it is first used. Raises: CtxvcError."""
+        if self._store is None:
+            self._store = self._open_store()
+        return self._store
+
+    def take(self, exchange: Exchange) -> None:
+        """Records an exchange, if it is a call of a model. Raises: CtxvcError."""
+        form = of(exchange.path)
+        if form is None or exchange.status >= _REDIRECTED:
+            return
+        call = Call(exchange=exchange, prompt=_prompt(exchange, form), reply=_reply(exchange, form))
+        session, scope = self._place(call, form, sender(exchange.headers, wire.parsed(exchange.body, dict) or {}))
+        try:
+            session.conversation(self.store, scope, form).take(call)
+        finally:
+            session.moved(scope)
+
+    def close(self) -> None:
+        """Commits what is complete, and closes all files. Raises: CtxvcError."""
+        try:
+            while self._open:
+                self._open.popitem()[1].close()
+        finally:
+            if self._store:
+                self._store.close()
+                self._store = None
+
+    # --- whose request it is
+
+    def _place(self, call: Call, form: Form, sender: Sender) -> tuple[_Session, str]:
+        """The session and the scope that a call belongs to; the session is the newest of the open ones."""
+        session = self._open.get(sender.conversation) if sender.conversation else self._unnamed(call.prompt)
+        session = session or self._stored(call, form, sender)
+        scope = self._scope(session, call.prompt, sender)
+        if not scope:
+            session, scope = self._created(call, sender), MAIN
+        self._open[session.key] = self._open.pop(session.key, session)
+        while len(self._open) > _OPEN:
+            self._open.pop(next(iter(self._open))).close()
+        return session, scope
+
+    def _unnamed(self, prompt: Prompt) -> _Session | None:
+        """Of the open sessions whose client names none, the one that the prompt has most of, else the newest."""
+        if self._session:
+            return self._open.get("")
+        unnamed = [session for session in self._open.values() if session.key.startswith(f"{_UNKNOWN}/")]
+        pairs = [(session.closest(prompt)[0], number, session) for number, session in enumerate(unnamed)]
+        return max(pairs, key=itemgetter(0, 1))[2] if pairs else None
+
+    def _scope(self, session: _Session, prompt: Prompt, sender: Sender) -> str:
+        """The scope of a request; empty where it begins a session of its own."""
+        if sender.agent:
+            return f"{AGENT}{name_rules.slug(sender.agent)}"
+        front = session.front
+        if front is None or front.is_empty:
+            return MAIN if prompt.tools or not sender.conversation else SIDE
+        if asks_for_summary(prompt):
+            return SIDE
+        _, best = session.closest(prompt)
+        if best:
+            return best.stored.scope
+        if not prompt.tools and (front.has_tools or not front.has_system(prompt)):
+            return SIDE
+        if front.is_waiting or not front.is_framed_as(prompt):
+            return session.new_agent()
+        return front.stored.scope if sender.conversation or self._agent or self._session else ""
+
+    # --- where it is recorded
+
+    def _stored(self, call: Call, form: Form, sender: Sender) -> _Session:
+        """The session that has the conversation already, also by another way of recording it, or a new one."""
+        client = self._client(sender)
+        if sender.conversation:
+            name = self.store.session_of(live_format(client), sender.conversation)
+            if not name and (name := self.store.session_of(client, sender.conversation)):
+                _take_over(self.store, name, client, sender.conversation)
+            return self._resumed(name, sender.conversation, form) if name else self._created(call, sender)
+        if self._session:
+            is_there = bool(self.store.tips(self._session))
+            return self._resumed(self._session, "", form) if is_there else self._created(call, sender)
+        for name in _newest(self.store, live_format(client)):
+            session = self._resumed(name, f"{_UNKNOWN}/{name}", form)
+            if any(
+                item.has_calls_of(call.prompt) or item.likeness(call.prompt).goes_on
+                for item in session.conversations.values()
+            ):
+                return session
+            session.close()
+        return self._created(call, sender)
+
+    def _resumed(self, name: str, key: str, form: Form) -> _Session:
+        session = _Session(name, key)
+        scopes = [scope for scope in self.store.tips(name) if scope != SIDE and not scope.startswith(AGENT)]
+        for scope in scopes[-_ASKED:]:
+            session.conversation(self.store, scope, form)
+        return session
+
+    def _created(self, call: Call, sender: Sender) -> _Session:
+        client, identity = self._client(sender), sender.conversation or uuid.uuid4().hex
+        wish = self._session or name_rules.slug(f"{client}-{identity.replace('-', '')[-8:]}")
+        in_use = {name.lower() for name in self.store.sessions()}
+        names = (wish if number == 1 else f"{wish}-{number}" for number in count(1))
+        name = next(name for name in names if name.lower() not in in_use)
+        source = Source(format=live_format(client), id=identity, agent=self._agent or client, cwd=self._folder)
+        self.store.create_session(name, model=call.prompt.model, source=source)
+        session = _Session(name, sender.conversation or ("" if self._session else f"{_UNKNOWN}/{name}"))
+        self._open[session.key] = session
+        return session
+
+    def _client(self, sender: Sender) -> str:
+        return sender.client or self._agent or _UNKNOWN
+
+
+def _prompt(exchange: Exchange, form: Form) -> Prompt:
+    prompt = form.prompt(exchange.body)
+    by_path = _MODEL.match(exchange.path)
+    return msgspec.structs.replace(prompt, model=by_path[1]) if by_path and not prompt.model else prompt
+
+
+def _reply(exchange: Exchange, form: Form) -> Reply | None:
+    try:
+        reply = form.reply(exchange.answer, stream=exchange.stream)
+    except BadInput:
+        return None
+    return reply if exchange.whole else msgspec.structs.replace(reply, complete=False)
+
+
+def _stored(store: Store, name: str, scope: str) -> StoredSession:
+    """The session, in that scope, which is begun where there is none."""
+    if scope not in store.tips(name):
+        with StoredSession.open(store, name, MAIN) as stored:
+            stored.begin_empty(scope)
+    return StoredSession.open(store, name, scope)
+
+
+def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
+    """From here on the session is recorded on the wire; nobody reads the client's own recording any more."""
+    with StoredSession.open(store, name) as stored:
+        source = stored.ledger().meta.source
+        assert source is not None
+        live = msgspec.structs.replace(source, format=live_format(client), id=conversation, missing=())
+        stored.change(subject="recorded on the wire from here on", op="settings", actor="host", meta={"source": live})
+
+
+def _newest(store: Store, format: str) -> Iterator[str]:
+    """The names of the newest sessions of a format, newest first."""
+    of_format: list[tuple[int, str]] = []
+    for name, tips in store.all_tips().items():
+        source = store.reader.meta(tips[MAIN]).source if MAIN in tips else None
+        if source and source.format == format:
+            of_format.append((max(store.commit(tip).commit_time for tip in tips.values()), name))
+    return (name for _, name in sorted(of_format, reverse=True)[:_ASKED])
