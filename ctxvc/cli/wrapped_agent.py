@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -102,13 +103,21 @@ def run(command: list[str], env: Mapping[str, str], proxy: OwnProxy) -> int:
             with suppress(ProcessLookupError):
                 os.kill(agent, number)
 
+    # A signal that comes just before one waits must end the waiting, too: so it is waited for a pipe.
+    woken, waking = os.pipe()
+    os.set_blocking(waking, False)
+    signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (*_OF_TERMINALS, *_PASSED_ON):
         if signal.getsignal(number) is not signal.SIG_IGN:  # which the agent inherits
             signal.signal(number, pass_on)
     agent = os.posix_spawnp(command[0], command, env, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
     while True:
-        pid, status = os.waitpid(-1, os.WUNTRACED)
-        if pid != agent:
+        pid, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
+        if not pid:
+            select.select([woken], [], [])
+            os.read(woken, 4096)
+        elif pid != agent:
             proxy.ended(pid)
         elif os.WIFSTOPPED(status):
             _stop(os.WSTOPSIG(status))

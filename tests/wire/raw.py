@@ -7,6 +7,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -20,9 +21,9 @@ KEY = "the-key-of-the-tests"
 PATIENCE = 20
 
 #: What an upstream does with a connection whose request it has read: bytes are sent, one piece after the other, and
-#: then the connection ends, unless `open`; by `reset` it breaks.
+#: then the connection ends, unless `open`; by `reset` it breaks. A `pause` is a moment, for what comes apart.
 Step = bytes | str
-OPEN, RESET = "open", "reset"
+OPEN, RESET, PAUSE = "open", "reset", "pause"
 
 
 class Recording:
@@ -84,6 +85,8 @@ class Upstream:
                     elif step == RESET:
                         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                         return
+                    elif step == PAUSE:
+                        time.sleep(0.05)
                     elif step == OPEN:
                         break
                 else:

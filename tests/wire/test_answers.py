@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies
 
-from tests.wire.raw import KEY, OPEN, RESET, Running, Seen, Step, Upstream, ask, post, running
+from tests.wire.raw import KEY, OPEN, PAUSE, RESET, Running, Seen, Step, Upstream, ask, post, running
 
 PATH = "/v1/messages"
 BODY = b'{"model": "m", "messages": []}'
@@ -56,6 +56,9 @@ ANSWERS: dict[str, tuple[tuple[Step, ...], bool | None]] = {
     "garbage": ((b"\x00\xff garbage\r\nmore\r\n",), None),
     "garbage in a chunk's size": ((STREAM + b"zz\r\nabc",), False),
     "garbage behind an answer": ((b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/9 what",), True),
+    "garbage behind a stream": ((STREAM + chunk(EVENT) + b"0\r\n\r\nHTTP/9 what",), True),
+    "a last word between two requests": (
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", PAUSE, b"HTTP/1.1 408 Too late\r\n\r\n"), True),
     "nothing": ((), None),
     "nothing but a break": ((RESET,), None),
     "an upgrade that nobody asked for": ((b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\nabc",), None),

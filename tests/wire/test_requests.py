@@ -202,11 +202,13 @@ def test_an_answer_that_the_client_did_not_wait_for_is_recorded_as_broken_off() 
                 client.sendall(post(proxy.port, f"/{KEY}{PATH}", BODY))
                 connection, _ = listening.accept()
                 with connection:
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
                     while b"abc" not in client.recv(100):
                         pass
+                    connection.sendall(b"2\r\nde\r\n")
+                    assert b"de" in client.recv(100)
 
-    assert [(one.answer, one.whole) for one in proxy.recording.exchanges] == [(b"abc", False)]
+    assert [(one.answer, one.whole) for one in proxy.recording.exchanges] == [(b"abcde", False)]
 
 
 def test_an_upstream_that_is_not_there_is_said() -> None:

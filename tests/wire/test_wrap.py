@@ -160,8 +160,8 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def until(self, pattern: str, again: str = "") -> re.Match[str]:
-        """What has been shown since the last call, up to a match. `again` is typed until then: what is typed while a
-        shell changes the terminal's mode is lost.
+        """What has been shown since the last call, up to a match. `again` is typed until then: a shell loses what is
+        typed while it changes the terminal's mode, and handles no signal that comes just before it waits for a line.
         """
         end = time.monotonic() + 2 * PATIENCE
         while not (match := re.search(pattern, self._seen)):
@@ -206,8 +206,7 @@ def test_the_terminal_is_the_agents(terminal: Terminal) -> None:
     terminal.until("shell-42")
     terminal.send("fg\r")
     terminal.until("line-two", again="two\r")
-    terminal.send("\x03")
-    terminal.until("got-int")
+    terminal.until("got-int", again="\x03")
     terminal.send("end\r")
     terminal.until("line-end")
     terminal.send("echo code-$?\r")
