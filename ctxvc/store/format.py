@@ -34,7 +34,7 @@ _NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "
 
 #: Errors of a decoder given invalid bytes: not JSON, not text, nested too deeply.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-_PIECE = re.compile(rf"{BODY}/[0-9a-f]{{2}}(?:\.(?:json|bin)|-[a-z0-9_]{{1,40}}/[0-9a-f]{{2}}/[0-9a-f]{{2}}\.json)")
+_PIECE = re.compile(rf"{BODY}/[0-9a-f]{{2}}(?:\.(?:json|bin)|-[A-Za-z0-9_]{{1,64}}/[0-9a-f]{{2}}/[0-9a-f]{{2}}\.json)")
 
 
 class _Version(msgspec.Struct):
