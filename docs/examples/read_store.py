@@ -17,7 +17,8 @@ import sys
 import zlib
 from pathlib import Path
 
-HEAD, FORMAT = struct.Struct("<4sIQI"), 2
+HEAD = struct.Struct("<4sIQI")
+FORMAT, JOURNAL_FORMAT = 2, 3
 
 
 class Unreadable(Exception):
@@ -170,7 +171,7 @@ def waiting(store: Path, session: str) -> list[dict]:
     if not records:
         return []
     version, name = unpack(records[0][1])[:2]
-    if version > FORMAT:
+    if version > JOURNAL_FORMAT:
         raise Unreadable(f"the journal has format {version}")
     covered = {
         scope: covers(git(store, "cat-file", "commit", tip), name) for scope, tip in tips(store, session).items()

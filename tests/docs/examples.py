@@ -77,7 +77,7 @@ def _hex(data: bytes) -> str:
 def _record(payload: bytes) -> str:
     """A record of one change, an element a line."""
     (change,), head = msgspec.msgpack.decode(payload)
-    fields = zip(journal.Change.__struct_fields__, change, strict=True)
+    fields = zip(journal.Change.__struct_fields__[: len(change)], change, strict=True)
     lines = [f"  {name:<9} {_text(value)}" for name, value in fields]
     return "\n".join(["changes:", *lines, f"head: {_text(head)}", ""])
 

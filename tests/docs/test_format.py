@@ -391,11 +391,11 @@ def frames(journal: Path) -> list[bytes]:
 def test_a_newer_journal_is_refused(small: Store) -> None:
     journal = small.journal_path("demo")
     head, *records = frames(journal)
-    payload = head[24:].replace(b"\x96\x02", b"\x96\x03", 1)
+    payload = head[24:].replace(b"\x96\x02", b"\x96\x04", 1)
     fields = struct.pack("<4sIQI", b"CXJ1", len(payload), 0, zlib.crc32(payload))
     journal.write_bytes(b"".join([fields, struct.pack("<I", zlib.crc32(fields)), payload, *records]))
 
-    refused(small.path, "format 3")
+    refused(small.path, "format 4")
 
 
 @pytest.mark.parametrize("at", [0, 5, 10, 17, 21, 24, 30, -1])
