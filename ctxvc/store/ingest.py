@@ -25,9 +25,18 @@ from ctxvc.store.unit_commits import IngestResult, UnitCommits, merged
 _QUICK = ("core.compression=1",)
 
 
+#: What formats of sessions end in that are recorded while a program runs.
+_LIVE = "-live"
+
+
 def live_format(agent: str) -> str:
-    """The format of sessions that are recorded while a program runs, by what ctxvc has inside it."""
-    return f"{agent}-live"
+    """The format of sessions that are recorded while a program runs: inside it, or between it and its model."""
+    return f"{agent}{_LIVE}"
+
+
+def lacks_nothing(source: Source | None) -> bool:
+    """Whether a session is recorded with all that its model sees, as it is between an agent and its model."""
+    return source is not None and source.format.endswith(_LIVE) and not source.missing
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Cost
+from ctxvc.store.ingest import lacks_nothing
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.read.sent_prompt import parse
@@ -44,8 +45,8 @@ def size(ours: int, usage: Usage, line: Calibration, meta: Meta) -> Size:
     `line` leads from our counts to the provider's. Of a recording that lacks nothing all of it is recorded."""
     estimate = max(0, ours * line.a_milli // 1000 + line.b) if ours else 0  # as plans reckon: `View.calibrated`
     tokens = usage.prompt or estimate
-    lacks_nothing = meta.source is not None and not meta.source.missing and ours > 0
-    return Size(tokens, usage.prompt > 0, tokens if lacks_nothing else min(tokens, ours * line.a_milli // 1000))
+    is_whole = ours > 0 and lacks_nothing(meta.source)
+    return Size(tokens, usage.prompt > 0, tokens if is_whole else min(tokens, ours * line.a_milli // 1000))
 
 
 def line_through(ours: int, theirs: int, model: str) -> Calibration:

@@ -32,7 +32,7 @@ authority, _, path = address.partition("/")
 for _ in range(50):
     try:
         connection = http.client.HTTPConnection(authority, timeout=10)
-        connection.request("POST", "/" + path + "/v1/messages", body=b"[]")
+        connection.request("POST", "/" + path + "/v1/messages", body=b'{{"messages": []}}')
         print("status", connection.getresponse().status, flush=True)
         break
     except OSError:
@@ -237,7 +237,7 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
 def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = ASK.replace('body=b"[]"', 'body=b"[]", headers={"Content-Encoding": "novel"}') * 2
+    script = ASK.replace("messages\": []}'", "messages\": []}', headers={'Content-Encoding': 'novel'}") * 2
     env = {**env, "XDG_DATA_HOME": str(tmp_path / "data"), "CTXVC_STORE": str(tmp_path / "store")}
     reason = "ValueError: a body in an encoding that cannot be read"
 
