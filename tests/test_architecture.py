@@ -27,18 +27,21 @@ LAYERS: dict[str, frozenset[str]] = {
     "loopback": frozenset({"errors"}),
     "core": frozenset({"errors"}),
     "policies": frozenset({"core", "errors"}),
-    "importers": frozenset({"core", "errors"}),
+    "forms": frozenset({"core", "errors"}),
+    "importers": frozenset({"forms", "core", "errors"}),
     "store": frozenset({"core", "errors"}),
     "tokens": frozenset({"store", "core", "errors"}),
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
-    "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
-    "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
-    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
+    "exporters": frozenset({"session", "inspection", "store", "forms", "core", "errors"}),
+    "claude_code": frozenset(
+        {"session", "policies", "tokens", "recording", "importers", "store", "forms", "core", "errors"}
+    ),
+    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "forms", "core", "errors"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
-    "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
+    "integrations": frozenset({"agent", "session", "importers", "store", "forms", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
@@ -265,7 +268,7 @@ def wrong_imports(module: str, source: str, *, package: bool = False) -> Iterato
         library = name.split(".")[0]
         if part not in ONLY_IN.get(library, {part}):
             yield f"{module} imports {library}, which only {', '.join(sorted(ONLY_IN[library])) or 'nobody'} may"
-        if part in ("core", "policies") and library not in CORE_MAY_IMPORT:
+        if part in ("core", "policies", "forms") and library not in CORE_MAY_IMPORT:
             yield f"{module} imports {library}: {part} has no effects"
         if part == "errors" and library != "__future__":
             yield f"{module} imports {library}: errors stand alone"
@@ -600,6 +603,8 @@ def test_what_is_heavy_is_loaded_only_when_it_is_used(module: str) -> None:
     ("module", "source"),
     [
         ("ctxvc.core.x", "import os"),
+        ("ctxvc.forms.x", "import os"),
+        ("ctxvc.forms.x", "from ctxvc.importers.file import Recording"),
         ("ctxvc.core.x", "from pathlib import Path"),
         ("ctxvc.core.x", "def f():\n    from datetime import datetime"),
         ("ctxvc.core.x", "import random"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxvc.agent.refusal import Fault, Overflow, refusal
 from ctxvc.core.ledger import wire
+from ctxvc.forms.values import call_input
 
 #: The reasons for an end that gateways take over from the API behind them.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
@@ -62,15 +63,6 @@ def unreadable(content: str, *, hint: str = ADDRESS, again: bool = False) -> Fau
     return Fault("unreadable", f"the server's answer is no message: {content}", again=again, hint=hint)
 
 
-def arguments(text: str) -> dict[str, Any] | str:
-    """A call's arguments as they were written: an object, else the text."""
-    try:
-        value = wire.parse(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, dict) else text
-
-
 def _block(item: object) -> dict[str, Any] | Fault | None:
     """A block of content; None for an empty text, which no request may have."""
     if isinstance(item, str):
@@ -104,7 +96,7 @@ def _input(value: object) -> dict[str, Any] | str:
         case dict():
             return value
         case str():
-            return arguments(value) if value.strip() else {}
+            return call_input(value) if value.strip() else {}
         case None:
             return {}
     return wire.compact(value).decode("ascii", "replace")

@@ -10,6 +10,7 @@ from ctxvc.agent.message import unreadable
 from ctxvc.agent.refusal import Fault, Overflow, refusal
 from ctxvc.core import conversion
 from ctxvc.core.ledger import wire
+from ctxvc.forms.values import call_input
 
 _CUT = Fault("cut", "it ended before it was complete", again=True, hint="check the network")
 
@@ -25,7 +26,7 @@ def chat_message(completion: object) -> dict[str, Any] | Overflow | Fault:
         return refused
     if not isinstance(completion.get("choices"), list):
         return unreadable("a message of the Messages API" if "content" in completion else "no choices")
-    return messages.sound(conversion.chat_reply(completion, messages.arguments).value)
+    return messages.sound(conversion.chat_reply(completion, call_input).value)
 
 
 def responses_message(response: object) -> dict[str, Any] | Overflow | Fault:
@@ -36,7 +37,7 @@ def responses_message(response: object) -> dict[str, Any] | Overflow | Fault:
         return refused
     if not isinstance(response.get("output"), list):
         return unreadable("a chat completion" if "choices" in response else "no output")
-    message = conversion.responses_reply(response, messages.arguments).value
+    message = conversion.responses_reply(response, call_input).value
     return messages.sound(message) if message["stop_reason"] else _CUT
 
 

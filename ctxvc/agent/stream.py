@@ -10,6 +10,7 @@ from ctxvc.agent import message as messages
 from ctxvc.agent.message import sound, unreadable
 from ctxvc.agent.refusal import Fault, Overflow, is_page, plain, refusal
 from ctxvc.core.ledger import wire
+from ctxvc.forms.values import call_input
 
 #: Bytes of a reply that are read at most.
 LARGEST = 64 << 20
@@ -173,7 +174,7 @@ class Assembly:
         for (place, field), pieces in self._pieces.items():
             text, before = "".join(pieces), self._blocks[place].get(field)
             if field == "input":
-                self._blocks[place][field] = messages.arguments(text) if text.strip() else before
+                self._blocks[place][field] = call_input(text) if text.strip() else before
             else:
                 self._blocks[place][field] = (before if isinstance(before, str) else "") + text
         return sound({**self._message, "content": self._blocks, "usage": self._usage})

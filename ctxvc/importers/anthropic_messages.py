@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.events import Event
+from ctxvc.forms import anthropic
+from ctxvc.forms.values import counts, has_role, objects, text_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.origins import is_by_client
 from ctxvc.importers.protocol import (
     JSON,
     file_stamp,
@@ -27,33 +26,15 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import (
-    Log,
-    Turn,
-    annotated,
-    counts,
-    digest,
-    has_role,
-    objects,
-    opening,
-    records,
-    text_of,
-    whole_messages,
-)
+from ctxvc.importers.request_log import Log, Turn, of_turns, opening, records, whole_messages
 
-FORMAT = "anthropic-messages"
+FORMAT = anthropic.NAME
 ENDINGS = JSON
 GROWS = False
 
 _BLOCK_TYPE = re.compile(
     "text|image|document|tool_use|thinking|redacted_thinking|server_tool_use|search_result|container_upload|compaction"
     "|mcp_tool_use|([a-z_]+_)?tool_result"
-)
-
-
-#: Keys of a message or response that have their own place in a `Message`, or do not concern the model's input.
-_TAKEN = frozenset(
-    {"role", "content", "id", "type", "model", "usage", "stop_reason", "stop_sequence", "stop_details", "container"}
 )
 
 
@@ -81,7 +62,7 @@ def _is_block(block: Any) -> bool:
 
 def events(recording: Recording) -> Iterator[Event]:
     """Raises: BadInput if the file holds no message."""
-    log = Log(FORMAT, recording.stem, _fingerprint, message)
+    log = Log(FORMAT, recording.stem, anthropic.fingerprint, of_turns(anthropic.message))
     return log.events(records(recording), _turns)
 
 
@@ -131,51 +112,3 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
 
 def _is_response(value: Any) -> bool:
     return isinstance(value, dict) and value.get("type") == "message" and value.get("role") == "assistant"
-
-
-def message(value: Any, key: str, turn: Turn) -> Message | str:
-    """The message as one of ours, or the reason why there is none."""
-    match value:
-        case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
-            blocks = [content] if isinstance(content, str) and content else list(content)
-        case _:
-            return "it has no known role, or no content"
-    if not blocks:
-        return "it is empty"
-    parts = [wire.part(block, role, origin(block, role)) for block in blocks]
-    if fields := {name: item for name, item in value.items() if name not in _TAKEN}:
-        parts[0] = annotated(parts[0], "ctxvc", {"message": fields})
-    return Message(
-        role=role,
-        parts=tuple(parts),
-        key=key,
-        reply=turn.reply,
-        model="" if turn.is_request else turn.model,
-        usage=turn.usage,
-    )
-
-
-def origin(block: Any, role: Role) -> Origin:
-    """The maker of a content block, by its type, its role and the marks in its text."""
-    value = block.get("text") if isinstance(block, dict) else block
-    if isinstance(block, dict) and text_of(block.get("type")).endswith("tool_result"):
-        return "tool"
-    if role == "assistant":
-        return "model"
-    return "client" if role == "system" or is_by_client(text_of(value)) else "human"
-
-
-def _fingerprint(message: Any) -> bytes:
-    """Equal for two spellings of one message: a client may leave out nulls and set cache marks anew each time."""
-    if not isinstance(message, dict):
-        return digest(message)
-    content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if isinstance(blocks, list):
-        blocks = [
-            {key: value for key, value in block.items() if value is not None and key != "cache_control"}
-            if isinstance(block, dict)
-            else block
-            for block in blocks
-        ]
-    return digest([message.get("role"), blocks])

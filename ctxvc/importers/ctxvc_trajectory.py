@@ -15,7 +15,8 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers.anthropic_messages import origin
+from ctxvc.forms.anthropic import origin
+from ctxvc.forms.values import annotated, counts, text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.protocol import (
     LINES,
@@ -27,7 +28,6 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import annotated, counts, text_of
 
 FORMAT = "ctxvc-trajectory"
 ENDINGS = LINES

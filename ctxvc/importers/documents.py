@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.values import digest, text_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, State
-from ctxvc.importers.request_log import digest, opening, text_of
+from ctxvc.importers.request_log import opening
 
 #: Endings of the names of files with one document.
 DOCUMENT = (".json", ".json.gz")

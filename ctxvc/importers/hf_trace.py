@@ -13,8 +13,9 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.origins import is_by_client
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.origins import is_by_client
 from ctxvc.importers.protocol import (
     LINES,
     file_stamp,
@@ -25,7 +26,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import objects, text_of, time_of
+from ctxvc.importers.request_log import time_of
 
 FORMAT = "hf-trace"
 ENDINGS = LINES

@@ -17,10 +17,10 @@ from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms.calls import CallIds
+from ctxvc.forms.origins import is_by_client
+from ctxvc.forms.values import counts, digest, objects, text_of
 from ctxvc.importers.documents import mapping
-from ctxvc.importers.openai_chat import CallIds
-from ctxvc.importers.origins import is_by_client
-from ctxvc.importers.request_log import counts, digest, objects, text_of
 
 #: `type` of a message → role and maker. Chunks are replies that were put together from a stream.
 _TYPES: dict[str, tuple[Role, Origin]] = {

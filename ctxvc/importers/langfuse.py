@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from ctxvc.core.recording.events import Warned
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import traced_messages, traces
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.file import Recording
@@ -27,7 +28,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import objects, opening, text_of
+from ctxvc.importers.request_log import opening
 from ctxvc.importers.traced_messages import Call
 from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
 

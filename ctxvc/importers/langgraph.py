@@ -14,6 +14,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import Reader, fields_of, identity, is_summary, leading_system
@@ -25,7 +26,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import digest, objects, opening, text_of
+from ctxvc.importers.request_log import opening
 
 FORMAT = "langgraph"
 ENDINGS = documents.DOCUMENT

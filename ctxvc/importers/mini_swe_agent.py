@@ -16,9 +16,10 @@ from ctxvc.core.conversion import chat, responses
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
+from ctxvc.forms.chat import Messages, instructions
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
-from ctxvc.importers.openai_chat import Reader, instructions
 from ctxvc.importers.protocol import (
     file_stamp,
     no_folders,
@@ -27,7 +28,7 @@ from ctxvc.importers.protocol import (
     only_file,
     single,
 )
-from ctxvc.importers.request_log import Turn, objects, opening, text_of, time_of
+from ctxvc.importers.request_log import opening, time_of
 
 FORMAT = "mini-swe-agent"
 ENDINGS = documents.DOCUMENT
@@ -170,7 +171,7 @@ class _Run:
     """Reads the messages of one run, in order."""
 
     def __init__(self) -> None:
-        self._reader = Reader()
+        self._messages = Messages()
         self._task_seen = False
         self._submits = False  # whether the newest reply ends the run
 
@@ -180,7 +181,7 @@ class _Run:
             return "it is not an object"
         items = chat_message.pop("reasoning", []) if value.get("object") == "response" else []
         blocks = objects(chat_message.pop("thinking_blocks", None))
-        message = self._reader.message(chat_message, key, _turn(value))
+        message = self._messages.message(chat_message)
         if isinstance(message, str):
             return message
         reasoning = [
@@ -194,7 +195,9 @@ class _Run:
             origin = self._origin(value, text_of(chat_message.get("content")))
             parts = tuple(msgspec.structs.replace(part, origin=origin) for part in parts)
         extra = documents.mapping(value, "extra")
-        return msgspec.structs.replace(message, parts=parts, time=message.time or time_of(extra.get("timestamp")))
+        model, counts = _reported(value)
+        time = time_of(extra.get("timestamp"))
+        return msgspec.structs.replace(message, parts=parts, key=key, time=time, model=model, usage=counts)
 
     def _origin(self, value: dict[str, Any], text: str) -> Origin:
         """The maker of a message of role `user`: a person, a command that was run, or the program."""
@@ -213,9 +216,9 @@ class _Run:
         return "tool" if text.startswith(_OBSERVATIONS) or self._submits else "human"
 
 
-def _turn(value: dict[str, Any]) -> Turn:
-    """What the file tells of the call that a message is the reply of."""
+def _reported(value: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    """The model, and the counts of tokens, of the call that a message is the reply of."""
     if value.get("object") == "response":
-        return Turn(messages=[], model=text_of(value.get("model")), usage=responses.usage(value.get("usage")))
+        return text_of(value.get("model")), responses.usage(value.get("usage"))
     response = documents.mapping(value, "extra", "response")
-    return Turn(messages=[], model=text_of(response.get("model")), usage=chat.usage(response.get("usage")))
+    return text_of(response.get("model")), chat.usage(response.get("usage"))

@@ -16,6 +16,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Warned
+from ctxvc.forms.values import annotated, digest, objects, text_of
 from ctxvc.importers import traces
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import (
@@ -28,7 +29,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Turn, annotated, digest, objects, records, text_of
+from ctxvc.importers.request_log import Turn, records
 from ctxvc.importers.traces import Entry, Form, Inference
 
 FORMAT = "otel-genai"

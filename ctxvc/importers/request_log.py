@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ctxvc.core.ledger import name_rules, wire
-from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.values import digest, has_role
 from ctxvc.importers.file import Recording
 
 _YEAR_10000 = 253402300800
@@ -44,6 +43,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0
     compacted: bool = False
     summary: frozenset[int] | None = None
+
+
+def of_turns(reader: Callable[[Any], Message | str]) -> Callable[[Any, str, Turn], Message | str]:
+    """A reader of single messages as a log has it: what a turn tells of its reply is added."""
+
+    def message(value: Any, key: str, turn: Turn) -> Message | str:
+        converted = reader(value)
+        if isinstance(converted, str):
+            return converted
+        model = "" if turn.is_request else turn.model
+        return msgspec.structs.replace(
+            converted, key=key, reply=turn.reply, model=model, usage=turn.usage, time=turn.time
+        )
+
+    return message
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -326,43 +340,8 @@ def whole_messages(turns: list[Turn]) -> list[Any]:
     return messages if not messages or has_role(messages[-1]) else messages[:-1]
 
 
-def has_role(value: Any) -> bool:
-    """Whether `value` may be a message, as both APIs have them."""
-    return isinstance(value, dict) and isinstance(value.get("role"), str)
-
-
-def annotated(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
-    """`part` with more in its `extra` under `name`."""
-    return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
-
-
-def objects(values: Any) -> list[dict[str, Any]]:
-    """The JSON objects in a list; none if it is not a list."""
-    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-
-
-def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def time_of(seconds: Any) -> str:
     """ISO 8601 for seconds since 1970; empty for what is no such number."""
     if type(seconds) in (int, float) and 0 <= seconds < _YEAR_10000:
         return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
     return ""
-
-
-def counts(usage: Any) -> dict[str, int]:
-    """The plain token counts of a usage object."""
-    if not isinstance(usage, Mapping):
-        return {}
-    return {name: count for name, count in usage.items() if type(count) is int}
-
-
-def digest(value: Any) -> bytes:
-    """A checksum of a JSON value that does not depend on the order of keys."""
-    try:
-        data = msgspec.json.encode(value, order="deterministic")
-    except (UnicodeEncodeError, ValueError, msgspec.MsgspecError):
-        data = json.dumps(value, sort_keys=True).encode("ascii")
-    return hashlib.sha256(data).digest()

@@ -18,10 +18,11 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Edited, Event, Opened, Said, Warned
+from ctxvc.forms.chat import Messages, instructions
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.documents import Document
 from ctxvc.importers.file import Recording
-from ctxvc.importers.openai_chat import Reader, instructions
 from ctxvc.importers.protocol import (
     Conversations,
     file_stamp,
@@ -30,7 +31,7 @@ from ctxvc.importers.protocol import (
     nothing_beside,
     only_file,
 )
-from ctxvc.importers.request_log import Turn, objects, opening, text_of
+from ctxvc.importers.request_log import opening
 
 FORMAT = "swe-agent"
 ENDINGS = (".traj", ".traj.gz")
@@ -96,7 +97,7 @@ def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Docum
     if reply < 0:
         yield Warned(text="the run has no reply yet")
         return
-    reader, task_seen, processed = Reader(), False, _Processed(run, messages)
+    reader, task_seen, processed = Messages(), False, _Processed(run, messages)
     for number, item, end in documents.entries(messages):
         if number <= len(messages) - len(conversation):
             continue
@@ -193,18 +194,18 @@ def _chat(item: Any) -> Any:
     return message
 
 
-def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool) -> Message | str:
+def _message(reader: Messages, item: Any, chat: Any, key: str, *, task_seen: bool) -> Message | str:
     """The message as one of ours, or why there is none."""
     if not isinstance(chat, dict):
         return "it is not an object"
     blocks = objects(chat.pop("thinking_blocks", None))
-    message = reader.message(chat, key, Turn(messages=[]))
+    message = reader.message(chat)
     if isinstance(message, str):
         return message
     parts = (*(wire.part(block, "assistant", "model") for block in blocks), *message.parts)
     if origin := _origin(item, task_seen=task_seen):
         parts = tuple(_made_by(part, origin) for part in parts)
-    return msgspec.structs.replace(message, parts=parts)
+    return msgspec.structs.replace(message, key=key, parts=parts)
 
 
 def _origin(item: dict[str, Any], *, task_seen: bool) -> Origin | None:

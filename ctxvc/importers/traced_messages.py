@@ -12,10 +12,13 @@ from ctxvc.core.conversion import chat
 from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import openai_elements as elements
-from ctxvc.importers import anthropic_messages, langchain_messages, openai_chat
+from ctxvc.forms import anthropic
+from ctxvc.forms import chat as chat_form
+from ctxvc.forms.values import counts, digest, has_role, objects, text_of
+from ctxvc.importers import langchain_messages
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.langchain_messages import fields_of
-from ctxvc.importers.request_log import Turn, counts, digest, has_role, objects, text_of
+from ctxvc.importers.request_log import Turn
 
 #: Blocks of a content list that only the Messages API has.
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
@@ -45,7 +48,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._langchain = langchain_messages.Reader()
-        self._openai = openai_chat.Reader()
+        self._openai = chat_form.Messages()
 
     def message(self, value: Any, key: str, turn: Turn) -> Message | str:
         """The message as one of ours, or the reason why there is none."""
@@ -54,13 +57,14 @@ class Reader:
         if "role" not in value:
             message = self._langchain.message(value, key)
         elif _is_anthropic(value):
-            message = anthropic_messages.message(value, key, turn)
+            message = anthropic.message(value)
         else:
-            message = self._openai.message(value, key, turn)
+            message = self._openai.message(value)
         if isinstance(message, str):
             return message
         return msgspec.structs.replace(
             message,
+            key=key,
             reply=turn.reply or (key if message.role == "assistant" else ""),
             model="" if turn.is_request else turn.model,
             usage=turn.usage,
@@ -99,7 +103,7 @@ def prompt(sent: Any) -> tuple[Any, list[Any]]:
         leading = [*takewhile(lambda message: message is not None and "role" not in message, converted)]
         instructions, count = langchain_messages.leading_system(leading)
         return system or instructions, converted[count:]
-    instructions, messages = openai_chat.instructions(converted)
+    instructions, messages = chat_form.instructions(converted)
     return system or instructions, messages
 
 
@@ -196,12 +200,4 @@ def fingerprint(message: Any) -> bytes:
     if "role" not in message:
         calls = [[call.get(name) for name in ("id", "name", "args")] for call in objects(message.get("tool_calls"))]
         return digest([message["type"], message.get("content"), calls, message.get("tool_call_id")])
-    content = message.get("content")
-    if isinstance(content, list):
-        content = [
-            {name: item for name, item in block.items() if item is not None and name != "cache_control"}
-            if isinstance(block, dict)
-            else block
-            for block in content
-        ]
-    return openai_chat.fingerprint({**message, "content": content})
+    return chat_form.fingerprint(message)

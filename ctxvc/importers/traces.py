@@ -15,9 +15,10 @@ from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations
-from ctxvc.importers.request_log import Log, Record, Turn, records, text_of
+from ctxvc.importers.request_log import Log, Record, Turn, records
 
 
 class Inference(msgspec.Struct, frozen=True, kw_only=True):

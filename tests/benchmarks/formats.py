@@ -17,7 +17,7 @@ from typing import Any
 
 from ctxvc import importers
 from ctxvc.core.conversion import chat, responses
-from ctxvc.importers.request_log import text_of
+from ctxvc.forms.values import text_of
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create
 from tests.benchmarks.measuring import Figure, seconds

@@ -139,11 +139,16 @@ def chat_reply(completion: Mapping[str, Any], arguments: fields.ReadArguments = 
     )
     blocks = content[0]["content"] if content else []
     called = any(block["type"] == "tool_use" for block in blocks)
-    finish = choice.get("finish_reason")
-    stop = _STOPS.get(finish, "tool_use" if called else "end_turn") if isinstance(finish, str) else None
-    if stop == "tool_use" and not called:
-        stop = "end_turn"
+    stop = stop_reason(choice.get("finish_reason"), called=called) or None
     return Converted(fields.reply(completion, blocks, stop, usage(completion.get("usage"))), tuple(losses))
+
+
+def stop_reason(finish: Any, *, called: bool) -> str:
+    """The Messages API's word for a `finish_reason`; empty for none. `called` is whether the reply has calls."""
+    if not isinstance(finish, str):
+        return ""
+    stop = _STOPS.get(finish, "tool_use" if called else "end_turn")
+    return "end_turn" if stop == "tool_use" and not called else stop
 
 
 def usage(reported: Any) -> dict[str, int]:

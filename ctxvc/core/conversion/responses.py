@@ -122,17 +122,20 @@ def responses_reply(response: Mapping[str, Any], arguments: fields.ReadArguments
     items = ((item, top.at("output", number)) for number, item in fields.objects(response, "output", top))
     content = _messages(items, marks=("id", "status"), arguments=arguments)
     blocks = [block for message in content for block in message["content"]]
+    stop = stop_reason(response, called=any(block["type"] == "tool_use" for block in blocks)) or None
+    return Converted(fields.reply(response, blocks, stop, usage(response.get("usage"))), tuple(losses))
+
+
+def stop_reason(response: Mapping[str, Any], *, called: bool) -> str:
+    """The Messages API's word for a response's end; empty if it has none. `called` is whether the reply has calls."""
     details = response.get("incomplete_details")
     reason = fields.string(details.get("reason")) if isinstance(details, dict) else ""
-    called = any(block["type"] == "tool_use" for block in blocks)
     match response.get("status"):
         case "completed":
-            stop: str | None = "tool_use" if called else "end_turn"
+            return "tool_use" if called else "end_turn"
         case "incomplete":
-            stop = _CUT_SHORT.get(reason, "max_tokens")
-        case _:
-            stop = None
-    return Converted(fields.reply(response, blocks, stop, usage(response.get("usage"))), tuple(losses))
+            return _CUT_SHORT.get(reason, "max_tokens")
+    return ""
 
 
 def usage(reported: Any) -> dict[str, int]:

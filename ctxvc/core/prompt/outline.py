@@ -442,7 +442,7 @@ def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
     if slot.show == "mask" and (masked := _masked(body, row, render)):
         kind = slot.role if slot.kind in _WHOLE else slot.kind
         return _own_text(msgspec.structs.replace(slot, kind=kind), masked, error=row.error)
-    whole = Piece(
+    piece = Piece(
         message=row.msg,
         role=slot.role,
         kind=slot.kind,
@@ -456,8 +456,8 @@ def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
         tag=tag_of(slot) if render >= tag.SINCE else "",
     )
     if row.kind == "tool_result" and slot.kind != "tool_result":
-        return msgspec.structs.replace(whole, body=text.encode(plain_text(body, row.extra)), ext="txt", extra={})
-    return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
+        return msgspec.structs.replace(piece, body=text.encode(plain_text(body, row.extra)), ext="txt", extra={})
+    return msgspec.structs.replace(piece, files={suffix: bodies.file(row, suffix) for suffix in row.files})
 
 
 def _own_text(slot: Slot, value: str, *, error: bool, extra: Mapping[str, Any] = {}) -> OwnText:

@@ -12,6 +12,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.prompt.request import frame
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Sent, Warned
+from ctxvc.forms.origins import is_by_client
 from ctxvc.importers.claude_code import line as lines
 from ctxvc.importers.claude_code import requests
 from ctxvc.importers.claude_code.arrivals import around, arrivals
@@ -20,7 +21,6 @@ from ctxvc.importers.claude_code.requests import Requests, SentRequest
 from ctxvc.importers.claude_code.thread import Thread
 from ctxvc.importers.claude_code.window import Windows
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.origins import is_by_client
 
 FORMAT = "claude-code"
 

@@ -14,7 +14,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
-from ctxvc.importers import origins
+from ctxvc.forms import origins
 
 _NOTHING = msgspec.Raw(b"null")
 #: The first release in which plugins compact; since long before that, each prompt of a person's names its source.

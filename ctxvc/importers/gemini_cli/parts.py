@@ -9,7 +9,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
-from ctxvc.importers.request_log import text_of
+from ctxvc.forms.values import text_of
 
 #: How texts begin that the host puts before what a person says.
 _HOSTS_TEXTS = ("<session_context>", "<hook_context>")

@@ -20,10 +20,10 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.gemini_cli import parts as gemini_parts
 from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, of_project, single
-from ctxvc.importers.request_log import text_of
 
 FORMAT = "gemini-cli"
 ENDINGS = LINES

@@ -13,9 +13,9 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.openhands.messages import Messages
-from ctxvc.importers.request_log import objects, text_of
 
 #: The folder beside a conversation's events that has those of its sub-agents.
 SUBAGENTS = "subagents"

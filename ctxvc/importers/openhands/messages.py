@@ -11,8 +11,8 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.documents import mapping
-from ctxvc.importers.request_log import objects, text_of
 
 #: Stands before what a tool gave back when it failed.
 _FAILED = "[An error occurred during execution.]\n"

@@ -15,11 +15,12 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Warned
 from ctxvc.errors import BadInput
+from ctxvc.forms.values import text_of
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.file import Recording
 from ctxvc.importers.openhands.conversation import SUBAGENTS, Conversation, source_of
 from ctxvc.importers.protocol import Stamp, State, single
-from ctxvc.importers.request_log import opening, text_of
+from ctxvc.importers.request_log import opening
 
 FORMAT = "openhands"
 ENDINGS = (".json",)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.importers.origins import is_by_client
+from ctxvc.forms.origins import is_by_client
 from tests.importers.claude_code.lines import Line, between, prompt
 from tests.making.events import parts
 

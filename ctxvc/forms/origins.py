@@ -66,6 +66,38 @@ NOT_A_PERSON = frozenset(
     }
 )
 
+#: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
+_CODEX_MARKS: tuple[tuple[str, str], ...] = (
+    ("# agents.md instructions", "</instructions>"),
+    ("<user_instructions>", "</user_instructions>"),
+    ("<environment_context>", "</environment_context>"),
+    ("<permissions instructions>", "</permissions instructions>"),
+    ("<collaboration_mode>", "</collaboration_mode>"),
+    ("<personality_spec>", "</personality_spec>"),
+    ("<model_switch>", "</model_switch>"),
+    ("<skills_instructions>", "</skills_instructions>"),
+    ("<apps_instructions>", "</apps_instructions>"),
+    ("<plugins_instructions>", "</plugins_instructions>"),
+    ("<recommended_plugins>", "</recommended_plugins>"),
+    ("<skill>", "</skill>"),
+    ("<hook_prompt ", "</hook_prompt>"),
+    ("<user_shell_command>", "</user_shell_command>"),
+    ("<user_action>", "</user_action>"),
+    ("<turn_aborted>", "</turn_aborted>"),
+    ("<subagent_notification>", "</subagent_notification>"),
+    ("<goal_context>", "</goal_context>"),
+    ("<codex_internal_context ", "</codex_internal_context>"),
+    ("<extension_context>", "</extension_context>"),
+    ("<external_", ">"),
+    ("<image", ">"),
+    ("</image", ">"),
+    ("warning: the maximum number of unified exec processes", ""),
+    ("warning: apply_patch was requested via ", ""),
+    ("warning: your account was flagged for potentially", ""),
+    ("another language model started to solve this problem", ""),
+)
+_CODEX_STARTS = tuple(start for start, _ in _CODEX_MARKS)
+
 
 def is_by_client(text: str) -> bool:
     """Whether the client, which is Claude Code, and no person wrote all of `text`. Takes time linear in its length."""
@@ -80,3 +112,11 @@ def is_by_client(text: str) -> bool:
             return False
         at = end + len(f"</{tag}>")
     return at > 0 and _TAIL.fullmatch(text, at) is not None
+
+
+def is_by_codex(text: str) -> bool:
+    """Whether Codex, and no person, wrote all of `text`."""
+    start, end = text[:200].lstrip().lower(), text[-200:].rstrip().lower()
+    if not start.startswith(_CODEX_STARTS):
+        return False
+    return any(start.startswith(opening) and end.endswith(closing) for opening, closing in _CODEX_MARKS)
