@@ -1,6 +1,6 @@
 """A prompt → a request of OpenAI's Responses API.
 
-What came as an item of this form is written as it came (`importers/codex/responses.py` has the inverse).
+What came as an item of this form is written as it came (`forms/responses.py` has the inverse).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ def of(path: str) -> Form | None:
 
     What comes before the API's own path does not matter, so that it may be a gateway's.
     """
-    from ctxvc.forms import anthropic, chat, responses
+    from ctxvc.forms import anthropic, chat, gemini, responses
 
     match = _CONVERSATION.search(path)
-    forms: dict[str | None, Form] = {"anthropic": anthropic, "chat": chat, "responses": responses}
+    forms: dict[str | None, Form] = {"anthropic": anthropic, "chat": chat, "responses": responses, "gemini": gemini}
     return forms.get(match.lastgroup) if match else None

@@ -120,3 +120,8 @@ def is_by_codex(text: str) -> bool:
     if not start.startswith(_CODEX_STARTS):
         return False
     return any(start.startswith(opening) and end.endswith(closing) for opening, closing in _CODEX_MARKS)
+
+
+def is_by_gemini_cli(text: str) -> bool:
+    """Whether Gemini CLI, and no person, wrote `text`."""
+    return text.startswith(("<session_context>", "<hook_context>"))

@@ -27,9 +27,9 @@ State = Literal["visible", "pinned", "masked", "archived", "pruned", "blocked", 
 #: States whose body stands in the prompt, whole or in part; the checkout keeps these under `blocks/`.
 PRESENT: frozenset[str] = frozenset({"visible", "pinned", "masked"})
 
-#: Keys of `extra` that are never part of a provider's content block: `openai` holds what only that wire form has,
-#: `ctxvc` what we note ourselves.
-FOREIGN: frozenset[str] = frozenset({"openai", "ctxvc"})
+#: Keys of `extra` that are never part of a block of the Messages API: `openai` and `gemini` hold what only those forms
+#: have, `ctxvc` what we note ourselves.
+FOREIGN: frozenset[str] = frozenset({"openai", "gemini", "ctxvc"})
 _BLOCK_ID = re.compile(r"B([1-9][0-9]{0,11})")
 _GROUP_ID = re.compile(r"G([1-9][0-9]{0,11})")
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Origin, Part
+from ctxvc.core.ledger.block import Part
+from ctxvc.forms import gemini
+from ctxvc.forms.gemini import items
+from ctxvc.forms.origins import is_by_gemini_cli
 from ctxvc.forms.values import text_of
-
-#: How texts begin that the host puts before what a person says.
-_HOSTS_TEXTS = ("<session_context>", "<hook_context>")
-
-
-def items(content: Any) -> list[dict[str, Any]]:
-    """The parts of a `content`, which may be a text, a part or a list of both."""
-    values = content if isinstance(content, list) else [content]
-    texts = ({"text": value} if isinstance(value, str) else value for value in values)
-    return [value for value in texts if isinstance(value, dict)]
 
 
 def text(content: Any) -> str:
@@ -47,18 +38,10 @@ def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, .
             after_result = True
         elif not (after_result and "inlineData" in item):
             value = text_of(item.get("text"))
-            is_hosts = by_host or value.startswith(_HOSTS_TEXTS) or (is_split and value not in displayed)
-            parts += _prompt_part(item, "client" if is_hosts or record.get("type") != "user" else "human")
+            is_hosts = by_host or is_by_gemini_cli(value) or (is_split and value not in displayed)
+            by_client = is_hosts or record.get("type") != "user"
+            parts += gemini.text_or_media(item, "user", "client" if by_client else "human")
     return tuple(parts)
-
-
-def _prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
-    match item:
-        case {"text": str(value)}:
-            return [wire.text_part(value, "user", origin)] if value else []
-        case {"inlineData": dict(media)} if block := _media(media):
-            return [wire.part(block, "user", origin)]
-    return [Part(kind="other", role="user", origin=origin, body=wire.compact(item), ext="json")]
 
 
 def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
@@ -67,17 +50,8 @@ def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
     values = [_thought(value) for value in (thoughts if isinstance(thoughts, list) else ())]
     parts = [wire.text_part(value, "assistant", "model", kind="thinking") for value in values if value]
     for item in items(record.get("content")):
-        match item:
-            case {"functionCall": _}:
-                pass
-            case {"text": str(value), "thought": True}:
-                if value:
-                    parts.append(wire.text_part(value, "assistant", "model", kind="thinking"))
-            case {"text": str(value)}:
-                if value:
-                    parts.append(wire.text_part(value, "assistant", "model"))
-            case _:
-                parts.append(Part(kind="other", role="assistant", origin="model", body=wire.compact(item), ext="json"))
+        if "functionCall" not in item:
+            parts += gemini.text_or_media(item, "assistant", "model")
     return tuple(parts)
 
 
@@ -118,53 +92,18 @@ def _tool_calls(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [call for call in requests if isinstance(call, dict)] if isinstance(requests, list) else []
 
 
-def results(content: Iterable[dict[str, Any]]) -> list[Part]:
+def results(content: Sequence[dict[str, Any]]) -> list[Part]:
     """The results in a content; pictures behind one are in it, as the host hands over what a tool read."""
-    answers: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = []
-    for item in content:
-        match item:
-            case {"functionResponse": {"id": str(call)} as response} if call:
-                answers.append((call, response, []))
-            case {"inlineData": dict(media)} if answers and (block := _media(media)):
-                answers[-1][2].append(block)
-    return [_result(call, response, blocks) for call, response, blocks in answers]
-
-
-def _result(call: str, response: Mapping[str, Any], media: list[dict[str, Any]]) -> Part:
-    value, name = response.get("response"), text_of(response.get("name"))
-    failed = isinstance(value, dict) and "error" in value
-    match value:
-        case {"error": str(body)} | {"output": str(body)}:
-            pass
-        case _:
-            body = wire.compact(value).decode("utf-8", "replace")
-    if not media:
-        return wire.result_part(body, call, tool=name, error=failed)
-    content = [{"type": "text", "text": body}, *media]
-    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-    return msgspec.structs.replace(wire.part(block, "user", "tool"), tool=name)
-
-
-def _media(media: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The Messages API's block for a picture or a PDF; None for what is neither."""
-    match media:
-        case {"mimeType": str(kind), "data": str(data)} if data and (
-            kind.startswith("image/") or kind == "application/pdf"
-        ):
-            source = {"type": "base64", "media_type": kind, "data": data}
-            return {"type": "image" if kind.startswith("image/") else "document", "source": source}
-    return None
+    return [
+        gemini.result(call, response, media, tool=text_of(response.get("name")))
+        for item, media in gemini.with_media(content)
+        if isinstance(response := item.get("functionResponse"), dict) and (call := text_of(response.get("id")))
+    ]
 
 
 def usage(tokens: Any) -> dict[str, int]:
     """Token counts under the names of the Messages API, which counts cached input by itself and thoughts as output."""
     if not isinstance(tokens, dict):
         return {}
-    counts = {name: tokens[name] for name in ("input", "cached", "output", "thoughts") if type(tokens.get(name)) is int}
-    cached = min(counts.get("cached", 0), counts.get("input", 0))
-    totals = {
-        "input_tokens": counts.get("input", 0) - cached,
-        "cache_read_input_tokens": cached,
-        "output_tokens": counts.get("output", 0) + counts.get("thoughts", 0),
-    }
-    return {name: count for name, count in totals.items() if count > 0}
+    inputs, outputs = [tokens.get("input")], [tokens.get("output"), tokens.get("thoughts")]
+    return gemini.counted_usage(inputs, tokens.get("cached"), outputs)

@@ -20,6 +20,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.forms.gemini import items
 from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.gemini_cli import parts as gemini_parts
@@ -222,7 +223,7 @@ class _Session:
         else:
             parts = gemini_parts.prompt(record, by_host=bool(self._scope)) if is_new else ()
             messages = [Message(role="user", parts=parts, time=time)]
-            answers = self._new_results(gemini_parts.items(record.get("content")))
+            answers = self._new_results(items(record.get("content")))
         answered = Message(role="user", parts=answers, time=time)
         messages = [*messages, answered] if record["type"] == "gemini" else [answered, *messages]
         messages = [message for message in messages if message.parts]
@@ -252,7 +253,7 @@ class _Session:
 
     def _changed_results(self, content: Any, end: int, time: str) -> Iterator[Event]:
         """What the prompt has in the place of results from now on: Gemini CLI shortens old ones."""
-        for part in gemini_parts.results(gemini_parts.items(content)):
+        for part in gemini_parts.results(items(content)):
             digest = hashlib.sha256(part.body).digest()
             if self._results.get(part.call, digest) != digest:
                 self._results[part.call] = digest
