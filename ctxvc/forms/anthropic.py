@@ -138,4 +138,7 @@ def _block_meaning(block: dict[str, Any]) -> dict[str, Any]:
     fields = {name: block.get(name) for name in names if name not in ("cache_control", "citations")}
     if "content" in fields:
         fields["content"] = _meaning(fields["content"])
-    return {"type": kind, **{name: value for name, value in fields.items() if value or value in (0, "")}}
+    return {
+        "type": kind,
+        **{name: value for name, value in fields.items() if value is not False and value not in (None, [], {})},
+    }

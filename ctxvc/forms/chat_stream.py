@@ -26,7 +26,7 @@ class Assembly:
         self._completion.update({name: chunk[name] for name in ("id", "model", "created", "usage") if chunk.get(name)})
         choices = objects(chunk.get("choices"))
         number = self._choice.get("index", choices[0].get("index") if choices else None)
-        choice = next((choice for choice in choices if choice.get("index") == number), {})
+        choice = next((choice for choice in choices if choice.get("index", number) == number), {})
         self._choice.update(
             {name: choice.get(name) for name in ("index", "finish_reason") if choice.get(name) is not None}
         )

@@ -77,7 +77,7 @@ def reply(answer: bytes, *, stream: bool) -> form.Reply:
     for event in sse.events((answer,)):
         if isinstance(value := event.value(), dict):
             is_error = (value.get("type") or event.name) == "error" and "error" not in value
-            error = error or form.error_text({"error": value} if is_error else value)
+            error = error or form.error_text({"error": {**value, "type": None}} if is_error else value)
             assembly.add(event.name, value)
     response = assembly.response()
     return _reply(response, error or form.error_text(response))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ctxvc.forms.values import text_of
+from ctxvc.forms.values import objects, text_of
 
 
 class _Target(NamedTuple):
@@ -27,6 +27,10 @@ _TARGETS = {
     "custom_tool_call_input": _Target("custom_tool_call", "input"),
     "code_interpreter_call_code": _Target("code_interpreter_call", "code"),
 }
+
+
+#: More items than any reply has.
+_LAST = 1 << 62
 
 
 class Assembly:
@@ -58,25 +62,31 @@ class Assembly:
 
     def response(self) -> dict[str, Any]:
         """The response so far; empty if no event had any of it."""
-        numbers = dict.fromkeys((*self._items, *self._deltas))
+        numbers = sorted(dict.fromkeys((*self._items, *self._deltas)), key=_order)
         output = self._response.get("output") or [self._item(number) for number in numbers]
         return {**self._response, "output": output} if self._response or output else {}
 
     def _item(self, number: object) -> dict[str, Any]:
         """An item, with what came of it if it was not done."""
         item = dict(self._items.get(number, {}))
-        for (target, _), deltas in self._deltas.get(number, {}).items():
+        for (target, place), deltas in self._deltas.get(number, {}).items():
             item.setdefault("type", target.item)
             if target.item == "message":
                 item.setdefault("role", "assistant")
             text = "".join(deltas)
             if not target.pieces:
-                item[target.field] = text_of(item.get(target.field)) + text
+                item[target.field] = text
                 continue
-            pieces = item.get(target.pieces)
-            piece = {"type": target.piece, target.field: text}
-            item[target.pieces] = [*(pieces if isinstance(pieces, list) else ()), piece]
+            pieces = objects(item.get(target.pieces))
+            at = place if isinstance(place, int) and 0 <= place < len(pieces) else len(pieces)
+            pieces[at:] = [{"type": target.piece, **dict(*pieces[at : at + 1]), target.field: text}, *pieces[at + 1 :]]
+            item[target.pieces] = pieces
         return item
+
+
+def _order(number: object) -> int:
+    """The place of an item by its number; those without one stay as they came, at the end."""
+    return number if isinstance(number, int) else _LAST
 
 
 def _number(place: object) -> object:

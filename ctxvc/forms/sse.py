@@ -55,7 +55,8 @@ class Decoder:
 
     def end(self) -> list[Event]:
         """The event that was still open when the stream ended, if there is one; it may be a part."""
-        return [*self._line(b"".join(self._tail)), *self._line(b"")]
+        tail, self._tail = b"".join(self._tail), []
+        return [*self._line(tail), *self._line(b"")]
 
     def _line(self, line: bytes) -> list[Event]:
         if not self._began:

@@ -118,9 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         api.bodies.append(body)
         api.sizes.append(size)
         reply = scripted if isinstance(scripted, Reply) else Reply(scripted)
-        made = (_completion if is_chat else _response)(reply, next(self.server.numbers), size)
+        made = (completion if is_chat else response)(reply, next(self.server.numbers), size)
         if body.get("stream") and not api.whole:
-            events = list((_chunks if is_chat else _response_events)(made))
+            events = list((chunks if is_chat else response_events)(made))
             self._stream(events[: reply.cut_after], done=is_chat and reply.cut_after is None)
         else:
             self._send(200, made)
@@ -194,7 +194,7 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _completion(reply: Reply, number: int, size: int) -> dict[str, Any]:
+def completion(reply: Reply, number: int, size: int) -> dict[str, Any]:
     blocks = _blocks(reply, number)
     message: dict[str, Any] = {
         "role": "assistant",
@@ -223,7 +223,7 @@ def _completion(reply: Reply, number: int, size: int) -> dict[str, Any]:
     }
 
 
-def _chunks(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def chunks(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The completion in pieces: texts by the half, arguments too."""
     choice = completion["choices"][0]
     head = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
@@ -244,7 +244,7 @@ def _chunks(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {**head, "choices": [], "usage": completion["usage"]}
 
 
-def _response(reply: Reply, number: int, size: int) -> dict[str, Any]:
+def response(reply: Reply, number: int, size: int) -> dict[str, Any]:
     usage = {
         "input_tokens": size,
         "output_tokens": 20,
@@ -283,7 +283,7 @@ def _item(block: dict[str, Any], number: str) -> dict[str, Any]:
     return {"type": "function_call", "id": f"fc_{number}", "status": "completed", **arguments}
 
 
-def _response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def response_events(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
     numbers = itertools.count()
     begun = {**response, "status": "in_progress", "output": []}
     yield {"type": "response.created", "sequence_number": next(numbers), "response": begun}
