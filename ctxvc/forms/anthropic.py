@@ -25,6 +25,8 @@ _MEANING = {
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id", "content", "is_error"),
 }
+#: Fields of any block that are no part of what it says.
+_NOTES = frozenset({"cache_control", "citations"})
 #: Clients leave these out of turns that are over.
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
@@ -134,11 +136,10 @@ def _block_meaning(block: dict[str, Any]) -> dict[str, Any]:
     kind = text_of(block.get("type"))
     if kind in _THINKING or (kind == "text" and not block.get("text")):
         return {}
-    names = _MEANING.get(kind, tuple(block))
-    fields = {name: block.get(name) for name in names if name not in ("cache_control", "citations")}
-    if "content" in fields:
-        fields["content"] = _meaning(fields["content"])
-    return {
-        "type": kind,
-        **{name: value for name, value in fields.items() if value is not False and value not in (None, [], {})},
-    }
+    meaning: dict[str, Any] = {}
+    for name in _MEANING.get(kind, block):
+        value = _meaning(block.get(name)) if name == "content" else block.get(name)
+        if (value or value in (0, "")) and value is not False and name not in _NOTES:
+            meaning[name] = value
+    meaning["type"] = kind
+    return meaning

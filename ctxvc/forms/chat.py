@@ -23,7 +23,7 @@ from ctxvc.errors import BadInput
 from ctxvc.forms import form, sse
 from ctxvc.forms.calls import CallIds
 from ctxvc.forms.chat_stream import Assembly
-from ctxvc.forms.values import annotated, call_input, digest, has_role, objects, text_of
+from ctxvc.forms.values import annotated, arguments_print, digest, has_role, objects, text_of
 
 NAME = "openai-chat"
 
@@ -311,8 +311,7 @@ def _call_meaning(call: Any) -> Any:
 
 
 def _with_arguments(function: Any) -> Any:
-    """A call with its arguments as a value: clients write them anew, spaced in their own way."""
+    """A call with its arguments by their value: clients write them anew, spaced in their own way."""
     if not isinstance(function, dict):
         return function
-    arguments = function.get("arguments") or {}
-    return {**function, "arguments": call_input(arguments) if isinstance(arguments, str) else arguments}
+    return {**function, "arguments": arguments_print(function.get("arguments") or {})}

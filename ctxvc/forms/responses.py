@@ -22,7 +22,7 @@ from ctxvc.errors import BadInput
 from ctxvc.forms import form, sse
 from ctxvc.forms.origins import is_by_codex
 from ctxvc.forms.responses_stream import Assembly
-from ctxvc.forms.values import call_input, digest, objects, text_of
+from ctxvc.forms.values import arguments_print, digest, objects, text_of
 
 NAME = "openai-responses"
 
@@ -178,10 +178,11 @@ def _meaning(item: Any) -> Any:
     fields = {name: value for name, value in item.items() if name not in _ADDED and value not in (None, [])}
     if kind != "item_reference":
         fields.pop("id", None)
-    if isinstance(arguments := fields.get("arguments"), str):
-        fields["arguments"] = call_input(arguments)
-    if isinstance(output := fields.get("output"), str | list):
-        fields["output"] = repr(_pieces(output))
+    if "arguments" in fields:
+        fields["arguments"] = arguments_print(fields["arguments"])
+    if isinstance(output := fields.get("output"), list):
+        pieces = _pieces(output)
+        fields["output"] = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], str) else repr(pieces)
     return fields
 
 

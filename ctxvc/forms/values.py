@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +25,22 @@ def call_input(text: str) -> dict[str, Any] | str:
     except ValueError:
         return text
     return value if isinstance(value, dict) else text
+
+
+def arguments_print(arguments: Any) -> str:
+    """A checksum of a call's arguments, which may be a JSON text: of its value, so that spaces do not matter."""
+    if isinstance(arguments, str):
+        return _text_print(arguments) if len(arguments) <= _SHORT else _text_print.__wrapped__(arguments)
+    return digest(arguments).hex()
+
+
+#: Arguments of so many characters are looked up rather than read again: a log repeats them in each request.
+_SHORT = 8_192
+
+
+@lru_cache(maxsize=1_024)
+def _text_print(text: str) -> str:
+    return digest(call_input(text)).hex()
 
 
 def objects(values: Any) -> list[dict[str, Any]]:
