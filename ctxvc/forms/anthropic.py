@@ -25,8 +25,6 @@ _MEANING = {
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id", "content", "is_error"),
 }
-#: Fields of any block that are no part of what it says.
-_NOTES = frozenset({"cache_control", "citations"})
 #: Clients leave these out of turns that are over.
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
@@ -139,7 +137,7 @@ def _block_meaning(block: dict[str, Any]) -> dict[str, Any]:
     meaning: dict[str, Any] = {}
     for name in _MEANING.get(kind, block):
         value = _meaning(block.get(name)) if name == "content" else block.get(name)
-        if (value or value in (0, "")) and value is not False and name not in _NOTES:
+        if (value or value in (0, "")) and value is not False and name != "cache_control":
             meaning[name] = value
     meaning["type"] = kind
     return meaning

@@ -73,7 +73,7 @@ class Reader:
         self._groups = groups
 
     def messages(self, values: Sequence[Any], prints: Sequence[bytes], reply: Reply | None = None) -> list[Message]:
-        """The messages that these values are, without empty ones. They belong to `reply`, if it is given.
+        """The messages that these values are, without empty ones; those of the model belong to `reply`, if it is given.
 
         The key of each is the fingerprint of its first value in hexadecimal digits, until the caller gives it another.
         """
@@ -84,15 +84,14 @@ class Reader:
             if isinstance(converted, Message):
                 messages.append(msgspec.structs.replace(converted, key=prints[at].hex()))
             at += size
-        if reply is None:
-            return messages
-        last = len(messages) - 1
-        return [
-            msgspec.structs.replace(
-                message, reply=reply.id, model=reply.model, usage=reply.usage if number == last else {}
-            )
-            for number, message in enumerate(messages)
-        ]
+        usage = reply.usage if reply else {}
+        for number in range(len(messages) - 1, -1, -1):
+            if reply and messages[number].role == "assistant":
+                messages[number] = msgspec.structs.replace(
+                    messages[number], reply=reply.id, model=reply.model, usage=usage
+                )
+                usage = {}
+        return messages
 
 
 class Form(Protocol):

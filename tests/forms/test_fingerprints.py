@@ -59,7 +59,11 @@ MESSAGES: dict[str, list[list[Any]]] = {
             said({"type": "tool_result", "tool_use_id": "c"}, role="user"),
             said({"type": "tool_result", "tool_use_id": "c", "content": []}, role="user"),
         ],
-        [said({"type": "oracle", "level": 0}), said({"type": "oracle", "level": 0, "more": None})],
+        [
+            said({"type": "oracle", "level": 0}),
+            said({"type": "oracle", "level": 0, "more": None}),
+            said({"type": "oracle", "level": 0, "cache_control": {"type": "ephemeral"}}),
+        ],
         [said({"type": "oracle", "level": 1})],
         ["x"],
         [None],
@@ -74,6 +78,7 @@ MESSAGES: dict[str, list[list[Any]]] = {
         [{"role": "user", "content": "x"}],
         [{"role": "assistant", "content": "y"}],
         [{"role": "assistant", "refusal": "x"}],
+        [{"role": "assistant", "refusal": "y"}],
         [
             {"role": "assistant", "content": None, "tool_calls": [FUNCTION]},
             {"role": "assistant", "content": "", "tool_calls": [{**FUNCTION, "index": 0}]},

@@ -37,6 +37,7 @@ def blocks(messages: list[Message]) -> list[tuple[str, str, str, bytes]]:
     return [(part.kind, part.tool, part.origin, body) for part, body in zip(parts, bodies, strict=True)]
 
 
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SAID = [
     ("assistant", "", "model", str(BLOCKS[1]["text"]).encode()),
     ("tool_use", "read", "model", b'{"path":"a.txt","lines":[1,2]}'),
@@ -83,6 +84,7 @@ def test_a_request_says_what_it_asks_for(dialect: Dialect) -> None:
     asked = prompt(dialect)
 
     assert (asked.model, asked.system, asked.stream, asked.max_tokens) == ("a-model", "Be brief.", True, 100)
+    assert prompt(dialect, **dict.fromkeys(LIMITS, True), generationConfig={"maxOutputTokens": "5"}).max_tokens == 0
     (tool,) = asked.tools
     assert (tool["name"], tool["input_schema"]) == ("read", {"type": "object"})
     assert len(asked.prints) == len(asked.messages) and len(set(asked.prints)) == len(asked.prints)
@@ -90,11 +92,22 @@ def test_a_request_says_what_it_asks_for(dialect: Dialect) -> None:
 
 
 @each_form
-def test_only_the_newest_message_of_a_reply_has_its_counts(dialect: Dialect) -> None:
+def test_a_message_has_the_facts_of_its_reply(dialect: Dialect) -> None:
     reply = dialect.form.reply(dialect.body, stream=False)
-    *_, newest = dialect.form.reader().messages(reply.messages, reply.prints, reply)
+    (message,) = dialect.form.reader().messages(reply.messages, reply.prints, reply)
+    assert (message.reply, message.model, message.usage) == ("reply-1", "a-model", reply.usage)
 
-    assert (newest.reply, newest.model, newest.usage) == ("reply-1", "a-model", reply.usage)
+
+def test_items_of_the_providers_in_a_reply_are_not_the_models() -> None:
+    dialect = DIALECTS["openai-responses"]
+    spoken = {"type": "message", "role": "assistant", "content": "x"}
+    output = [spoken, {"type": "mcp_list_tools", "tools": []}, spoken, {"type": "mcp_list_tools", "tools": []}]
+    answer = json.dumps({"id": "r", "output": output, "usage": {"input_tokens": 1, "output_tokens": 2}}).encode()
+    reply = dialect.form.reply(answer, stream=False)
+    messages = dialect.form.reader().messages(reply.messages, reply.prints, reply)
+
+    assert [message.reply for message in messages] == ["r", "", "r", ""]
+    assert [bool(message.usage) for message in messages] == [False, False, True, False]
 
 
 @given(NAMES, st.data())
@@ -298,6 +311,14 @@ def test_calls_in_a_stream_go_on_by_number_or_id(pieces: list[tuple[int | None, 
     ]
 
 
+def test_a_completion_may_end_without_a_reason() -> None:
+    chunk = {"id": "r", "choices": [{"delta": {"content": "x"}}]}
+    reply = DIALECTS["openai-chat"].form.reply(events([chunk], done=True), stream=True)
+
+    assert (reply.whole, reply.stop) == (True, "end_turn")
+    assert not DIALECTS["openai-chat"].form.reply(events([chunk]), stream=True).whole
+
+
 def test_a_completion_keeps_what_servers_add_and_only_its_first_choice() -> None:
     second = {"id": "r", "choices": [{"index": 1, "delta": {"content": "other"}}]}
     deltas = [
@@ -333,6 +354,8 @@ def test_a_response_without_its_last_event_is_what_its_items_were() -> None:
         {"type": "response.output_text.delta", "output_index": 1, "content_index": 1, "delta": "Two"},
         {"type": "response.output_item.added", "output_index": 2, "item": {"type": "function_call", "arguments": ""}},
         {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"a'},
+        {"type": "response.refusal.delta", "output_index": 3, "content_index": 0, "delta": "N"},
+        {"type": "response.output_item.done", "output_index": 3, "item": {"type": "message", "content": "No."}},
     ]
     cut = dialect.form.reply(events(deltas), stream=True)
     assert cut.messages == (
@@ -343,6 +366,7 @@ def test_a_response_without_its_last_event_is_what_its_items_were() -> None:
             "content": [{"type": "output_text", "text": "One"}, {"type": "output_text", "text": "Two"}],
         },
         {"type": "function_call", "arguments": '{"a'},
+        {"type": "message", "content": "No."},
     )
 
 
@@ -425,7 +449,9 @@ def test_geminis_signatures_and_odd_parts_stay_where_they_came() -> None:
 def test_geminis_results_find_their_calls_and_have_the_pictures_behind_them() -> None:
     reader = DIALECTS["gemini"].form.reader()
     picture = {"mimeType": "image/png", "data": "AAAA"}
+    unanswered = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
     contents = [
+        unanswered,
         {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"n": n}}} for n in (1, 2)]},
         {
             "role": "user",
@@ -438,7 +464,7 @@ def test_geminis_results_find_their_calls_and_have_the_pictures_behind_them() ->
             ],
         },
     ]
-    calls, results = reader.messages(contents, (b"1", b"2"))
+    _, calls, results = reader.messages(contents, (b"1", b"2", b"3"))
 
     assert len({part.call for part in calls.parts}) == 2
     assert [(part.kind, part.call, part.tool, part.error, part.origin, len(part.files)) for part in results.parts] == [
