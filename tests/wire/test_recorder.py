@@ -16,6 +16,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.sent_body import sent_body
 from ctxvc.store.store import Store, create
+from ctxvc.wire import conversation
 from ctxvc.wire.exchange import Exchange
 from ctxvc.wire.recorder import Recorder
 from tests.importers.claude_code.lines import SESSION, call, prompt, result, text, written
@@ -181,6 +182,19 @@ def test_a_history_that_ends_earlier_goes_on_in_a_new_scope(store: Path, record:
     assert scopes(store) == ["main", "rewind-1"]
     assert [text for _, text in texts(store, "rewind-1")][-3:] == ["Done.", "No, like this.", "So."]
     assert [text for _, text in texts(store)][-2:] == ["Thanks.", "Welcome."]
+
+
+def test_a_history_longer_than_is_looked_through_is_edited_in_place(
+    store: Path, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "_BACK", 2)
+    history = [user("One."), said("1."), user("Two."), said("2."), user("Three."), said("3.")]
+    changed = [*history[:2], user("2, please."), *history[3:], user("Four.")]
+    sent = [asked(history[:at], history[at], at) for at in (1, 3, 5)]
+    record([*sent, asked(changed, "4.", 7), asked([*history[:2], user("Else.")], "So.", 8)])
+
+    assert scopes(store) == ["main"]
+    assert [text for state, text in texts(store) if state == "visible"] == ["One.", "1.", "Else.", "So."]
 
 
 def test_conversations_that_begin_alike_are_told_apart_by_their_replies(store: Path, record: Any) -> None:
