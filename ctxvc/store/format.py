@@ -12,7 +12,7 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger.block import block_number
-from ctxvc.core.ledger.ledger import SEGMENT, Group, Meta, Row
+from ctxvc.core.ledger.ledger import SEGMENT, Group, Meta, Row, Source
 from ctxvc.errors import Damaged, Phrase, Refused
 
 FORMAT = 2
@@ -91,6 +91,20 @@ def block_of_path(path: str) -> str:
 def is_piece(path: str) -> bool:
     """Whether `path` is that of a piece of a request's body."""
     return _PIECE.fullmatch(path) is not None
+
+
+#: What formats of sessions end in that are recorded while a program runs.
+_LIVE = "-live"
+
+
+def live_format(agent: str) -> str:
+    """The format of sessions that are recorded while a program runs: inside it, or between it and its model."""
+    return f"{agent}{_LIVE}"
+
+
+def lacks_nothing(source: Source | None) -> bool:
+    """Whether a session is recorded with all that its model sees, as it is between an agent and its model."""
+    return source is not None and source.format.endswith(_LIVE) and not source.missing
 
 
 @cache

@@ -15,6 +15,7 @@ from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.recording.events import Event, Opened, Warned
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
 from ctxvc.store.files import locked
+from ctxvc.store.format import live_format
 from ctxvc.store.import_scopes import Base, ImportScope
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
@@ -23,20 +24,6 @@ from ctxvc.store.unit_commits import IngestResult, UnitCommits, merged
 
 #: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
 _QUICK = ("core.compression=1",)
-
-
-#: What formats of sessions end in that are recorded while a program runs.
-_LIVE = "-live"
-
-
-def live_format(agent: str) -> str:
-    """The format of sessions that are recorded while a program runs: inside it, or between it and its model."""
-    return f"{agent}{_LIVE}"
-
-
-def lacks_nothing(source: Source | None) -> bool:
-    """Whether a session is recorded with all that its model sees, as it is between an agent and its model."""
-    return source is not None and source.format.endswith(_LIVE) and not source.missing
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):

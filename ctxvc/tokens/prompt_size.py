@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Cost
-from ctxvc.store.ingest import lacks_nothing
+from ctxvc.store.format import lacks_nothing
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.read.sent_prompt import parse

@@ -18,7 +18,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.forms.form import Form, Prompt, Reply, of
-from ctxvc.store.ingest import live_format
+from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness

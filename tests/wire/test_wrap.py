@@ -155,6 +155,8 @@ class Terminal:
             os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**env, "PS1": "$ "})
         self._seen = ""
+        self._ready = select.poll()  # a process of the suite may have more files open than `select` takes
+        self._ready.register(self._master, select.POLLIN)
 
     def send(self, text: str) -> None:
         os.write(self._master, text.encode())
@@ -166,7 +168,7 @@ class Terminal:
         end = time.monotonic() + 2 * PATIENCE
         while not (match := re.search(pattern, self._seen)):
             assert time.monotonic() < end, self._seen
-            if select.select([self._master], [], [], 0.5)[0]:
+            if self._ready.poll(500):
                 self._seen += os.read(self._master, 65536).decode()
             elif again:
                 self.send(again)

@@ -15,7 +15,7 @@ from ctxvc.integrations.conversation import Conversation
 from ctxvc.integrations.hosts.conversation import TOOLS, HostConversation, by_record
 from ctxvc.integrations.hosts.message import Host, key_of, name_of
 from ctxvc.session.session import Session
-from ctxvc.store.ingest import live_format
+from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
