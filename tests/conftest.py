@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -37,6 +38,10 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a shell starts in the background ignores ^C, and so would every process that a test starts and interrupts.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
