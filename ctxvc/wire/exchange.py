@@ -7,6 +7,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Protocol
 
 import msgspec
@@ -35,7 +36,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     `path` is the client's, below the proxy's key and without the query; `headers` are those of the request that are
     kept, in lower case. `body` and `answer` are decoded, as far as they arrived; `whole` says that the answer came to
-    its end. Times are seconds since 1970: the request came, its answer began, it ended.
+    its end. Times are seconds since 1970: the request came, its answer began, it ended. `number` is that of the
+    `Requested` before it, 0 where there was none; then both are the client's, whatever the model was sent.
     """
 
     upstream: str
@@ -49,13 +51,59 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     began: float
     first: float
     ended: float
+    number: int = 0
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's request, whole and decoded, before it goes to the model. `number` is another one each time."""
+
+    number: int
+    upstream: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    began: float
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """The model's answer to what went out for the request of that number: the first, or that to a continuation."""
+
+    number: int
+    status: int
+    answer: bytes
+    stream: bool
+    whole: bool
+    first: float
+    ended: float
+
+
+class Managed(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes to the model next. `body` is empty for nothing else: the client's own request, or no continuation.
+
+    `tools` are the names of the tools whose calls are answered here: the client has not got them, and sees no call.
+    """
+
+    body: bytes = b""
+    tools: tuple[str, ...] = ()
 
 
 class Recorder(Protocol):
-    """What takes exchanges. Neither call raises, and `record` does not wait."""
+    """What takes exchanges, and says what goes to the model where it manages prompts. Nothing here raises.
+
+    A managed exchange is `request`, then `answer` for each answer of the model if the request got `tools`, then
+    `record`.
+    """
+
+    manages: bool
+
+    def request(self, requested: Requested) -> Future[Managed]:
+        """What goes out instead of the request."""
+
+    def answer(self, answered: Answered) -> Future[Managed]:
+        """What goes out after an answer: a continuation, if all its calls are answered here."""
 
     def record(self, exchange: Exchange) -> None:
-        """Takes an exchange into its queue."""
+        """Takes an exchange into its queue; does not wait."""
 
     def close(self) -> None:
         """Records what is in the queue, then ends."""
