@@ -34,7 +34,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
-    "wire": frozenset({"loopback", "forms", "session", "tokens", "store", "core", "errors"}),
+    "wire": frozenset({"loopback", "forms", "agent", "policies", "session", "tokens", "store", "core", "errors"}),
     "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),

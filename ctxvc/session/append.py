@@ -22,7 +22,7 @@ from ctxvc.errors import BadInput
 from ctxvc.session.context import Context, newest_rendering
 from ctxvc.session.proof import recorded
 from ctxvc.store.log.stored_session import RedactedMessages
-from ctxvc.store.log.transaction import AdmittedEntry, Transaction
+from ctxvc.store.log.transaction import AdmittedEntry, Attachment, Transaction
 from ctxvc.store.read import operations, revision
 from ctxvc.store.read.sent_prompt import Sent
 
@@ -99,29 +99,37 @@ def append(
     *,
     spare: int = 0,
     make_room: Callable[[int], object] | None = None,
+    attached: Attachment | None = None,
 ) -> list[str]:
     """Numbers the messages, admits their entries, and appends these, as one record; gives the new blocks' ids.
 
     `previews` gives, by call, the text that the model sees of a result; `spare` tokens stay free beside the results.
     All is done under the session's lock, so that an entry is weighed against the very ledger that it joins. Where
     results would be withheld for lack of room, nothing is added at first: `make_room` gets the counted tokens that come
-    in, and then they are admitted as the prompt is. Raises: CtxvcError; then nothing was added.
+    in, and then they are admitted as the prompt is. `attached` goes with the reply among the messages, else with the
+    first of them. Raises: CtxvcError; then nothing was added.
     """
     stored = context.stored
     messages, previews = stored.redacted_messages(messages), stored.redacted(previews)
     if make_room:
         # A removal is a record of its own, which another writer may precede and a crash may leave behind alone. Either
         # way the session is valid, and what did not fit comes back by itself.
-        ids, incoming = _appended(context, messages, previews, spare, all_or_none=True)
+        ids, incoming = _appended(context, messages, previews, spare, attached, all_or_none=True)
         if not incoming:
             return ids
         make_room(incoming)
-    ids, _ = _appended(context, messages, previews, spare)
+    ids, _ = _appended(context, messages, previews, spare, attached)
     return ids
 
 
 def _appended(
-    context: Context, messages: RedactedMessages, previews: Mapping[str, str], spare: int, *, all_or_none: bool = False
+    context: Context,
+    messages: RedactedMessages,
+    previews: Mapping[str, str],
+    spare: int,
+    attached: Attachment | None,
+    *,
+    all_or_none: bool = False,
 ) -> tuple[list[str], int]:
     """The new blocks' ids, and 0.
 
@@ -131,6 +139,7 @@ def _appended(
     stored, sent = context.stored, dict(context.sent)
     ids: list[str] = []
     total = lacking = 0
+    has_reply = any(message.role == "assistant" for message in messages)
     with stored.writing() as transaction:
         for scope, entry in stored.number(transaction, messages):
             ledger = transaction.ledger(scope)
@@ -140,7 +149,12 @@ def _appended(
             if scope == context.scope and admitted.total:
                 total, lacking = admitted.total, lacking + admitted.lacking
             tagged = _with_tags(context, admitted.entry, ledger, view, transaction.bodies)
-            transaction.append(scope, _with_proof(context, transaction, sent, scope, tagged))
+            complete = _with_proof(context, transaction, sent, scope, tagged)
+            if attached and (not has_reply or any(row.role == "assistant" for row in entry.rows)):
+                trailers = {**complete.trailers, **attached.trailers}
+                complete = complete._replace(trailers=trailers, files=attached.files, without=attached.without)
+                attached = None
+            transaction.append(scope, complete)
             ids += [row.id for row in entry.rows]
         if not (all_or_none and lacking):
             stored.acknowledge(transaction)

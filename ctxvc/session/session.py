@@ -41,6 +41,7 @@ from ctxvc.session.context import Context, budget_fields, touched
 from ctxvc.store.cache.recovered_files import RecoveredFiles
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.read import operations
 from ctxvc.store.read import revision as revisions
@@ -394,6 +395,7 @@ class Session:
         *messages: Mapping[str, Any] | Message,
         origin: Origin = "human",
         shown: Mapping[str, str] = {},
+        attached: Attachment | None = None,
     ) -> list[str]:
         """Adds messages of the Messages API as they are, requests' and replies'; gives the new blocks' ids.
 
@@ -402,7 +404,7 @@ class Session:
         text, with U+FFFD for bytes that are not. A result over the offload threshold comes in as a preview. For any
         other, older blocks leave; where that is not enough it is blocked, and comes back with a request that has room.
         For a call in `shown` the model sees that text instead of the result, if it costs less; the whole result is
-        kept.
+        kept. What is `attached` is recorded with the reply among the messages, else with the first of them.
         Raises: BadInput for a value that is not a message; CtxvcError, then nothing was added.
         """
         context = self._context
@@ -411,7 +413,7 @@ class Session:
         results = any(block.kind == "tool_result" for part in parts for block in part.parts)
         spare = self._spare() if results else 0  # only results are weighed against the room
         make_room = partial(room.make_room, context, self.policy, spare=spare)
-        ids = append.append(context, parts, shown, spare=spare, make_room=make_room)
+        ids = append.append(context, parts, shown, spare=spare, make_room=make_room, attached=attached)
         for part in parts:
             if part.role == "assistant" and part.usage:
                 self._learn(scope, part)

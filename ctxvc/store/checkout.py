@@ -34,7 +34,14 @@ DASHBOARD = worktrees.DASHBOARD
 _LARGEST = 1 << 30
 FOLDER = "checkout"
 
-_ALWAYS = ("/ctxvc.json", "/.gitattributes", "/ledger/", "/request/", f"!/{fmt.BODY}/", "/blocks/")
+_ALWAYS = (
+    "/ctxvc.json",
+    "/.gitattributes",
+    "/ledger/",
+    "/request/",
+    *(f"!/{folder}/" for folder in (fmt.BODY, fmt.CLIENT, fmt.ASIDES)),
+    "/blocks/",
+)
 #: Folders further inside are ignored: they could be repositories with settings of their own.
 _CHANGED = ("diff", "--raw", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=all", "--abbrev=40")
 #: The characters of a sparse pattern that have no special meaning.

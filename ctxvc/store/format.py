@@ -21,6 +21,10 @@ GROUPS = "ledger/groups.jsonl"
 ATTRIBUTES = ".gitattributes"
 #: The folder with the body of the request that the newest reply answers to, in pieces whose concatenation it is.
 BODY = "request/body"
+#: That of the client's own request where another one went to the model; and what passed between the model and us
+#: alone, which the client's requests do not have.
+CLIENT = "request/client"
+ASIDES = "request/asides"
 
 #: Turns off every conversion; a textconv runs if one is configured (`hooks/git`).
 ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
@@ -34,7 +38,10 @@ _NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "
 
 #: Errors of a decoder given invalid bytes: not JSON, not text, nested too deeply.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-_PIECE = re.compile(rf"{BODY}/[0-9a-f]{{2}}(?:\.(?:json|bin)|-[A-Za-z0-9_]{{1,64}}/[0-9a-f]{{2}}/[0-9a-f]{{2}}\.json)")
+_PIECE = re.compile(
+    rf"(?:{BODY}|{CLIENT})/[0-9a-f]{{2}}(?:\.(?:json|bin)|-[A-Za-z0-9_]{{1,64}}/[0-9a-f]{{2}}/[0-9a-f]{{2}}\.json)"
+    rf"|{ASIDES}/[0-9a-f]{{4}}\.json"
+)
 
 
 class _Version(msgspec.Struct):
@@ -89,7 +96,7 @@ def block_of_path(path: str) -> str:
 
 
 def is_piece(path: str) -> bool:
-    """Whether `path` is that of a piece of a request's body."""
+    """Whether `path` is that of a piece of a request's body, or of what passed beside it."""
     return _PIECE.fullmatch(path) is not None
 
 

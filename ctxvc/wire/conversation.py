@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count, islice, takewhile
 from operator import eq
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -75,9 +75,9 @@ class Conversation:
 
     def _load(self) -> None:
         """Learns from the store what the newest request was."""
-        stored_pieces = self.stored.pieces()
+        stored_pieces = self._client_pieces()
         self._pieces = {
-            path: _blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in stored_pieces.items()
+            path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in self._all_pieces().items()
         }
         self.prints: tuple[bytes, ...] = ()
         if stored_pieces:
@@ -88,6 +88,14 @@ class Conversation:
         self._reader = self.form.reader()
         self._has_read = False  # whether the reader has seen what is recorded
         self._newest = self.stored.next_block
+
+    def _all_pieces(self) -> dict[str, str | bytes]:
+        """What is recorded beside the newest reply: path → its bytes, or the id of its blob."""
+        return self.stored.pieces()
+
+    def _client_pieces(self) -> dict[str, str | bytes]:
+        """The pieces of the newest request's body as the client sent it."""
+        return self.stored.pieces()
 
     @property
     def is_waiting(self) -> bool:
@@ -178,7 +186,7 @@ class Conversation:
         common = self.shared(prompt)
         is_whole = common == len(self.prints)
         repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
-        if prompt.continues or (is_whole and (repeated or not len(self.stored.ledger()))):
+        if prompt.continues or (is_whole and (repeated or self.is_empty)):
             return self.stored.redacted_messages(self._read_on(prompt, common + repeated))
         if commit := self._step_before(prompt, common):
             self._go_back(commit)
@@ -197,8 +205,8 @@ class Conversation:
         prints = self._reply_prints
         if prints and prompt.prints[start : start + len(prints)] == prints:
             return len(prints)
-        run = list(takewhile(_is_reply, self._one_by_one(prompt, start)))
-        return len(run) if run and _gist_of(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
+        run = list(takewhile(is_reply, self._one_by_one(prompt, start)))
+        return len(run) if run and gist_of(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
 
     def _one_by_one(self, prompt: Prompt, start: int) -> Iterable[list[Message]]:
         """The messages from number `start` on, read one by one."""
@@ -225,14 +233,16 @@ class Conversation:
             start = len(earlier.prints)
             if start > common or earlier.prints != prompt.prints[:start]:
                 continue
-            run = list(takewhile(_is_reply, self._one_by_one(prompt, start)))
-            if run and _gist_of(chain(*run)) == _newest_gist(revision.at(store, entry.commit)):
+            run = list(takewhile(is_reply, self._one_by_one(prompt, start)))
+            if run and gist_of(chain(*run)) == _newest_gist(revision.at(store, entry.commit)):
                 return entry.commit
         return first
 
     def _prompt_at(self, commit: str) -> Prompt:
         store = self.stored.store
-        stored_pieces: dict[str, str | bytes] = dict(store.reader.pieces(commit))
+        stored_pieces: dict[str, str | bytes] = dict(
+            store.reader.pieces(commit, fmt.CLIENT) or store.reader.pieces(commit)
+        )
         return self.form.prompt(joined(store, stored_pieces)) if stored_pieces else _NOTHING
 
     def _go_back(self, commit: str) -> None:
@@ -254,11 +264,11 @@ class Conversation:
     def _edit(self, prompt: Prompt) -> RedactedMessages:
         """Makes the scope's prompt what the client has now; gives what stands behind all that was recorded."""
         self._reader, self._has_read = self.form.reader(), True
-        messages = self.stored.redacted_messages(self._reader.messages(prompt.messages))
+        messages = self.stored.redacted_messages(self._reader.messages(self._history(prompt)))
         with self.stored.writing() as transaction:
             scope = self.stored.scope
             ledger = transaction.ledger(scope)
-            changes = recast(ledger, messages, lambda row: self.stored.body(row, scope))
+            changes = self._recast(ledger, messages)
             inside = [(message, before) for message, before in changes.additions if before]
             rows, groups = _changed(ledger, changes, inside, transaction.block, self.stored.next_group)
             if rows or groups:
@@ -274,23 +284,28 @@ class Conversation:
                 self.stored.acknowledge(transaction)
         return RedactedMessages(tuple(message for message, before in changes.additions if not before))
 
+    def _history(self, prompt: Prompt) -> Sequence[Any]:
+        """The messages of the conversation as the model had them."""
+        return prompt.messages
+
+    def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
+        """What these messages make of the blocks of the ledger."""
+        return recast(ledger, messages, lambda row: self.stored.body(row, ledger.meta.scope))
+
     # --- what is written
 
     def _append(self, call: Call, incoming: RedactedMessages, pieces_now: dict[str, bytes]) -> None:
         exchange, prompt, reply = call.exchange, call.prompt, call.reply
         assert reply is not None
         answer = self.stored.redacted_messages(
-            _dated(message, exchange.ended) for message in self._reader.messages(reply.messages, reply)
+            dated(message, exchange.ended) for message in self._reader.messages(reply.messages, reply)
         )
-        came = RedactedMessages(tuple(_dated(message, exchange.began) for message in incoming))
+        came = RedactedMessages(tuple(dated(message, exchange.began) for message in incoming))
         if any(message.role == "assistant" for message in came):
             self._pieces = {}  # the steps of replies that no request here led to have no body
         files, without, frame = self._files(prompt, pieces_now)
         fields = parameters(b"".join(pieces_now.values()))
-        trailers = {
-            "Ctxvc-Stop": "" if reply.complete else "interrupted",
-            "Ctxvc-Changed": self._changed(frame, fields),
-        }
+        trailers = self._trailers(reply, frame, fields)
         renamed = prompt.model and prompt.model != self.stored.ledger().meta.model
         scope = self.stored.scope
         with self.stored.writing() as transaction:
@@ -311,15 +326,21 @@ class Conversation:
                 transaction.append(at, admitted)
             self.stored.acknowledge(transaction)
         self.prints, self._reply_prints = prompt.prints, tuple(reply.prints)
-        self._pieces = {path: _blob_id(piece) for path, piece in pieces_now.items()}
+        self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters, self._newest = frame, fields, self.stored.next_block
+
+    def _trailers(self, reply: Reply, frame: Mapping[str, bytes], fields: Mapping[str, bytes]) -> dict[str, str]:
+        return {
+            "Ctxvc-Stop": "" if reply.complete else "interrupted",
+            "Ctxvc-Changed": self._changed(frame, fields),
+        }
 
     def _files(
         self, prompt: Prompt, pieces_now: dict[str, bytes]
     ) -> tuple[tuple[tuple[str, bytes], ...], tuple[str, ...], dict[str, bytes]]:
         """The files of the request that are not as the scope has them, those that it drops, and all of the frame's."""
         frame = dict(request_files(prompt.system, list(prompt.tools)))
-        files = {path: piece for path, piece in pieces_now.items() if self._pieces.get(path) != _blob_id(piece)}
+        files = {path: piece for path, piece in pieces_now.items() if self._pieces.get(path) != blob_id(piece)}
         files |= {path: data for path, data in frame.items() if self._frame.get(path) != data}
         without = (*(self._pieces.keys() - pieces_now.keys()), *(self._frame.keys() - frame.keys()))
         return tuple(files.items()), tuple(sorted(without)), frame
@@ -367,11 +388,11 @@ def _changed(
     return rows, [*empty, *(item for name, item in after.groups.items() if ledger.groups.get(name) != item)]
 
 
-def _is_reply(messages: Sequence[Message]) -> bool:
+def is_reply(messages: Sequence[Message]) -> bool:
     return bool(messages) and all(message.role == "assistant" for message in messages)
 
 
-def _gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
+def gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
     """The calls and the text of a reply, by which it is known again however a client writes it.
 
     A part is its kind, its tool and its body.
@@ -381,8 +402,8 @@ def _gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
     return calls, b"".join(b"".join(body.split()) for kind, _, body in reply if kind == "assistant")
 
 
-def _gist_of(messages: Iterable[Message]) -> tuple[list[bytes], bytes]:
-    return _gist((part.kind, part.tool, part.body) for message in messages for part in message.parts)
+def gist_of(messages: Iterable[Message]) -> tuple[list[bytes], bytes]:
+    return gist((part.kind, part.tool, part.body) for message in messages for part in message.parts)
 
 
 def _newest_gist(snapshot: Snapshot) -> tuple[list[bytes], bytes]:
@@ -390,14 +411,14 @@ def _newest_gist(snapshot: Snapshot) -> tuple[list[bytes], bytes]:
     ledger = snapshot.ledger
     newest = next((row.msg for row in ledger.backwards() if row.role == "assistant"), 0)
     rows = [row for row in ledger.rows() if row.msg == newest and row.role == "assistant"]
-    return _gist((row.kind, row.tool, snapshot.bodies.body(row)) for row in rows)
+    return gist((row.kind, row.tool, snapshot.bodies.body(row)) for row in rows)
 
 
-def _blob_id(data: bytes) -> str:
+def blob_id(data: bytes) -> str:
     """The id that git gives a blob."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def _dated(message: Message, seconds: float) -> Message:
+def dated(message: Message, seconds: float) -> Message:
     time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="milliseconds")
     return msgspec.structs.replace(message, time=time.replace("+00:00", "Z"))

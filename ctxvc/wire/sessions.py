@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from itertools import count
 from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,8 @@ from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness
-from ctxvc.wire.exchange import Exchange
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
+from ctxvc.wire.managed import ManagedConversation, Management, tools_of
 from ctxvc.wire.senders import Sender, asks_for_summary, sender
 
 #: The scopes of the conversation itself, and of calls beside it.
@@ -53,11 +55,15 @@ class _Session:
         own = [item for scope, item in self.conversations.items() if scope != SIDE and not scope.startswith(AGENT)]
         return own[-1] if own else None
 
-    def conversation(self, store: Store, scope: str, form: Form) -> Conversation:
+    def conversation(self, store: Store, scope: str, form: Form, management: Management | None = None) -> Conversation:
         """The conversation of a scope, which is begun where there is none. Raises: CtxvcError."""
         if scope not in self.conversations:
             stored = _stored(store, self.name, scope)
-            self.conversations[scope] = Conversation(stored, form, goes_back=scope != SIDE)
+            self.conversations[scope] = (
+                ManagedConversation(stored, form, management)
+                if management and scope != SIDE
+                else Conversation(stored, form, goes_back=scope != SIDE)
+            )
         return self.conversations[scope]
 
     def moved(self, scope: str) -> None:
@@ -66,7 +72,8 @@ class _Session:
         if (now := conversation.stored.scope) != scope:
             self.conversations[now] = conversation
             del self.conversations[scope]
-            stays = self.conversation(conversation.stored.store, scope, conversation.form)
+            management = conversation.management if isinstance(conversation, ManagedConversation) else None
+            stays = self.conversation(conversation.stored.store, scope, conversation.form, management)
             self.conversations = {scope: stays, **self.conversations}
 
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
@@ -104,7 +111,17 @@ class Sessions:
     `session` is the one that all of it belongs to, if any.
     """
 
-    def __init__(self, open_store: Callable[[], Store], *, agent: str, session: str, folder: str) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        *,
+        agent: str,
+        session: str,
+        folder: str,
+        management: Management | None = None,
+    ) -> None:
+        self._management = management
+        self._managed: dict[int, ManagedConversation] = {}  # number of a request that is out → its conversation
         self._open_store = open_store
         self._agent = agent
         self._session = session
@@ -119,15 +136,42 @@ class Sessions:
             self._store = self._open_store()
         return self._store
 
+    def request(self, requested: Requested) -> Managed:
+        """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
+        form = of(requested.path)
+        if self._management is None or form is None:
+            return Managed()
+        prompt = _prompt(requested, form)
+        if prompt.continues:
+            return Managed()
+        session, scope = self._place(prompt, form, _sender(requested))
+        conversation = session.conversation(self.store, scope, form, self._management)
+        try:
+            if not isinstance(conversation, ManagedConversation):
+                return Managed()
+            self._managed[requested.number] = conversation
+            return conversation.request(requested, prompt)
+        finally:
+            session.moved(scope)
+
+    def answer(self, answered: Answered) -> Managed:
+        """What goes to the model after an answer of it: a continuation, or nothing. Raises: CtxvcError."""
+        conversation = self._managed.get(answered.number)
+        return conversation.answer(answered) if conversation and answered.status < _REDIRECTED else Managed()
+
     def take(self, exchange: Exchange) -> None:
         """Records an exchange, if it is a call of a model. Raises: CtxvcError."""
         form = of(exchange.path)
+        conversation = self._managed.pop(exchange.number, None)
         if form is None or exchange.status >= _REDIRECTED:
             return
         call = Call(exchange=exchange, prompt=_prompt(exchange, form), reply=_reply(exchange, form))
-        session, scope = self._place(call, form, sender(exchange.headers, wire.parsed(exchange.body, dict) or {}))
+        if conversation and conversation.is_out(exchange.number):
+            conversation.finish(call)
+            return
+        session, scope = self._place(call.prompt, form, _sender(exchange))
         try:
-            session.conversation(self.store, scope, form).take(call)
+            session.conversation(self.store, scope, form, self._management).take(call)
         finally:
             session.moved(scope)
 
@@ -143,13 +187,13 @@ class Sessions:
 
     # --- whose request it is
 
-    def _place(self, call: Call, form: Form, sender: Sender) -> tuple[_Session, str]:
-        """The session and the scope that a call belongs to; the session is the newest of the open ones."""
-        session = self._open.get(sender.conversation) if sender.conversation else self._unnamed(call.prompt)
-        session = session or self._stored(call, form, sender)
-        scope = self._scope(session, call.prompt, sender)
+    def _place(self, prompt: Prompt, form: Form, sender: Sender) -> tuple[_Session, str]:
+        """The session and the scope that a prompt belongs to; the session is the newest of the open ones."""
+        session = self._open.get(sender.conversation) if sender.conversation else self._unnamed(prompt)
+        session = session or self._stored(prompt, form, sender)
+        scope = self._scope(session, prompt, sender)
         if not scope:
-            session, scope = self._created(call, sender), MAIN
+            session, scope = self._created(prompt, sender), MAIN
         self._open[session.key] = self._open.pop(session.key, session)
         while len(self._open) > _OPEN:
             self._open.pop(next(iter(self._open))).close()
@@ -183,42 +227,41 @@ class Sessions:
 
     # --- where it is recorded
 
-    def _stored(self, call: Call, form: Form, sender: Sender) -> _Session:
+    def _stored(self, prompt: Prompt, form: Form, sender: Sender) -> _Session:
         """The session that has the conversation already, also by another way of recording it, or a new one."""
         client = self._client(sender)
         if sender.conversation:
             name = self.store.session_of(live_format(client), sender.conversation)
             if not name and (name := self.store.session_of(client, sender.conversation)):
                 _take_over(self.store, name, client, sender.conversation)
-            return self._resumed(name, sender.conversation, form) if name else self._created(call, sender)
+            return self._resumed(name, sender.conversation, form) if name else self._created(prompt, sender)
         if self._session:
             is_there = bool(self.store.tips(self._session))
-            return self._resumed(self._session, "", form) if is_there else self._created(call, sender)
+            return self._resumed(self._session, "", form) if is_there else self._created(prompt, sender)
         for name in _newest(self.store, live_format(client)):
             session = self._resumed(name, f"{_UNKNOWN}/{name}", form)
             if any(
-                item.has_calls_of(call.prompt) or item.likeness(call.prompt).goes_on
-                for item in session.conversations.values()
+                item.has_calls_of(prompt) or item.likeness(prompt).goes_on for item in session.conversations.values()
             ):
                 return session
             session.close()
-        return self._created(call, sender)
+        return self._created(prompt, sender)
 
     def _resumed(self, name: str, key: str, form: Form) -> _Session:
         session = _Session(name, key)
         scopes = [scope for scope in self.store.tips(name) if scope != SIDE and not scope.startswith(AGENT)]
         for scope in scopes[-_ASKED:]:
-            session.conversation(self.store, scope, form)
+            session.conversation(self.store, scope, form, self._management)
         return session
 
-    def _created(self, call: Call, sender: Sender) -> _Session:
+    def _created(self, prompt: Prompt, sender: Sender) -> _Session:
         client, identity = self._client(sender), sender.conversation or uuid.uuid4().hex
         wish = self._session or name_rules.slug(f"{client}-{identity.replace('-', '')[-8:]}")
         in_use = {name.lower() for name in self.store.sessions()}
         names = (wish if number == 1 else f"{wish}-{number}" for number in count(1))
         name = next(name for name in names if name.lower() not in in_use)
         source = Source(format=live_format(client), id=identity, agent=self._agent or client, cwd=self._folder)
-        self.store.create_session(name, model=call.prompt.model, source=source)
+        self.store.create_session(name, model=prompt.model, source=source, **_frame(prompt, self._management))
         session = _Session(name, sender.conversation or ("" if self._session else f"{_UNKNOWN}/{name}"))
         self._open[session.key] = session
         return session
@@ -227,7 +270,18 @@ class Sessions:
         return sender.client or self._agent or _UNKNOWN
 
 
-def _prompt(exchange: Exchange, form: Form) -> Prompt:
+def _frame(prompt: Prompt, management: Management | None) -> dict[str, Any]:
+    """What a session that is managed begins with: its first prompt is counted before it goes out."""
+    if management is None:
+        return {}
+    return {"system": prompt.system, "tools": [*prompt.tools, *tools_of(management, prompt)] or None}
+
+
+def _sender(request: Requested | Exchange) -> Sender:
+    return sender(request.headers, wire.parsed(request.body, dict) or {})
+
+
+def _prompt(exchange: Requested | Exchange, form: Form) -> Prompt:
     prompt = form.prompt(exchange.body)
     by_path = _MODEL.match(exchange.path)
     return msgspec.structs.replace(prompt, model=by_path[1]) if by_path and not prompt.model else prompt

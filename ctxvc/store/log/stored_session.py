@@ -25,7 +25,7 @@ from ctxvc.core.plan.plan import Plan
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store import pending_plans
 from ctxvc.store.files import locked
-from ctxvc.store.format import BODY, is_piece, ref_of
+from ctxvc.store.format import BODY, ref_of
 from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
@@ -148,17 +148,18 @@ class StoredSession:
 
         return system_and_tools(file)
 
-    def pieces(self, scope: str = "") -> dict[str, str | bytes]:
+    def pieces(self, scope: str = "", folder: str = BODY) -> dict[str, str | bytes]:
         """The pieces of the body that the scope's newest reply answers to, in the body's order: path → its bytes, or
-        the id of the blob where it is in a commit."""
+        the id of the blob where it is in a commit. Of another `folder`, what is there."""
         state = self._state.scope(scope or self.scope)
-        pieces: dict[str, str | bytes] = dict(self.store.reader.pieces(state.tip))
+        pieces: dict[str, str | bytes] = dict(self.store.reader.pieces(state.tip, folder))
         for item in state.pending:
             if item.change.origin:
-                pieces = dict(self.store.reader.pieces(state.tip)) if item.change.inherit is None else {}
+                is_whole = item.change.inherit is None
+                pieces = dict(self.store.reader.pieces(state.tip, folder)) if is_whole else {}
             dropped = item.change.without
-            pieces = {path: piece for path, piece in pieces.items() if path not in dropped and BODY not in dropped}
-            pieces |= {path: data for path, data in item.change.files if is_piece(path)}
+            pieces = {path: piece for path, piece in pieces.items() if path not in dropped and folder not in dropped}
+            pieces |= {path: data for path, data in item.change.files if path.startswith(f"{folder}/")}
         return dict(sorted(pieces.items()))
 
     def pending_plans(self) -> tuple[PendingPlan, ...]:

@@ -31,6 +31,14 @@ class AdmittedEntry(NamedTuple):
     without: tuple[str, ...] = ()
 
 
+class Attachment(NamedTuple):
+    """What is recorded with an entry besides its rows: fields as of an `AdmittedEntry`."""
+
+    trailers: Mapping[str, str] = {}
+    files: tuple[tuple[str, bytes], ...] = ()
+    without: tuple[str, ...] = ()
+
+
 class Transaction:
     """An in-memory representation of a session and of the changes being made to it.
 

@@ -121,10 +121,10 @@ class Reader:
         """System prompt and tools, as the provider got them; None if they are not recorded."""
         return system_and_tools(lambda path: self.optional(commit, path))
 
-    def pieces(self, commit: str) -> dict[str, str]:
+    def pieces(self, commit: str, folder: str = fmt.BODY) -> dict[str, str]:
         """The pieces of the body that the newest reply answers to: path → id of the blob, in the body's order."""
-        folder = self._entry(self.tree(commit), fmt.BODY)
-        return dict(self._below(folder, fmt.BODY)) if folder else {}
+        tree = self._entry(self.tree(commit), folder)
+        return dict(self._below(tree, folder)) if tree else {}
 
     def _below(self, tree_id: str, path: str) -> Iterator[tuple[str, str]]:
         for child in self._children(tree_id):

@@ -1,0 +1,486 @@
+"""A conversation inside a budget: what a client's request becomes before it goes to the model, and who answers what.
+
+A client sends its whole history each time. What the ledger says of its blocks is done to the client's own messages, so
+that what stays keeps its bytes and the next prompt begins as this one did.
+
+The model may call tools that the client has not got. Such a call and its result pass *aside*: they are in the prompt
+behind the message that they came after, and in nothing that the client gets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import chain, takewhile
+from operator import is_not
+from typing import Any
+
+import msgspec
+
+from ctxvc import policies
+from ctxvc.agent import managed as agents
+from ctxvc.agent.adapter import Adapter
+from ctxvc.agent.tools.definitions import ours
+from ctxvc.core import display
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import ASIDE
+from ctxvc.core.ledger.pairs import calls_and_results
+from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.core.policy import Policy
+from ctxvc.core.prompt import formats, stub
+from ctxvc.core.prompt.outline import Slot, outline, pieces
+from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.prompt.sanitise import alone
+from ctxvc.core.recording.recast import Recast, recast
+from ctxvc.core.view.budget import Budget
+from ctxvc.core.view.dashboard import is_protocol
+from ctxvc.forms.edit import Answer
+from ctxvc.forms.form import Form, Prompt, Reply
+from ctxvc.session.context import budget_fields
+from ctxvc.session.session import Session
+from ctxvc.store import format as fmt
+from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
+from ctxvc.store.log.transaction import Attachment
+from ctxvc.store.read.sent_body import joined
+from ctxvc.tokens import calibration
+from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply
+from ctxvc.wire.exchange import Answered, Managed, Requested
+from ctxvc.wire.outgoing import Item, Texts, messages
+from ctxvc.wire.places import Places, key
+
+#: Continuations of one reply at most: a model that only reads what left would never answer.
+_MOST_CONTINUATIONS = 50
+_FOLDERS = (fmt.BODY, fmt.CLIENT, fmt.ASIDES)
+
+
+class Management(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asked for: the most tokens of a prompt, the policy, and whether the model gets tools of ours."""
+
+    budget: int
+    policy: Policy
+    tools: bool = True
+
+
+class Aside(msgspec.Struct, frozen=True, kw_only=True):
+    """Replies with calls of our tools, of which the client gets a part or nothing, in the client's form.
+
+    They follow the request whose messages `after` is the digest of. Our results are in the ledger.
+    """
+
+    after: str
+    replies: tuple[tuple[Any, ...], ...] = ()
+
+
+class _Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that is out: its prompt without secrets, and the body that went to the model."""
+
+    requested: Requested
+    prompt: Prompt
+    body: bytes
+    continuations: int = 0
+    answered: bool = False  # whether the model's last reply to it is recorded
+
+
+class ManagedConversation(Conversation):
+    """A scope of a session whose prompts are kept inside a budget. `session` acts on the same stored session."""
+
+    def __init__(self, stored: StoredSession, form: Form, management: Management) -> None:
+        self.management = management
+        self._sent: dict[int, _Sent] = {}
+        self._broken: _Sent | None = None  # the newest whose answer broke off
+        super().__init__(stored, form)
+
+    def _load(self) -> None:
+        self.session = self._opened()
+        self._adapter: Adapter | None = None
+        self._tools: list[dict[str, Any]] | None = None
+        self._places = Places(self.form, self.stored.redacted_messages, self._body)
+        self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of all scopes, and their rows
+        self._loaded = self.stored.scope
+        stored_asides = self._folder(fmt.ASIDES)
+        decoded = [
+            msgspec.json.decode(joined(self.stored.store, {path: item}), type=Aside)
+            for path, item in stored_asides.items()
+        ]
+        self._asides = {aside.after: aside for aside in decoded}
+        super()._load()
+
+    def _opened(self) -> Session:
+        """The session, under the policy and the budget. Raises: CtxvcError."""
+        session = Session(self.stored, policy=self.management.policy)
+        session.shows_tags = False
+        budget, meta = self.management.budget, session.ledger().meta
+        guess: dict[str, Any] = {}
+        if len(session.ledger()):
+            session.resume()
+        else:
+            guess = {"calibration": tuple(calibration.initial(meta.model, budget))}
+        session.set(**guess, **budget_fields(Budget(budget)), policy=policies.spec(self.management.policy))
+        session.begin()
+        return session
+
+    def _folder(self, folder: str) -> dict[str, str | bytes]:
+        """What the folder has beside the scope's newest reply; in a new scope, that of the one that it began in."""
+        own, parent = self.stored.pieces(folder=folder), self.stored.ledger().meta.parent
+        if own or parent not in self.stored.scopes() or self.stored.ledger().meta.counters.step > 0:
+            return own
+        return self.stored.pieces(parent, folder)
+
+    def _all_pieces(self) -> dict[str, str | bytes]:
+        return {path: item for folder in _FOLDERS for path, item in self.stored.pieces(folder=folder).items()}
+
+    def _client_pieces(self) -> dict[str, str | bytes]:
+        return self._folder(fmt.CLIENT) or self._folder(fmt.BODY)
+
+    def close(self) -> None:
+        self.session.save_counts()
+        super().close()
+
+    @property
+    def is_empty(self) -> bool:
+        return all(map(_is_ours, self.stored.ledger().rows()))
+
+    # --- a request
+
+    def request(self, requested: Requested, prompt: Prompt) -> Managed:
+        """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
+        self._refresh()
+        _, clean = self.cleaned(requested.body)
+        known = prompt if clean == requested.body else self.form.prompt(clean)
+        tools = self.tools(prompt)
+        self._take_in(known, requested.began)
+        if prompt.model:
+            self.session.set(model=prompt.model)
+        self.session.prepare()
+        sent = _Sent(requested=requested, prompt=known, body=self._outgoing(requested.body, prompt, known))
+        self._sent[requested.number] = sent
+        self._newest = self.stored.next_block
+        return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
+
+    def tools(self, prompt: Prompt) -> list[dict[str, Any]]:
+        """The tools of ours that the model gets: from the first request on, or never."""
+        if self._tools is None:
+            recorded = self.stored.system_and_tools()[1]
+            policy = self.management.policy
+            offered = policy.terms_in(self.session.budget.window).tools
+            if recorded:
+                names = ours(recorded, offered)
+                self._tools = [tool for tool in recorded if tool.get("name") in names]
+            else:
+                self._tools = tools_of(self.management, prompt) if self.is_empty else []
+        return self._tools
+
+    def is_out(self, number: int) -> bool:
+        """Whether the request of that number has been managed, and not been recorded."""
+        return number in self._sent
+
+    def _refresh(self) -> None:
+        self.stored.refresh()
+        if self._newest != self.stored.next_block or self._loaded != self.stored.scope:
+            self._reload()  # another writer was here
+
+    def _reload(self) -> None:
+        prints, reply_prints = self.prints, self._reply_prints
+        self._load()
+        if self.prints == prints:
+            self._reply_prints = reply_prints
+
+    def _take_in(self, prompt: Prompt, began: float) -> None:
+        """Records what is new in a request, and what left the client's history."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished and unfinished.prompt.prints != prompt.prints:
+            self._record(unfinished)
+        self._answer_open_calls()
+        incoming = self._incoming(prompt)
+        self._locate(prompt)
+        newest = next((row.number for row in self.session.ledger().backwards() if row.role == "assistant"), 0)
+        there = self._places.recorded_since(newest)
+        if new := [message for message in incoming if not all(key(part) in there for part in message.parts)]:
+            self.session.append(*(dated(message, began) for message in new))
+            self._locate(prompt)
+        if self.stored.open_calls:
+            self.stored.finish()  # the client has dropped their results
+        self._withdraw(newest)
+
+    def _incoming(self, prompt: Prompt) -> RedactedMessages:
+        if prompt.prints == self.prints and self._asides.get(_digest(prompt.prints)):
+            return RedactedMessages(())  # once more the request whose reply was ours alone
+        return super()._incoming(prompt)
+
+    def _read_on(self, prompt: Prompt, start: int) -> list[Message]:
+        if not self._has_read and start:
+            self._reader.messages([item.value for item in self._items(prompt, prompt, start)])
+            self._has_read = True
+        return super()._read_on(prompt, start)
+
+    def _repeated(self, prompt: Prompt, start: int) -> int:
+        aside = self._asides.get(_digest(prompt.prints[:start]))
+        if aside is None:
+            return super()._repeated(prompt, start)
+        run = list(takewhile(is_reply, self._one_by_one(prompt, start)))
+        names, reader = self._names(prompt), self.form.reader()
+        replied = chain.from_iterable(reader.messages(values) for values in aside.replies)
+        parts = [part for message in replied for part in message.parts if part.tool not in names]
+        expected = gist((part.kind, part.tool, part.body) for part in parts)
+        return len(run) if run and gist_of(chain(*run)) == expected else 0
+
+    def _history(self, prompt: Prompt) -> Sequence[Any]:
+        return [item.value for item in self._items(prompt, prompt)]
+
+    def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
+        """What the client's history makes of the blocks; what a verb took out of the prompt stays out."""
+        body = self.stored.body
+        changes = recast(ledger, messages, lambda row: body(row, ledger.meta.scope), as_recorded=False)
+        for row in ledger.rows():
+            if _is_ours(row) and row.present:
+                changes.keys.setdefault(row.id, "")
+            elif not row.present and row.id in changes.keys and row.removed_by != "host":
+                del changes.keys[row.id]
+                if row.group:
+                    changes.groups.add(_outermost(ledger, row.group))
+                else:
+                    changes.stubs[row.id] = row.stub
+        return changes
+
+    def _withdraw(self, newest: int) -> None:
+        """Takes out of the prompt what came in with a request that was never answered, and is not sent any more."""
+        here = {block for blocks in self._places.blocks for block in blocks}
+        gone = [
+            row.id
+            for row in takewhile(lambda row: row.number > newest, self.session.ledger().backwards())
+            if row.present and row.id not in here and row.kind != "tool_result" and not _is_ours(row)
+        ]
+        if gone:
+            action = Action(verb="archive", targets=tuple(gone), index="the client left it out")
+            self.session.commit(Plan(actions=(action,), actor="host", allow_user=True, reason="left out by the client"))
+
+    # --- the true history
+
+    def _items(self, prompt: Prompt, known: Prompt, most: int | None = None) -> list[Item]:
+        """The first `most` messages of the client's, all by default, and what passed aside. `known` has the prints."""
+        items: list[Item] = []
+        answers: list[Answer] = []
+        running, covered = hashlib.sha256(), False
+        for number, message in enumerate(prompt.messages[:most]):
+            running.update(known.prints[number])
+            if covered and is_reply(self.form.reader().messages([message])):
+                continue  # the client's copy of what passed aside
+            covered = False
+            values = self.form.results(message, answers) if answers else [message]
+            answers = []
+            items += [Item(value, number if value is message else -1) for value in values]
+            if aside := self._asides.get(running.hexdigest()):
+                own, answers = self._aside_items(aside, prompt)
+                items += own
+                covered = True
+        return items
+
+    def _aside_items(self, aside: Aside, prompt: Prompt) -> tuple[list[Item], list[Answer]]:
+        """What passed aside; and our answers that stand before the client's, where a reply called tools of both."""
+        names, answers = self._names(prompt), list[Answer]()
+        items: list[Item] = []
+        reader = self.form.reader()
+        for values in aside.replies:
+            items += [Item(value, -1) for value in values]
+            parts = [part for message in reader.messages(values) for part in message.parts if part.kind == "tool_use"]
+            answers = self._answers([part.call for part in parts if part.tool in names])
+            if answers and all(part.tool in names for part in parts):
+                items += [Item(value, -1) for value in self.form.results(None, answers)]
+                answers = []
+        return items, answers
+
+    def _answers(self, calls: Sequence[str]) -> list[Answer]:
+        """Our results of these calls, as they are recorded."""
+        ledgers = map(self.stored.ledger, self.stored.scopes())
+        rows = chain.from_iterable(calls_and_results(ledger, set(calls)) for ledger in ledgers) if calls else ()
+        results = {row.call: row for row in rows if row.kind == "tool_result"}
+        return [
+            Answer(call, row.tool, display.decode(self._body(row)), row.error)
+            for call in calls
+            if (row := results.get(call))
+        ]
+
+    def _body(self, row: Row) -> bytes:
+        """The bytes of a block of any scope."""
+        scopes = (self.stored.scope, *self.stored.scopes())
+        scope = next(
+            scope for scope in scopes if (own := self.stored.ledger(scope).get(row.id)) and own.sha256 == row.sha256
+        )
+        return self.stored.body(row, scope)
+
+    def _names(self, prompt: Prompt) -> set[str]:
+        return {str(tool["name"]) for tool in self.tools(prompt)}
+
+    def _locate(self, prompt: Prompt) -> None:
+        """Finds the blocks of the client's messages and of what passed aside."""
+        items = self._items(prompt, prompt)
+        prints = [
+            prompt.prints[item.source] if item.source >= 0 else hashlib.sha256(repr(item.value).encode()).digest()
+            for item in items
+        ]
+        self._places.read([item.value for item in items], prints, self._rows())
+
+    def _rows(self) -> Sequence[Row]:
+        """The rows of all scopes that a message may be, in their order."""
+        ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes()]
+        if len(ledgers) != len(self._known[0]) or any(map(is_not, ledgers, self._known[0])):
+            rows = {row.number: row for ledger in ledgers for row in ledger.rows() if not _is_ours(row)}
+            self._known = ledgers, [rows[number] for number in sorted(rows)]
+        return self._known[1]
+
+    # --- what goes out
+
+    def _outgoing(self, body: bytes, prompt: Prompt, known: Prompt) -> bytes:
+        """The body that goes to the model."""
+        items = self._items(prompt, known)
+        located = [
+            Item(item.value, item.source, blocks) for item, blocks in zip(items, self._places.blocks, strict=True)
+        ]
+        texts = Texts(self._text, self._guarded, lambda slot: _is_ours(slot.row))
+        spliced = messages(self.form, located, outline(self.session.ledger()), texts)
+        return self.form.spliced(body, spliced, self.tools(prompt))
+
+    def _text(self, slot: Slot) -> str:
+        """The text of a slot as it is sent; empty for none."""
+        render = self.session.ledger().meta.render
+        (piece,) = pieces([slot], self.session.bodies(), render)
+        fit = alone(piece, render)
+        return "\n".join(filter(None, map(_plain, formats.content(fit)))) if fit else ""
+
+    def _guarded(self, slot: Slot) -> str:
+        """The text of a result that reads as one of ours, with a mark that it is none; empty for any other."""
+        if slot.row.kind != "tool_result":
+            return ""
+        body = display.decode(self.session.bodies().body(slot.row))
+        guarded = stub.guarded(body)
+        return guarded if guarded != body else ""
+
+    # --- what comes back
+
+    def answer(self, answered: Answered) -> Managed:
+        """Takes in an answer of the model; gives the continuation, if all its calls are ours. Raises: CtxvcError."""
+        sent = self._sent[answered.number]
+        reply = self.form.reply(answered.answer, stream=answered.stream)
+        if not (answered.whole and reply.complete):
+            return Managed()
+        prompt = self.form.prompt(sent.requested.body)
+        names = self._names(prompt)
+        reader_parts = [part for message in self.form.reader().messages(reply.messages) for part in message.parts]
+        calls = [part for part in reader_parts if part.kind == "tool_use"]
+        has_ours = any(part.tool in names for part in calls)
+        self._reply(sent, reply, answered.ended, aside=has_ours or sent.continuations > 0)
+        goes_on = has_ours and all(part.tool in names for part in calls)
+        sent = msgspec.structs.replace(sent, continuations=sent.continuations + 1, answered=not goes_on)
+        self._sent[answered.number] = sent
+        self._answer_open_calls()
+        self._newest = self.stored.next_block
+        if not goes_on or sent.continuations > _MOST_CONTINUATIONS:
+            return Managed()
+        self._locate(sent.prompt)
+        self.session.prepare()
+        body = self._outgoing(sent.requested.body, prompt, sent.prompt)
+        self._sent[answered.number] = msgspec.structs.replace(sent, body=body)
+        self._newest = self.stored.next_block
+        return Managed(body=body)
+
+    def finish(self, call: Call) -> None:
+        """Takes in what the client got in the end. Raises: CtxvcError; then it is not recorded."""
+        sent = self._sent.pop(call.exchange.number)
+        if call.reply is None or not call.reply.complete:
+            self._unfinished = call if call.reply and call.reply.messages and not sent.answered else None
+            self._broken = sent
+        elif not sent.answered and self.prints != sent.prompt.prints:
+            self._reply(sent, call.reply, call.exchange.ended)
+        if call.reply and self.prints == sent.prompt.prints:
+            self._reply_prints = tuple(call.reply.prints)
+        self._newest = self.stored.next_block
+
+    def _record(self, call: Call) -> None:
+        """Records an exchange that was not managed, or whose answer broke off."""
+        assert call.reply is not None
+        _, clean = self.cleaned(call.exchange.body)
+        known = self.form.prompt(clean)
+        self._take_in(known, call.exchange.began)
+        exchange, sent = call.exchange, self._broken
+        if sent is None or sent.requested.number != exchange.number:
+            fields = {name: getattr(exchange, name) for name in Requested.__struct_fields__}
+            sent = _Sent(requested=Requested(**fields), prompt=known, body=exchange.body)
+        self._reply(sent, call.reply, exchange.ended)
+        self._newest = self.stored.next_block
+
+    def _reply(self, sent: _Sent, reply: Reply, ended: float, *, aside: bool = False) -> None:
+        """Records a reply, with the bodies that it answers to."""
+        if self._loaded != self.stored.scope:
+            self._pieces, self._loaded = {}, self.stored.scope
+        is_first = not self._pieces
+        if aside:
+            after = _digest(sent.prompt.prints)
+            earlier = self._asides.get(after, Aside(after=after))
+            self._asides[after] = Aside(after=after, replies=(*earlier.replies, reply.messages))
+        pieces_now, _ = self.cleaned(sent.body)
+        fields = parameters(b"".join(pieces_now.values()))
+        if sent.body != sent.requested.body:
+            client, _ = self.cleaned(sent.requested.body)
+            pieces_now |= {f"{fmt.CLIENT}{path.removeprefix(fmt.BODY)}": piece for path, piece in client.items()}
+        for number, item in enumerate(self._asides.values()):
+            pieces_now[f"{fmt.ASIDES}/{number:04x}.json"] = msgspec.json.encode(item)
+        framed = msgspec.structs.replace(sent.prompt, tools=(*sent.prompt.tools, *self.tools(sent.prompt)))
+        files, without, frame = self._files(framed, pieces_now)
+        without = (*without, *_FOLDERS) if is_first else without
+        attached = Attachment(self._trailers(reply, frame, fields), files, without)
+        replied = self._reader.messages(reply.messages, reply)
+        for number, message in enumerate(replied):
+            self.session.append(dated(message, ended), attached=attached if number == 0 else None)
+        self.prints, self._reply_prints = sent.prompt.prints, tuple(reply.prints)
+        self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
+        self._frame, self._parameters = frame, fields
+
+    def _answer_open_calls(self) -> None:
+        """Answers the calls of our tools that have no result yet."""
+        if not self.stored.open_calls or not self._tools:
+            return
+        if self._adapter is None:
+            self._adapter = Adapter(self.session)
+        adapter = self._adapter
+        waiting = [
+            row for row in self.session.ledger().rows() if row.kind == "tool_use" and row.call in self.stored.open_calls
+        ]
+        answers = [adapter.handle(self._call(row)) for row in waiting if row.tool in adapter.context_tools]
+        adapter.results([answer for answer in answers if answer])
+
+    def _call(self, row: Row) -> dict[str, Any]:
+        value = msgspec.json.decode(self.stored.body(row) or b"{}")
+        return {"type": "tool_use", "id": row.call, "name": row.tool, "input": value}
+
+
+def tools_of(management: Management, prompt: Prompt) -> list[dict[str, Any]]:
+    """The tools of ours that a conversation gets which begins with this prompt."""
+    own = list(prompt.tools)
+    budget = Budget(management.budget)
+    tools = agents.tools(management.policy, model=prompt.model, budget=budget, own=own) if management.tools else own
+    return tools[len(own) :]
+
+
+def _digest(prints: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"".join(prints)).hexdigest()
+
+
+def _is_ours(row: Row) -> bool:
+    """Whether no client sends it: a note, a dashboard, the text on the tools."""
+    return row.kind in ASIDE or is_protocol(row)
+
+
+def _outermost(ledger: Ledger, name: str) -> str:
+    while outer := ledger.groups[name].group:
+        name = outer
+    return name
+
+
+def _plain(block: Mapping[str, Any]) -> str:
+    match block:
+        case {"type": "text", "text": str(text)} | {"type": "tool_result", "content": str(text)}:
+            return text
+        case {"type": "tool_result", "content": list(items)}:
+            return "\n".join(item["text"] for item in items if isinstance(item, dict) and item.get("type") == "text")
+    return ""
