@@ -10,9 +10,12 @@ from ctxvc.core.ledger.block import Message, Origin, Role
 from ctxvc.core.recording.usage import counts
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
+from ctxvc.forms.anthropic_edit import edited, layout, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.origins import is_by_client
 from ctxvc.forms.values import annotated, digest, objects, text_of
+
+__all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
 NAME = "anthropic-messages"
 

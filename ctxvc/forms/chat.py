@@ -24,8 +24,11 @@ from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
+from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
+
+__all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
 NAME = "openai-chat"
 
@@ -37,8 +40,6 @@ ROLES: dict[str, tuple[Role, Origin]] = {
     "tool": ("user", "tool"),
     "function": ("user", "tool"),
 }
-#: The fields with a message's content; a message with none of them is empty.
-_SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
 _PLAIN_CALL = {"type": "function", "function": {}}
 _STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
 #: What the first choice of a chunk has besides calls: pieces of a text each.
@@ -71,7 +72,7 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         case _:
             raise BadInput("the answer has no reply")
     reason = text_of(choice.get("finish_reason"))
-    is_empty = not any(message.get(name) for name in (*_SAYING, "reasoning"))
+    is_empty = not any(message.get(name) for name in (*SAYING, "reasoning"))
     return Reply(
         messages=() if is_empty else (repeated,),
         prints=() if is_empty else (fingerprint(repeated),),
@@ -170,7 +171,7 @@ class Reader:
             parts = _content(fields, role, origin)
         if parts:
             parts[0] = _marked(parts[0], value, fields)
-        elif origin == "tool" or any(value.get(name) for name in _SAYING):
+        elif origin == "tool" or any(value.get(name) for name in SAYING):
             parts = [_verbatim(value, role, origin, "message")]
         else:
             return "it is empty"
@@ -293,30 +294,14 @@ class CallIds:
 
 def instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
     """The leading system prompt as a Messages API value, and the other messages."""
-    blocks: list[Any] = []
-    count = 0
-    for message in messages:
-        match message:
-            # A message with a `name` is not an instruction but a line of an example.
-            case {"role": "system" | "developer", "content": str(content), **other} if content and not other:
-                blocks.append({"type": "text", "text": content})
-            case {"role": "system" | "developer", "content": [_, *_] as parts, **other} if not other and all(
-                map(_is_text, parts)
-            ):
-                blocks += parts
-            case _:
-                break
-        count += 1
+    count = leading(messages)
     if count == 1 and isinstance(messages[0]["content"], str):
         return messages[0]["content"], messages[1:]
+    blocks: list[Any] = []
+    for message in messages[:count]:
+        content = message["content"]
+        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
     return blocks or None, messages[count:]
-
-
-def _is_text(part: Any) -> bool:
-    match part:
-        case {"type": "text", "text": str(value), **other}:
-            return bool(value) and other.keys() <= {"cache_control"}
-    return False
 
 
 def _field(fields: dict[str, Any], field: str, kind: Kind) -> list[Part]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.errors import BadInput
+from ctxvc.forms.edit import Answer, Edit
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,46 @@ class Form(Protocol):
         ...
 
     def reader(self) -> Reader: ...
+
+    # A message is one of `Prompt.messages`; what it consists of are items, whose numbers depend on it alone.
+
+    def layout(self, message: Any) -> list[int]:
+        """For each part that the reader makes of a message, in order, the number of its item."""
+        ...
+
+    def role(self, message: Any) -> Literal["user", "assistant", "result", "system"]:
+        """`result` is a message of results alone, where results are messages of their own."""
+        ...
+
+    def edited(self, message: Any, edit: Edit) -> Any | None:
+        """The message with the edit, or None if it says nothing any more: no item is there, or nothing but thinking.
+
+        A message without any item stays as it is. What is given shares with `message` what did not change.
+        """
+        ...
+
+    def own(self, texts: Sequence[str]) -> Any:
+        """A user message of ours."""
+        ...
+
+    def results(self, message: Any | None, answers: Sequence[Answer]) -> list[Any]:
+        """What stands in the place of the client's `message`, the one behind a reply, if we answered some of its calls:
+        our results, in front of the client's own content."""
+        ...
+
+    def tool(self, definition: dict[str, Any]) -> Any:
+        """A tool of the Messages API, with a name, a description and a schema, as requests have it here."""
+        ...
+
+    def spliced(self, body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+        """A request's body with these messages, and with more tools (Messages API) behind its own.
+
+        A message is the number of one of the body's `Prompt.messages`, which keeps its bytes, or a value. All else in
+        the body keeps its bytes, too. Takes time linear in its length.
+
+        Raises: BadInput if it cannot be told where they stand, as in a body that has a name twice.
+        """
+        ...
 
 
 #: The path of a request that has a form → the form's module.

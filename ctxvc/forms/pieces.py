@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import msgspec
+from ctxvc.forms.scan import NotAnObject, items, members
 
-_SPACE = re.compile(rb"[ \t\n\r]*")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NAME = re.compile(r"[^A-Za-z0-9_]")
 _MOST_ITEMS = 1 << 16
 #: Numbers of two digits that there are.
 _MOST_PLACES = 256
-
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ANY = msgspec.json.Decoder(msgspec.Raw)
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def split(body: bytes) -> list[tuple[str, bytes]]:
@@ -28,67 +22,24 @@ def split(body: bytes) -> list[tuple[str, bytes]]:
     """
     try:
         return list(_pieces(body))
-    except _NotAnObject as error:
-        return [(str(error), body)]
-
-
-class _NotAnObject(Exception):
-    """The body is to be one piece of the name in the argument."""
+    except NotAnObject as error:
+        return [("00.json" if error.is_json else "00.bin", body)]
 
 
 def _pieces(body: bytes) -> Iterator[tuple[str, bytes]]:
     place = 0
     start = 0  # of what is in no piece yet
-    for name, at, value in _members(body):
-        if place > _MOST_PLACES - 3 or body[at : at + 1] != b"[":
+    for name, value in members(body):
+        if place > _MOST_PLACES - 3 or body[value.start : value.start + 1] != b"[":
             continue
-        yield f"{place:02x}.json", body[start : at + 1]
-        end = at + 1
-        for number, item_end in enumerate(_item_ends(body, at, value)):
-            yield f"{place + 1:02x}-{name}/{number >> 8:02x}/{number & 255:02x}.json", body[end:item_end]
+        yield f"{place:02x}.json", body[start : value.start + 1]
+        end = value.start + 1
+        ends = [item.end for item in items(body, value)]
+        if len(ends) > _MOST_ITEMS:  # the last name's piece has all the rest
+            ends = [*ends[: _MOST_ITEMS - 1], ends[-1]]
+        label = _NAME.sub("_", name[:40]) or "_"
+        for number, item_end in enumerate(ends):
+            yield f"{place + 1:02x}-{label}/{number >> 8:02x}/{number & 255:02x}.json", body[end:item_end]
             end = item_end
         place, start = place + 2, end
     yield f"{place:02x}.json", body[start:]
-
-
-def _members(body: bytes) -> Iterator[tuple[str, int, msgspec.Raw]]:
-    """The members of the object that a body is: name for a path, where the value begins, and its text."""
-    try:
-        members = _OBJECT.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _NotAnObject(_name(body)) from None
-    at = _after_space(body, 0) + 1
-    for name, value in members.items():
-        key = _STRING.match(body, _after_space(body, at))
-        if key is None:
-            raise _NotAnObject("00.json")
-        at = _after_space(body, _after_space(body, key.end()) + 1)
-        if not body.startswith(value, at):  # a name that is there twice: the values are no longer in order
-            raise _NotAnObject("00.json")
-        yield _NAME.sub("_", name[:40]) or "_", at, value
-        at = _after_space(body, at + len(memoryview(value))) + 1
-
-
-def _item_ends(body: bytes, at: int, value: msgspec.Raw) -> list[int]:
-    """Where each item of the list at `at` ends; of the last name's piece, where all the rest does."""
-    ends: list[int] = []
-    for item in _ARRAY.decode(value):
-        # What stands there is a bracket or a comma.
-        at = _after_space(body, at + 1) + len(memoryview(item))
-        ends.append(at)
-        at = _after_space(body, at)
-    return ends if len(ends) <= _MOST_ITEMS else [*ends[: _MOST_ITEMS - 1], ends[-1]]
-
-
-def _after_space(body: bytes, at: int) -> int:
-    match = _SPACE.match(body, at)
-    return match.end() if match else at
-
-
-def _name(body: bytes) -> str:
-    """The name of a body that is one piece."""
-    try:
-        _ANY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "00.bin"
-    return "00.json"

@@ -1,0 +1,147 @@
+"""Cache marks of the Messages API (`cache_control`) in messages of which some change or leave.
+
+The mark of a block that leaves moves to the nearest block before it that may have one and has none. A request never
+gets more marks than it came with, so that it is within the provider's limit if it was so before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ctxvc.core.ledger import wire
+from ctxvc.forms import splice
+from ctxvc.forms.scan import Span, items
+from ctxvc.forms.values import objects, text_of
+
+MARK = "cache_control"
+_NAME = b'"cache_control"'
+
+
+def blocks(message: Any) -> list[Any]:
+    """The content of a message; a text as the block that it stands for."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return list(content) if isinstance(content, list) else []
+
+
+def marks(block: Any) -> list[Any]:
+    """The marks of a block and of those within it, in their order."""
+    if not isinstance(block, dict):
+        return []
+    inner = [item[MARK] for item in objects(block.get("content")) if item.get(MARK)]
+    return [*inner, block[MARK]] if block.get(MARK) else inner
+
+
+def moved(content: list[Any], end: int, mark: Any) -> Any:
+    """Sets a mark on the nearest of the first `end` blocks that may have one and has none.
+
+    Gives the mark that is to go to an earlier message if there is no such block, else None. What goes past another
+    mark goes on as that one: a mark that lasts longer may not stand behind one that lasts less.
+    """
+    for place in reversed(range(end)):
+        own = marks(content[place])
+        if not own and _may_have_one(content[place]):
+            content[place] = {**content[place], MARK: mark}
+            return None
+        mark = own[0] if own else mark
+    return mark
+
+
+def _may_have_one(block: Any) -> bool:
+    match block:
+        case {"type": "text"}:
+            return bool(text_of(block.get("text")).strip())
+        case {"type": str(kind)}:
+            return not kind.endswith("thinking")
+    return False
+
+
+def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any]) -> list[splice.Element]:
+    """The elements of a request's list for `messages`, of which numbers are those whose places are `own`.
+
+    The marks of messages that are not among them move. Of marks that no message of the body stood for none is sent.
+    """
+    texts = [body[slice(*span)] for span in own]
+    marked = {
+        number: found
+        for number, text in enumerate(texts)
+        if _NAME in text and (found := _message_marks(wire.parsed(text, dict)))
+    }
+    entries, spare = _limited(messages, marked)
+    for end, mark in list(_homeless(messages, len(own), marked))[:spare]:
+        _settle(entries, texts, end, mark)
+    return [entry if isinstance(entry, bytes) else splice.element(entry) for entry in entries]
+
+
+def _message_marks(message: Any) -> list[Any]:
+    return [mark for block in blocks(message) for mark in marks(block)]
+
+
+def _limited(messages: Sequence[int | Any], marked: Mapping[int, list[Any]]) -> tuple[list[Any], int]:
+    """The messages with no more marks than the body has, those of the last ones; and how many more there may be."""
+    entries = list(messages)
+    spare = sum(map(len, marked.values())) - sum(len(marked.get(entry, ())) for entry in entries if type(entry) is int)
+    for place in reversed(range(len(entries))):
+        message: Any = entries[place]
+        count = 0 if type(message) is int else len(_message_marks(message))
+        if count <= spare or not count:
+            spare -= count
+        else:
+            entries[place] = {**message, "content": list(map(_unmarked, blocks(message)))}
+    return entries, max(0, spare)
+
+
+def _unmarked(block: Any) -> Any:
+    if not marks(block):
+        return block
+    bare = {name: value for name, value in block.items() if name != MARK}
+    return {**bare, "content": list(map(_unmarked, bare["content"]))} if isinstance(bare.get("content"), list) else bare
+
+
+def _homeless(messages: Sequence[int | Any], count: int, marked: Mapping[int, list[Any]]) -> Iterator[tuple[int, Any]]:
+    """The marks that no message has any more, each with the number of messages before it.
+
+    What stands between two of the body's own messages stands for those that were there: the first for the first; the
+    last for the last if it is less.
+    """
+    previous, start = -1, 0
+    ends = [(place, message) for place, message in enumerate(messages) if type(message) is int]
+    for place, number in [*ends, (len(messages), count)]:
+        absent = number - previous - 1
+        there = sum(len(_message_marks(message)) for message in messages[start:place])
+        lost = [(at, mark) for at in range(absent) for mark in marked.get(previous + 1 + at, ())]
+        for at, mark in lost[: max(0, len(lost) - there)]:
+            yield start + min(at, place - start - absent + at + 1), mark
+        previous, start = number, place + 1
+
+
+def _settle(entries: list[Any], texts: Sequence[bytes], end: int, mark: Any) -> None:
+    """Sets a mark in the nearest of the first `end` messages that has room for it."""
+    for place in reversed(range(max(0, end))):
+        entry = texts[entries[place]] if type(entries[place]) is int else entries[place]
+        message = wire.parsed(entry, dict) if isinstance(entry, bytes) else entry
+        before, content = blocks(message), blocks(message)
+        mark = moved(content, len(content), mark)
+        if mark is None:
+            at = next(at for at, block in enumerate(content) if block != before[at])
+            is_own = isinstance(entry, bytes)
+            entries[place] = _with_mark(entry, at, content[at][MARK]) if is_own else {**entry, "content": content}
+            return
+
+
+def _with_mark(text: bytes, at: int, mark: Any) -> bytes:
+    """The text of a message with a mark on its block `at`; all else keeps its bytes."""
+    content = splice.places(text)["content"]
+    added = b'"cache_control":' + wire.compact(mark)
+    if text[content.start] == ord('"'):
+        block = b'[{"type":"text","text":' + text[slice(*content)] + b"," + added + b"}]"
+        return splice.changed(text, [splice.Change(content, block)])
+    span = items(text, content)[at]
+    block = text[slice(*span)]
+    empty = splice.places(block).get(MARK)
+    change = splice.Change(Span(len(block) - 1, len(block) - 1), b"," + added)
+    if empty:
+        change = splice.Change(empty, wire.compact(mark))
+    return splice.changed(text, [splice.Change(span, splice.changed(block, [change]))])

@@ -1,0 +1,82 @@
+"""A request's body with other items in its lists. What is not named keeps its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ctxvc.core.ledger import wire
+from ctxvc.errors import BadInput
+from ctxvc.forms.scan import NotAnObject, Span, items, members
+
+#: An item of a list that is being made: the number of one that the list has, or a text.
+Element = int | bytes
+
+
+class Change(NamedTuple):
+    """A text in the place of another."""
+
+    span: Span
+    text: bytes
+
+
+def places(data: bytes) -> dict[str, Span]:
+    """The places of an object's members. Raises: BadInput for anything else, and where a name is there twice."""
+    try:
+        return dict(members(data))
+    except NotAnObject:
+        raise BadInput("the request is no JSON object with each name once") from None
+
+
+def changed(data: bytes, changes: Iterable[Change]) -> bytes:
+    """The text with the changes, of which no two overlap."""
+    pieces: list[bytes] = []
+    end = 0
+    for change in sorted(changes):
+        pieces += (data[end : change.span.start], change.text)
+        end = change.span.end
+    return b"".join([*pieces, data[end:]])
+
+
+def listed(data: bytes, field: str, found: Mapping[str, Span]) -> list[Span]:
+    """The places of the items of a list that is a member. Raises: BadInput if there is none."""
+    span = found.get(field)
+    if span is None or data[span.start] != ord("["):
+        raise BadInput(f"the request has no list of {field}")
+    return items(data, span)
+
+
+def with_items(data: bytes, span: Span, own: Sequence[Span], elements: Sequence[Element]) -> Change:
+    """The list at a place with these elements. One of its `own` brings along what parts it from the one before it."""
+    pieces = [data[span.start : own[0].start] if own else b"["]
+    for place, element in enumerate(elements):
+        if isinstance(element, int):
+            before = data[own[element - 1].end : own[element].start] if element else b","
+            pieces += (before if place else b"", data[slice(*own[element])])
+        else:
+            pieces += (b"," if place else b"", element)
+    pieces.append(data[own[-1].end if own else span.start + 1 : span.end])
+    return Change(span, b"".join(pieces))
+
+
+def added(data: bytes, field: str, found: Mapping[str, Span], values: Sequence[Any]) -> list[Change]:
+    """The change that adds values to the end of a list that is a member, and the list if there is none.
+
+    Raises: BadInput if something else stands there.
+    """
+    if not values:
+        return []
+    texts = list(map(wire.compact, values))
+    span = found.get(field)
+    if span is None:
+        end = max(place.end for place in found.values())
+        return [Change(Span(end, end), b"," + wire.compact(field) + b":[" + b",".join(texts) + b"]")]
+    if data[slice(*span)] == b"null":
+        return [Change(span, b"[" + b",".join(texts) + b"]")]
+    own = listed(data, field, found)
+    return [with_items(data, span, own, [*range(len(own)), *texts])]
+
+
+def element(message: int | Any) -> Element:
+    """A message of a request as an element of its list."""
+    return message if type(message) is int else wire.compact(message)
