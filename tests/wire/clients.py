@@ -60,6 +60,9 @@ class Client:
 
     path = ""
 
+    def __post_init__(self) -> None:
+        pass
+
     def incoming(self, content: Blocks) -> None:
         raise NotImplementedError
 
