@@ -73,9 +73,10 @@ class Aside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is out: its prompt without secrets, and the body that went to the model."""
+    """A request that is out: its prompt as it came and without secrets, and the body that went to the model."""
 
     requested: Requested
+    own: Prompt  # as it came
     prompt: Prompt
     body: bytes
     continuations: int = 0
@@ -153,7 +154,8 @@ class ManagedConversation(Conversation):
         if prompt.model:
             self.session.set(model=prompt.model)
         self.session.prepare()
-        sent = _Sent(requested=requested, prompt=known, body=self._outgoing(requested.body, prompt, known))
+        body = self._outgoing(requested.body, prompt, known)
+        sent = _Sent(requested=requested, own=prompt, prompt=known, body=body)
         self._sent[requested.number] = sent
         self._newest = self.stored.next_block
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
@@ -171,9 +173,10 @@ class ManagedConversation(Conversation):
                 self._tools = tools_of(self.management, prompt) if self.is_empty else []
         return self._tools
 
-    def is_out(self, number: int) -> bool:
-        """Whether the request of that number has been managed, and not been recorded."""
-        return number in self._sent
+    def prompt_of(self, number: int) -> Prompt | None:
+        """The prompt of a request that is out; None for one that is not managed."""
+        sent = self._sent.get(number)
+        return sent.own if sent else None
 
     def _refresh(self) -> None:
         self.stored.refresh()
@@ -364,8 +367,7 @@ class ManagedConversation(Conversation):
         reply = self.form.reply(answered.answer, stream=answered.stream)
         if not (answered.whole and reply.complete):
             return Managed()
-        prompt = self.form.prompt(sent.requested.body)
-        names = self._names(prompt)
+        names = self._names(sent.own)
         reader_parts = [part for message in self.form.reader().messages(reply.messages) for part in message.parts]
         calls = [part for part in reader_parts if part.kind == "tool_use"]
         has_ours = any(part.tool in names for part in calls)
@@ -379,7 +381,7 @@ class ManagedConversation(Conversation):
             return Managed()
         self._locate(sent.prompt)
         self.session.prepare()
-        body = self._outgoing(sent.requested.body, prompt, sent.prompt)
+        body = self._outgoing(sent.requested.body, sent.own, sent.prompt)
         self._sent[answered.number] = msgspec.structs.replace(sent, body=body)
         self._newest = self.stored.next_block
         return Managed(body=body)
@@ -405,7 +407,7 @@ class ManagedConversation(Conversation):
         exchange, sent = call.exchange, self._broken
         if sent is None or sent.requested.number != exchange.number:
             fields = {name: getattr(exchange, name) for name in Requested.__struct_fields__}
-            sent = _Sent(requested=Requested(**fields), prompt=known, body=exchange.body)
+            sent = _Sent(requested=Requested(**fields), own=call.prompt, prompt=known, body=exchange.body)
         self._reply(sent, call.reply, exchange.ended)
         self._newest = self.stored.next_block
 

@@ -126,7 +126,7 @@ def _target(form: Form, items: Sequence[Item], edits: Mapping[int, Edit], end: i
         value = items[number].value
         if form.role(value) in ("user", "result"):
             edit = edits.get(number)
-            if edit is None or form.edited(value, edit) is not None:
+            if edit is None or not edit.dropped or form.edited(value, edit) is not None:
                 return number
     return None
 

@@ -26,7 +26,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
 
 
-def sender(headers: Mapping[str, str], body: Mapping[str, Any]) -> Sender:
+def sender(headers: Mapping[str, str], body: bytes) -> Sender:
     """The sender of a request with these headers, in lower case, and this body."""
     for client in _CLIENTS:
         if conversation := _id(client.conversation(headers, body)):
@@ -37,14 +37,19 @@ def sender(headers: Mapping[str, str], body: Mapping[str, Any]) -> Sender:
 
 class _Client(NamedTuple):
     name: str
-    conversation: Callable[[Mapping[str, str], Mapping[str, Any]], Any]
-    agent: Callable[[Mapping[str, str], Mapping[str, Any]], Any]
+    conversation: Callable[[Mapping[str, str], bytes], Any]
+    agent: Callable[[Mapping[str, str], bytes], Any]
 
 
-def _claude_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> Any:
+#: What a body has in which Claude Code names its session.
+_CLAUDE_ID = b"session_id"
+
+
+def _claude_session(headers: Mapping[str, str], body: bytes) -> Any:
     if header := headers.get("x-claude-code-session-id"):
         return header
-    match body.get("metadata"):
+    request = wire.parsed(body, dict) if _CLAUDE_ID in body else None
+    match (request or {}).get("metadata"):
         case {"user_id": str(user)} if user.startswith("{"):
             return (wire.parsed(user.encode("utf-8", "surrogatepass"), dict) or {}).get("session_id")
     return ""

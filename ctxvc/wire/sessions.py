@@ -165,8 +165,9 @@ class Sessions:
         conversation = self._managed.pop(exchange.number, None)
         if form is None or exchange.status >= _REDIRECTED:
             return
-        call = Call(exchange=exchange, prompt=_prompt(exchange, form), reply=_reply(exchange, form))
-        if conversation and conversation.is_out(exchange.number):
+        sent = conversation.prompt_of(exchange.number) if conversation else None
+        call = Call(exchange=exchange, prompt=sent or _prompt(exchange, form), reply=_reply(exchange, form))
+        if conversation and sent:
             conversation.finish(call)
             return
         session, scope = self._place(call.prompt, form, _sender(exchange))
@@ -278,7 +279,7 @@ def _frame(prompt: Prompt, management: Management | None) -> dict[str, Any]:
 
 
 def _sender(request: Requested | Exchange) -> Sender:
-    return sender(request.headers, wire.parsed(request.body, dict) or {})
+    return sender(request.headers, request.body)
 
 
 def _prompt(exchange: Requested | Exchange, form: Form) -> Prompt:

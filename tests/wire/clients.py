@@ -298,7 +298,9 @@ class Wire:
             answered = Answered(
                 number=self.number, status=200, answer=answer, stream=False, whole=True, first=at + 1, ended=at + 2
             )  # fmt: skip
-            managed = self._guarded(lambda: self.sessions.answer(answered)) if managed.tools or managed.body else Managed()  # noqa: B023
+            managed = (
+                self._guarded(lambda: self.sessions.answer(answered)) if managed.tools or managed.body else Managed()
+            )  # noqa: B023
             if not managed.body:
                 break
             sent = managed.body
