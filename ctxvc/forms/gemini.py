@@ -12,8 +12,11 @@ from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
 from ctxvc.forms.form import Prompt, Reply, facts, json_object
+from ctxvc.forms.gemini_edit import edited, items, layout, media_block, own, results, role, spliced, tool
 from ctxvc.forms.origins import is_by_client
 from ctxvc.forms.values import digest, objects, text_of
+
+__all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
 NAME = "gemini"
 
@@ -88,10 +91,10 @@ class _Reader:
         for value in values:
             content = items(value.get("parts") if isinstance(value, dict) else None)
             is_models = isinstance(value, dict) and value.get("role") == "model"
-            role: Role = "assistant" if is_models else "user"
+            speaker: Role = "assistant" if is_models else "user"
             if parts := self._reply(content) if is_models else self._incoming(content):
                 messages.append(
-                    Message(role=role, parts=parts, reply=about.reply, model=about.model, usage=about.usage)
+                    Message(role=speaker, parts=parts, reply=about.reply, model=about.model, usage=about.usage)
                 )
         return messages
 
@@ -113,7 +116,7 @@ class _Reader:
 
     def _incoming(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
         content_here = [self._with_id(item) for item in content]
-        parts = results(content_here)
+        parts = result_parts(content_here)
         after_result = False
         for item in content_here:
             match item:
@@ -199,8 +202,8 @@ def _values(answer: bytes) -> list[Any]:
 
 
 def _tools(request: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    for tool in objects(request.get("tools")):
-        declared = objects(tool.get("functionDeclarations") or tool.get("function_declarations"))
+    for entry in objects(request.get("tools")):
+        declared = objects(entry.get("functionDeclarations") or entry.get("function_declarations"))
         for function in declared:
             schema = function.get("parametersJsonSchema") or function.get("parameters") or {"type": "object"}
             yield {
@@ -209,16 +212,10 @@ def _tools(request: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
                 "input_schema": schema,
             }
         if not declared:
-            yield {"type": next(iter(tool), "unknown"), **tool}
+            yield {"type": next(iter(entry), "unknown"), **entry}
 
 
-def items(content: Any) -> list[dict[str, Any]]:
-    """The parts of a `content`, which may be a text, a part or a list of both."""
-    values = content if isinstance(content, list) else [content]
-    return [{"text": value} if isinstance(value, str) else value for value in values if isinstance(value, (str, dict))]
-
-
-def results(content: Any) -> list[Part]:
+def result_parts(content: Any) -> list[Part]:
     """The results in a `content`; pictures behind one are in it, as the host hands over what a tool read."""
     if isinstance(content, str):
         return []
@@ -245,14 +242,3 @@ def _result(call: str, response: Mapping[str, Any], media: list[dict[str, Any]])
     content = [{"type": "text", "text": body}, *media]
     block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
     return msgspec.structs.replace(wire.part(block, "user", "tool"), tool=name)
-
-
-def media_block(media: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The Messages API's block for a picture or a PDF; None for what is neither."""
-    match media:
-        case {"mimeType": str(kind), "data": str(data)} if data and (
-            kind.startswith("image/") or kind == "application/pdf"
-        ):
-            source = {"type": "base64", "media_type": kind, "data": data}
-            return {"type": "image" if kind.startswith("image/") else "document", "source": source}
-    return None

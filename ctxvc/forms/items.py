@@ -49,6 +49,8 @@ _CLIENT_MARKS: tuple[tuple[str, str], ...] = (
 )
 _CLIENT_STARTS = tuple(start for start, _ in _CLIENT_MARKS)
 
+#: Types of items with a content.
+MESSAGES = frozenset({"message", "agent_message", "inter_agent_communication"})
 #: Where a call keeps its arguments, by the item's type; a call without a name of its own is named after its type.
 _ARGUMENTS = {
     "function_call": "arguments",
@@ -76,7 +78,7 @@ def identity(item: Mapping[str, Any]) -> Hashable:
 def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     """The role and parts of a Responses item; an unknown kind or shape is kept verbatim."""
     kind = _text(item, "type")
-    if kind in ("message", "agent_message", "inter_agent_communication"):
+    if kind in MESSAGES:
         return _message(item)
     if kind == "reasoning":
         return "assistant", (_reasoning(item),)

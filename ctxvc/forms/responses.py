@@ -15,7 +15,10 @@ from ctxvc.errors import BadInput
 from ctxvc.forms import items as native
 from ctxvc.forms import sse
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
+from ctxvc.forms.responses_edit import edited, is_by_model, is_item, layout, own, results, role, spliced, tool
 from ctxvc.forms.values import digest, objects, text_of
+
+__all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
 NAME = "openai-responses"
 
@@ -34,7 +37,7 @@ def prompt(body: bytes) -> Prompt:
     return Prompt(
         model=text_of(request.get("model")),
         system=text_of(request.get("instructions")) or None,
-        tools=tuple(map(tool, [*objects(request.get("tools")), *_added_tools(items)])),
+        tools=tuple(map(definition, [*objects(request.get("tools")), *_added_tools(items)])),
         messages=tuple(items),
         prints=tuple(fingerprint([item]) for item in items),
         stream=request.get("stream") is True,
@@ -75,7 +78,7 @@ class _Reader:
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
         if reply is None:
             return messages_of(message(group, "", facts(None)) for group in grouped(values))
-        return [_by_model(own) for own in messages_of([message(list(values), "", facts(reply))])]
+        return [_by_model(whole) for whole in messages_of([message(list(values), "", facts(reply))])]
 
 
 def _by_model(message: Message) -> Message:
@@ -120,38 +123,24 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
     return {**response, "output": output}, complete, error
 
 
-def is_item(item: Any) -> bool:
-    if not isinstance(item, dict):
-        return False
-    kind = item.get("type", "message")
-    return isinstance(kind, str) and (kind != "message" or isinstance(item.get("role"), str))
-
-
-def tool(tool: dict[str, Any]) -> dict[str, Any]:
+def definition(tool: dict[str, Any]) -> dict[str, Any]:
     """A function as a tool of the Messages API; any other kind of tool as it is."""
     match tool:
-        case {"type": "function", "name": str(), **definition}:
-            fields = {name: value for name, value in definition.items() if name != "strict" or value}
+        case {"type": "function", "name": str(), **function}:
+            fields = {name: value for name, value in function.items() if name != "strict" or value}
             return elements.tool({"type": "function", "function": fields | {"name": tool["name"]}})
-        case {"type": "custom", "name": str(), **definition}:
-            return {"type": "custom", "custom": definition | {"name": tool["name"]}}
+        case {"type": "custom", "name": str(), **custom}:
+            return {"type": "custom", "custom": custom | {"name": tool["name"]}}
     return tool
 
 
 def grouped(items: Iterable[Any]) -> list[Any]:
     """The items of each message: those of a reply together, every other alone."""
     groups: list[Any] = []
-    for by_model, run in groupby(items, _is_by_model):
+    for by_model, run in groupby(items, is_by_model):
         together = list(run)
         groups += [together] if by_model else [[item] for item in together]
     return groups
-
-
-def _is_by_model(item: Any) -> bool:
-    if not isinstance(item, dict):
-        return False
-    kind = text_of(item.get("type", "message"))
-    return item.get("role") == "assistant" if kind == "message" else kind == "reasoning" or kind.endswith("_call")
 
 
 def message(group: Any, key: str, about: Facts) -> Message | str:

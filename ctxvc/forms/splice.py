@@ -59,6 +59,13 @@ def with_items(data: bytes, span: Span, own: Sequence[Span], elements: Sequence[
     return Change(span, b"".join(pieces))
 
 
+def from_one(span: Span, own: bytes, elements: Sequence[Element]) -> list[Change]:
+    """The change that puts a list of these elements where a request has one message, `own` as an element of it."""
+    if list(elements) == [0]:
+        return []
+    return [Change(span, b"[" + b",".join(own if isinstance(item, int) else item for item in elements) + b"]")]
+
+
 def added(data: bytes, field: str, found: Mapping[str, Span], values: Sequence[Any]) -> list[Change]:
     """The change that adds values to the end of a list that is a member, and the list if there is none.
 

@@ -11,6 +11,7 @@ from typing import Any
 from ctxvc.core.conversion.responses import usage
 from ctxvc.core.recording.events import Event
 from ctxvc.forms import responses
+from ctxvc.forms.responses_edit import is_item
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import (
@@ -36,7 +37,7 @@ _TELLTALE = frozenset({"reasoning", "function_call", "function_call_output", "cu
 def sniff(head: bytes) -> bool:
     """Whether `head` holds a request or response of this API, or items that only it has."""
     values = opening(head)
-    return any(map(_is_ours, values)) and all(_is_ours(value) or responses.is_item(value) for value in values)
+    return any(map(_is_ours, values)) and all(_is_ours(value) or is_item(value) for value in values)
 
 
 def _is_ours(value: Any) -> bool:
@@ -49,13 +50,9 @@ def _is_ours(value: Any) -> bool:
             return True
         case {"input": str() | list() as given, **rest} if "messages" not in rest:
             items = [{"type": "message", "role": "user"}] if isinstance(given, str) else given
-            return (
-                bool({"model", "instructions"} & rest.keys())
-                and bool(items)
-                and all(map(responses.is_item, items[:-1]))
-            )
+            return bool({"model", "instructions"} & rest.keys()) and bool(items) and all(map(is_item, items[:-1]))
         case [dict(), *_]:
-            return all(map(responses.is_item, value[:-1])) and any(map(_is_telltale, value))
+            return all(map(is_item, value[:-1])) and any(map(_is_telltale, value))
     return _is_telltale(value)
 
 
@@ -80,7 +77,7 @@ state = file_state
 
 
 def _turns(value: Any) -> Iterator[Turn]:
-    if isinstance(value, list) and any(map(responses.is_item, value)):
+    if isinstance(value, list) and any(map(is_item, value)):
         yield Turn(messages=responses.grouped(value), is_request=True, missing=("instructions", "tool definitions"))
         return
     for item in value if isinstance(value, list) else [value]:
@@ -101,7 +98,7 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
                 is_request=not continued,
                 model=text_of(request.get("model")),
                 system=text_of(request.get("instructions")),
-                tools=[responses.tool(tool) for tool in objects(request.get("tools"))],
+                tools=[responses.definition(tool) for tool in objects(request.get("tools"))],
                 missing=("what the server kept of earlier calls",) if continued else (),
             )
     match response:

@@ -8,7 +8,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
 from ctxvc.core.recording.usage import sound
-from ctxvc.forms.gemini import items, media_block
+from ctxvc.forms.gemini_edit import items, media_block
 from ctxvc.forms.values import text_of
 
 #: How texts begin that the host puts before what a person says.

@@ -203,7 +203,7 @@ class _Session:
         if (model := _text(record, "model")) and kind == "gemini" and model != self._model:
             self._model = model
             yield Opened(format=FORMAT, model=model, grows=True)
-        results = gemini.results(record.get("content"))
+        results = gemini.result_parts(record.get("content"))
         if not self._scope:
             yield from self._changed_results(results, line.end, _text(record, "timestamp"))
         for message in self._messages(record, name, results):
@@ -225,7 +225,7 @@ class _Session:
                 for parts in (gemini_parts.reply(record) if is_new else (), calls)
                 if parts
             ]
-            if answers := self._new_results(gemini.results(gemini_parts.recorded_results(record))):
+            if answers := self._new_results(gemini.result_parts(gemini_parts.recorded_results(record))):
                 messages.append(Message(role="user", parts=answers, time=time))
         else:
             parts = gemini_parts.prompt(record, by_host=bool(self._scope)) if is_new else ()
@@ -333,7 +333,7 @@ class _Session:
 
     def _added(self, record: dict[str, Any]) -> list[Message]:
         """What a record of a list adds that is none of ours."""
-        return self._messages(record, record["id"], gemini.results(record.get("content")))
+        return self._messages(record, record["id"], gemini.result_parts(record.get("content")))
 
     def _rearranged(self, here: _Compared, line: Line) -> Iterator[Event]:
         """The prompt with other messages in the place of some, or without some in between."""
@@ -365,7 +365,7 @@ class _Session:
         if name in self._prompt and record["type"] == "user" and likeness and self._texts[name] != likeness:
             self._texts[name] = likeness
             yield Edited(end=end, key=self._keys[name][0], parts=gemini_parts.prompt(record), time=time)
-        yield from self._changed_results(gemini.results(record.get("content")), end, time)
+        yield from self._changed_results(gemini.result_parts(record.get("content")), end, time)
 
     def _forked(self, line: Line) -> Iterator[Event]:
         if not self._rewound:

@@ -1,0 +1,186 @@
+"""Edits of Gemini's contents, each a message here. An item is a part, by its number; media behind a result, which the
+tool read, are of the result's item.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ctxvc.forms import splice
+from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms.scan import Span
+
+_DECLARATIONS = ("functionDeclarations", "function_declarations")
+_SIGNATURE = "thoughtSignature"
+
+
+def layout(message: Any) -> list[int]:
+    """A result is taken for one of a call before it, whose id it need not have."""
+    values = _values(message)
+    heard = [place for place, number in enumerate(_numbers(values)) if place == number and _is_part(values[place])]
+    if role(message) == "assistant":
+        return heard
+    return sorted(heard, key=lambda place: not _is_result(values[place]))
+
+
+def role(message: Any) -> Literal["user", "assistant", "result", "system"]:
+    return "assistant" if isinstance(message, dict) and message.get("role") == "model" else "user"
+
+
+def edited(message: Any, edit: Edit) -> Any | None:
+    if not any(edit) or not layout(message):
+        return message
+    values = _values(message)
+    parts: list[Any] = []
+    for place, number in enumerate(_numbers(values)):
+        if number in edit.dropped:
+            continue
+        if number not in edit.replaced or _is_fixed(values[place]):
+            parts.append(values[place])
+        elif place == number:
+            parts.append(_showing(values[place], edit.replaced[number]))
+    parts += map(_text, edit.appended)
+    return {**message, "parts": parts} if any(map(_says, parts)) else None
+
+
+def own(texts: Sequence[str]) -> Any:
+    return {"role": "user", "parts": list(map(_text, texts))}
+
+
+def results(message: Any | None, answers: Sequence[Answer]) -> list[Any]:
+    """An id that the reader gave a call, as the model gives none, is not sent."""
+    if not answers:
+        return [] if message is None else [message]
+    ours = [{"functionResponse": _response(answer)} for answer in answers]
+    if isinstance(message, dict) and role(message) == "user":
+        return [{**message, "parts": [*ours, *_values(message)]}]
+    return [{"role": "user", "parts": ours}, *([] if message is None else [message])]
+
+
+def tool(definition: dict[str, Any]) -> Any:
+    fields = {name: definition[name] for name in ("name", "description") if name in definition}
+    return {**fields, "parametersJsonSchema": definition["input_schema"]}
+
+
+def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+    """More functions are added to the newest declarations."""
+    found = splice.places(body)
+    span = found.get("contents")
+    elements = list(map(splice.element, messages))
+    if span and body[span.start] == ord("{"):
+        changes = splice.from_one(span, body[slice(*span)], elements)
+    else:
+        changes = [splice.with_items(body, found["contents"], splice.listed(body, "contents", found), elements)]
+    return splice.changed(body, [*changes, *_declared(body, found, list(map(tool, tools)))])
+
+
+def items(content: Any) -> list[dict[str, Any]]:
+    """The parts of a `content`, which may be a text, a part or a list of both."""
+    values = content if isinstance(content, list) else [content]
+    return [{"text": value} if isinstance(value, str) else value for value in values if isinstance(value, (str, dict))]
+
+
+def media_block(media: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The Messages API's block for a picture or a PDF; None for what is neither."""
+    match media:
+        case {"mimeType": str(kind), "data": str(data)} if data and (
+            kind.startswith("image/") or kind == "application/pdf"
+        ):
+            source = {"type": "base64", "media_type": kind, "data": data}
+            return {"type": "image" if kind.startswith("image/") else "document", "source": source}
+    return None
+
+
+def _values(message: Any) -> list[Any]:
+    """A message's parts as they came."""
+    content = message.get("parts") if isinstance(message, dict) else None
+    return content if isinstance(content, list) else items(content)
+
+
+def _numbers(values: Sequence[Any]) -> list[int]:
+    """The number of each part's item."""
+    numbers: list[int] = []
+    result: int | None = None
+    for place, value in enumerate(values):
+        number = place
+        match value:
+            case {"functionResponse": _}:
+                result = place
+            case {"text": str()}:
+                pass
+            case {"inlineData": dict(media)} if result is not None and media_block(media):
+                number = result
+        numbers.append(number)
+    return numbers
+
+
+def _is_part(value: Any) -> bool:
+    """Whether the reader makes a part of it."""
+    if not isinstance(value, dict):
+        return isinstance(value, str) and bool(value)
+    if "functionResponse" in value:
+        return isinstance(value["functionResponse"], dict)
+    return value.get("text") != "" or _is_call(value)
+
+
+def _is_result(value: Any) -> bool:
+    return isinstance(value, dict) and "functionResponse" in value
+
+
+def _is_call(value: Any) -> bool:
+    match value:
+        case {"functionCall": {"name": str()}}:
+            return True
+    return False
+
+
+def _is_fixed(value: Any) -> bool:
+    return _is_call(value) or _is_thought(value)
+
+
+def _is_thought(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("thought") is True
+
+
+def _says(value: Any) -> bool:
+    return _is_part(value) and not _is_thought(value)
+
+
+def _showing(value: Any, text: str) -> dict[str, Any]:
+    """A part that shows another text; its signature stays, and whether the call failed."""
+    fields = value if isinstance(value, dict) else {}
+    match fields:
+        case {"functionResponse": dict(result)}:
+            response = result.get("response")
+            name = "error" if isinstance(response, dict) and "error" in response else "output"
+            bare = {field: other for field, other in result.items() if field != "parts"}
+            return {**fields, "functionResponse": {**bare, "response": {name: text}}}
+        case {"text": str()}:
+            return {**fields, "text": text}
+    return {**_text(text), **{name: fields[name] for name in (_SIGNATURE,) if name in fields}}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"text": text}
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    is_ours = re.fullmatch(re.escape(answer.tool) + r"-[0-9a-f]{8}(-\d+)?", answer.call)
+    named = {"id": answer.call} if answer.call and not is_ours else {}
+    return {**named, "name": answer.tool, "response": {"error" if answer.error else "output": answer.text}}
+
+
+def _declared(body: bytes, found: Mapping[str, Span], functions: Sequence[Any]) -> list[splice.Change]:
+    """The change that adds functions to a request's tools."""
+    if not functions:
+        return []
+    span = found.get("tools")
+    for place in reversed(splice.listed(body, "tools", found) if span and body[span.start] == ord("[") else []):
+        entry = body[slice(*place)]
+        members = splice.places(entry) if entry.startswith(b"{") else {}
+        for name in _DECLARATIONS:
+            if name in members and entry[members[name].start] == ord("["):
+                return [splice.Change(place, splice.changed(entry, splice.added(entry, name, members, functions)))]
+    return splice.added(body, "tools", found, [{_DECLARATIONS[0]: list(functions)}])
