@@ -35,6 +35,8 @@ class Event(NamedTuple):
 
     def with_value(self, value: Any) -> bytes:
         """The event with other data; all its other lines stay."""
+        if self.raw.endswith(b"data: " + self.data + b"\n\n"):
+            return self.raw[: -len(self.data) - 2] + wire.compact(value) + b"\n\n"
         lines = self.raw.splitlines(keepends=True)
         places = [place for place, line in enumerate(lines) if _field(line)[0] == b"data"]
         ending = lines[places[0]][len(lines[places[0]].rstrip(b"\r\n")) :]
