@@ -63,7 +63,7 @@ class MergedAnswer(Protocol):
 def merged(form: str, *, stream: bool, ours: Collection[str]) -> MergedAnswer:
     """An answer in the form of that name, for whose tools `ours` names ours."""
     module = import_module(f"ctxvc.forms.{_MODULES[form]}")
-    return _Stream(cast(Rules, module.Rules(ours))) if stream else _Whole(cast("Bodies", module), ours)
+    return _Stream(cast(Rules, module.Rules(ours))) if stream else _Body(cast("Bodies", module), ours)
 
 
 class Rules(ABC):
@@ -93,17 +93,17 @@ class Rules(ABC):
         """What passes now, once this event is complete."""
         if event.data != _DONE:
             return self.event(event)
-        rest = self.rest()
+        passing = self.flush()
         if self.waits:
             self.ending.append(event)
-            return rest
+            return passing
         self.over = True
-        return rest + event.raw
+        return passing + event.raw
 
     @abstractmethod
     def event(self, event: sse.Event) -> bytes: ...
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         """What waits for more of the answer, where no more comes."""
         return b""
 
@@ -139,7 +139,7 @@ class _Stream:
         self._rules = rules
         self._events = sse.Events()
         self._size = 0
-        self._rest = b""
+        self._tail = b""
         self._ended = False
 
     def feed(self, data: bytes) -> bytes:
@@ -147,7 +147,7 @@ class _Stream:
             return data
         if self._ended:
             self._rules.begin()
-            self._events, self._rest, self._ended = sse.Events(), b"", False
+            self._events, self._tail, self._ended = sse.Events(), b"", False
         self._size += len(data)
         passed = b"".join(map(self._rules.passed, self._events.feed(data)))
         return passed + self._leave() if self._size > LARGEST else passed
@@ -156,7 +156,7 @@ class _Stream:
         if self._size > LARGEST:
             return Calls()
         if not self._ended:
-            self._rest = self._leave()
+            self._tail = self._leave()
             self._ended = True
         return self._rules.calls
 
@@ -164,18 +164,18 @@ class _Stream:
         if self._size > LARGEST:
             return b""
         self.end()
-        return self._rest + self._rules.close()
+        return self._tail + self._rules.close()
 
     def broke(self) -> bytes:
         return b"" if self._rules.over else self._rules.error()
 
     def _leave(self) -> bytes:
         """What passes where no more events are taken: the last one may lack its empty line."""
-        rest = self._events.rest()
-        return (self._rules.passed(rest) if rest.raw else b"") + self._rules.rest()
+        tail = self._events.tail()
+        return (self._rules.passed(tail) if tail.raw else b"") + self._rules.flush()
 
 
-class _Whole:
+class _Body:
     def __init__(self, bodies: Bodies, ours: Collection[str]) -> None:
         self._bodies, self._ours = bodies, ours
         self._pieces: list[bytes] = []
@@ -263,7 +263,7 @@ def _sum(one: Any, other: Any) -> Any:
     return other if one is None else one
 
 
-def counted(calls: Calls, is_ours: bool) -> Calls:
+def with_call(calls: Calls, is_ours: bool) -> Calls:
     """With one call more."""
     return Calls(calls.ours + is_ours, calls.others + (not is_ours))
 

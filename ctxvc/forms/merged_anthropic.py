@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.forms import merged, sse
-from ctxvc.forms.merged import BROKEN, Calls, Numbers, counted, summed, with_usage
+from ctxvc.forms.merged import BROKEN, Calls, Numbers, summed, with_call, with_usage
 from ctxvc.forms.values import objects, text_of
 
 #: Counts of what the model put out, and did on the server.
@@ -79,7 +79,7 @@ class Rules(merged.Rules):
     def _start(self, index: int, block: Any) -> None:
         if _is_call(block):
             is_ours = block.get("name") in self.ours
-            self.calls = counted(self.calls, is_ours)
+            self.calls = with_call(self.calls, is_ours)
             if is_ours:
                 self._numbers.drop(index)
                 self._is_same = False

@@ -9,7 +9,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.forms import merged, sse
-from ctxvc.forms.merged import BROKEN, Calls, counted, summed, with_usage
+from ctxvc.forms.merged import BROKEN, Calls, summed, with_call, with_usage
 from ctxvc.forms.values import objects, text_of
 
 _OUTPUTS = ("completion_tokens", "completion_tokens_details")
@@ -60,9 +60,9 @@ class Rules(merged.Rules):
         value = event.value
         calls = self._note(value) if value is not None else []
         self._waiting.append((event, calls))
-        return b"" if self._is_unclear() else self.rest()
+        return b"" if self._is_unclear() else self.flush()
 
-    def rest(self) -> bytes:
+    def flush(self) -> bytes:
         for choice in self._choices.values():
             self._decide(choice)
         passing, self._waiting = self._waiting, []
@@ -125,7 +125,7 @@ class Rules(merged.Rules):
 
     def _set(self, choice: _Choice, call: _Call) -> None:
         call.is_ours = call.name in self.ours
-        self.calls = counted(self.calls, call.is_ours)
+        self.calls = with_call(self.calls, call.is_ours)
         if call.is_ours:
             choice.is_same = False
             return
@@ -245,10 +245,10 @@ def _choice_without(choice: dict[str, Any], ours: Collection[str]) -> tuple[dict
     message = choice.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return choice, Calls()
-    others = [call for call in message["tool_calls"] if _name(call) not in ours]
-    calls = Calls(len(message["tool_calls"]) - len(others), len(others))
-    changed = {**message, "tool_calls": others}
-    if not others:
+    theirs = [call for call in message["tool_calls"] if _name(call) not in ours]
+    calls = Calls(len(message["tool_calls"]) - len(theirs), len(theirs))
+    changed = {**message, "tool_calls": theirs}
+    if not theirs:
         del changed["tool_calls"]
     return {**choice, "message": changed}, calls
 

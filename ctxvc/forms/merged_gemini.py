@@ -135,8 +135,8 @@ def joined(values: Sequence[Any]) -> Any:
     *before, last = pieces
     parts = [part for piece in before for candidate in objects(piece["candidates"])[:1] for part in _parts(candidate)]
     candidates = objects(last.get("candidates"))
-    whole = [_with_parts(item, [*parts, *_parts(item)] or [{"text": ""}]) for item in candidates[:1]]
-    return {**last, "candidates": [*whole, *candidates[1:]]}
+    newest = [_with_parts(item, [*parts, *_parts(item)] or [{"text": ""}]) for item in candidates[:1]]
+    return {**last, "candidates": [*newest, *candidates[1:]]}
 
 
 def _usage(pieces: Sequence[dict[str, Any]]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.forms import merged, sse
-from ctxvc.forms.merged import BROKEN, Calls, Numbers, counted, with_usage
+from ctxvc.forms.merged import BROKEN, Calls, Numbers, with_call, with_usage
 from ctxvc.forms.values import objects, text_of
 
 _OUTPUTS = ("output_tokens", "output_tokens_details")
@@ -89,7 +89,7 @@ class Rules(merged.Rules):
         self._started.add(index)
         if item.get("type") in _CALLS:
             is_ours = _is_ours(item, self.ours)
-            self.calls = counted(self.calls, is_ours)
+            self.calls = with_call(self.calls, is_ours)
             if is_ours:
                 self._numbers.drop(index)
                 number = value.get("sequence_number")
@@ -127,7 +127,7 @@ def without(value: Any, ours: Collection[str]) -> tuple[Any, Calls] | None:
     calls = Calls()
     for item in objects(value["output"]):
         if item.get("type") in _CALLS:
-            calls = counted(calls, _is_ours(item, ours))
+            calls = with_call(calls, _is_ours(item, ours))
     return {**value, "output": [item for item in value["output"] if not _is_ours(item, ours)]}, calls
 
 

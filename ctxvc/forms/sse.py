@@ -60,14 +60,14 @@ class Events:
         self._newest = newest[-_ALL_BUT_ONE:]
         if not _END.search(newest):
             return []
-        *whole, rest = _split(b"".join(self._pieces))
-        self._pieces = [rest]
-        return [_event(raw) for raw in whole]
+        *complete, tail = _split(b"".join(self._pieces))
+        self._pieces = [tail]
+        return [_event(raw) for raw in complete]
 
-    def rest(self) -> Event:
+    def tail(self) -> Event:
         """What came behind the last event; it is taken as one."""
-        rest, self._pieces, self._newest = b"".join(self._pieces), [], b""
-        return _event(rest)
+        tail, self._pieces, self._newest = b"".join(self._pieces), [], b""
+        return _event(tail)
 
 
 def events(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -76,9 +76,9 @@ def events(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
     An event that the end cuts off, or whose data is no JSON object, is left out.
     """
     stream = Events()
-    whole = stream.feed(data)
-    rest = stream.rest()
-    for event in [*whole, rest] if _END.search(rest.raw) else whole:
+    complete = stream.feed(data)
+    tail = stream.tail()
+    for event in [*complete, tail] if _END.search(tail.raw) else complete:
         if (value := event.value) is not None:
             yield event.name, value
 
@@ -86,8 +86,8 @@ def events(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 def _split(data: bytes) -> list[bytes]:
     """The events in some bytes, and what is behind the last one."""
     if b"\r" not in data:
-        *whole, rest = data.split(b"\n\n")
-        return [*(raw + b"\n\n" for raw in whole), rest]
+        *complete, tail = data.split(b"\n\n")
+        return [*(raw + b"\n\n" for raw in complete), tail]
     ends = [match.end() for match in _END.finditer(data)]
     if ends and ends[-1] == len(data) and data.endswith(b"\r"):
         ends.pop()

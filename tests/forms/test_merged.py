@@ -169,10 +169,10 @@ def test_what_is_no_answer_passes_as_it_is(form: str, pieces: list[bytes], strea
 def test_events_are_those_of_the_whole_stream(pieces: list[bytes]) -> None:
     stream, data = sse.Events(), b"".join(pieces)
     came = [event for piece in pieces for event in stream.feed(piece)]
-    rest = stream.rest()
+    tail = stream.tail()
 
-    assert b"".join(event.raw for event in [*came, rest]) == data
-    assert [(event.name, event.value) for event in [*came, rest] if event.value] == [
+    assert b"".join(event.raw for event in [*came, tail]) == data
+    assert [(event.name, event.value) for event in [*came, tail] if event.value] == [
         (name, value) for name, value in sse.events(data + b"\n\n")
     ]
 
