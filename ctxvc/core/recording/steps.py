@@ -171,17 +171,17 @@ class Gatherer:
                 step = self._at(scope)
             self._replied(step, message)
         else:
-            others = self._answered(step, message)
-            if others.parts:
-                human = any(is_human(part.role, part.origin) for part in others.parts)
+            answered = self._answered(step, message)
+            if answered.parts:
+                human = any(is_human(part.role, part.origin) for part in answered.parts)
                 if human and step.reply and not step.calls:
                     yield from self._close(scope)
                     step = self._at(scope)
                 if step.reply:
-                    step.later.append(others)
+                    step.later.append(answered)
                     step.later_end = event.end
                     return
-                step.incoming.append(others)
+                step.incoming.append(answered)
         step.end = event.end
 
     def _replied(self, step: _Open, message: Message) -> None:
