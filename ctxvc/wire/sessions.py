@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from operator import itemgetter
 
@@ -21,8 +21,8 @@ from ctxvc.forms.form import Form, Prompt, Reply, of
 from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness
-from ctxvc.wire.exchange import Exchange
+from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness, is_recorded
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
 from ctxvc.wire.senders import Sender, asks_for_summary, sender
 
 #: The scopes of the conversation itself, and of calls beside it.
@@ -121,15 +121,38 @@ class Sessions:
 
     def take(self, exchange: Exchange) -> None:
         """Records an exchange, if it is a call of a model. Raises: CtxvcError."""
-        form = of(exchange.path)
-        if form is None or exchange.status >= _REDIRECTED:
+        form = _form(exchange)
+        if form is None:
             return
-        call = Call(exchange=exchange, prompt=_prompt(exchange, form), reply=_reply(exchange, form))
+        call = _call(exchange, form)
         session, scope = self._place(call, form, sender(exchange.headers, wire.parsed(exchange.body, dict) or {}))
         try:
             session.conversation(self.store, scope, form).take(call)
         finally:
             session.moved(scope)
+
+    def has(self, exchange: Exchange) -> bool:
+        """Whether an exchange is one of the newest steps of a scope, in one of the newest sessions. Raises: CtxvcError."""
+        form = _form(exchange)
+        if form is None:
+            return False
+        call = _call(exchange, form)
+        newest = {self._session: self.store.tips(self._session)} if self._session else self.store.all_tips()
+        names = sorted(newest, key=lambda name: _changed(self.store, newest[name]), reverse=True)[:_ASKED]
+        return any(is_recorded(self.store, name, scope, call, form) for name in names for scope in newest[name])
+
+    def unfinished(self) -> list[Exchange]:
+        """Exchanges that were taken and are not on the disk: their reply broke off, and may be asked for again."""
+        conversations = (item for session in self._open.values() for item in session.conversations.values())
+        return [item.unfinished.exchange for item in conversations if item.unfinished]
+
+    def managed(self, requested: Requested) -> Managed:  # noqa: ARG002
+        """What goes to the model instead of a request. Raises: CtxvcError."""
+        return Managed()
+
+    def answered(self, answered: Answered) -> Managed:  # noqa: ARG002
+        """What goes to the model after its answer. Raises: CtxvcError."""
+        return Managed()
 
     def close(self) -> None:
         """Commits what is complete, and closes all files. Raises: CtxvcError."""
@@ -227,6 +250,15 @@ class Sessions:
         return sender.client or self._agent or _UNKNOWN
 
 
+def _form(exchange: Exchange) -> Form | None:
+    """The form of an exchange that is a call of a model; None for others."""
+    return of(exchange.path) if exchange.status < _REDIRECTED else None
+
+
+def _call(exchange: Exchange, form: Form) -> Call:
+    return Call(exchange=exchange, prompt=_prompt(exchange, form), reply=_reply(exchange, form))
+
+
 def _prompt(exchange: Exchange, form: Form) -> Prompt:
     prompt = form.prompt(exchange.body)
     by_path = _MODEL.match(exchange.path)
@@ -258,11 +290,16 @@ def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
         stored.change(subject="recorded on the wire from here on", op="settings", actor="host", meta={"source": live})
 
 
+def _changed(store: Store, tips: Mapping[str, str]) -> int:
+    """When the newest of these commits was made."""
+    return max((store.commit(tip).commit_time for tip in tips.values()), default=0)
+
+
 def _newest(store: Store, format: str) -> Iterator[str]:
     """The names of the newest sessions of a format, newest first."""
     of_format: list[tuple[int, str]] = []
     for name, tips in store.all_tips().items():
         source = store.reader.meta(tips[MAIN]).source if MAIN in tips else None
         if source and source.format == format:
-            of_format.append((max(store.commit(tip).commit_time for tip in tips.values()), name))
+            of_format.append((_changed(store, tips), name))
     return (name for _, name in sorted(of_format, reverse=True)[:_ASKED])
