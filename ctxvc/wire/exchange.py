@@ -127,6 +127,29 @@ class Recorder(Protocol):
         """Records what is in the queue, then ends."""
 
 
+class NoRecorder:
+    """Keeps nothing and manages nothing: where the person has turned recording off."""
+
+    manages = False
+
+    def request(self, requested: Requested) -> Future[Managed]:  # noqa: ARG002
+        return self._nothing()
+
+    def answer(self, answered: Answered) -> Future[Managed]:  # noqa: ARG002
+        return self._nothing()
+
+    def _nothing(self) -> Future[Managed]:
+        future: Future[Managed] = Future()
+        future.set_result(Managed())
+        return future
+
+    def record(self, exchange: Exchange) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def identifying(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The headers that may be kept, with their names in lower case."""
     lowered = ((name.lower(), value) for name, value in headers)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -158,9 +159,15 @@ class Recorder:
             self._on_trouble(text)
 
 
-def opener(store: Path) -> Callable[[], Store]:
-    """Opens the store at that path, which is created once there is something to record."""
-    return lambda: Store(store) if store.exists() else create(store)
+def open_recorder(
+    store_path: Path, *, agent: str = "", session: str = "", cwd: Path, on_trouble: Callable[[str], None]
+) -> Recorder:
+    """A recorder into the store at that path, which is created once there is something to record."""
+
+    def open_store() -> Store:
+        return Store(store_path) if store_path.exists() else create(store_path)
+
+    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
 
 
 def run(descriptor: int) -> None:
@@ -171,26 +178,24 @@ def run(descriptor: int) -> None:
             with suppress(OSError):  # the other process has died: what it sent is recorded all the same
                 send(connection, frame)
 
+        def done(number: int, managed: Managed) -> None:
+            reply(Done(number=number, managed=managed))
+
         frames = received(connection, Settings | Sent)
         settings = next(frames, None)
         if settings is None:
             return
         if settings.turn >= 0:
             os.lockf(settings.turn, os.F_LOCK, 0)
-        recorder = Recorder(
-            opener(Path(os.fsdecode(settings.store))),
+        recorder = open_recorder(
+            Path(os.fsdecode(settings.store)),
             agent=settings.agent,
             session=settings.session,
-            folder=os.fsdecode(settings.folder),
+            cwd=Path(os.fsdecode(settings.folder)),
             on_trouble=lambda text: reply(Trouble(text=text)),
         )
         for sent in frames:
-            number = sent.number
-            recorder.take(
-                sent.item,
-                lambda managed, number=number: reply(Done(number=number, managed=managed)),
-                again=sent.again,
-            )
+            recorder.take(sent.item, partial(done, sent.number), again=sent.again)
             del sent  # it may be large
             recorder.wait(_AHEAD)
         recorder.close()

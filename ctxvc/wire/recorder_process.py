@@ -62,6 +62,7 @@ class RecorderProcess:
         self._futures: dict[int, Future[Managed]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._at_once = manages
         if manages:
             with self._changed:
                 self._begin()
@@ -128,7 +129,8 @@ class RecorderProcess:
     def _goes_on(self) -> bool:
         """Waits until a recorder is needed; false once none is, and none will be."""
         with self._changed:
-            self._changed.wait_for(lambda: self._unsent or self._closing or self.manages)
+            self._changed.wait_for(lambda: self._unsent or self._closing or self._at_once)
+            self._at_once = False
             if not self._unsent and self._closing:
                 self._thread, self._closing = None, False
                 return False
@@ -187,7 +189,8 @@ class RecorderProcess:
             asked = [sent for sent in left if not isinstance(sent.item, Exchange)]
             again = [msgspec.structs.replace(sent, again=True) for sent in left if isinstance(sent.item, Exchange)]
             self._unsent.extendleft(reversed(again))
-            self._deaths += bool(left or self._unsent)
+            undone = bool(self._unsent)
+            self._deaths += undone
             if self._deaths == _DEATHS and self._unsent:
                 asked.append(self._unsent.popleft())
                 self._deaths = 0
@@ -195,7 +198,7 @@ class RecorderProcess:
             self._settle(sent, Managed())
             if isinstance(sent.item, Exchange):
                 self._trouble("the recorder ended several times while it recorded a request, which was left out")
-        if (left or asked) and lived < _LIVED:
+        if undone and lived < _LIVED:
             time.sleep(_WAIT)
 
     def _trouble(self, text: str) -> None:

@@ -132,7 +132,7 @@ class Sessions:
             session.moved(scope)
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether an exchange is one of the newest steps of a scope, in one of the newest sessions. Raises: CtxvcError."""
+        """Whether an exchange is among the newest steps of a scope of the newest sessions. Raises: CtxvcError."""
         form = _form(exchange)
         if form is None:
             return False
