@@ -113,7 +113,7 @@ CORE_MAY_IMPORT = frozenset(
 #: A library → the only parts of the package that may import it.
 ONLY_IN: dict[str, frozenset[str]] = {
     "pygit2": frozenset({"store"}),
-    "subprocess": frozenset({"store", "recording", "agent", "cli"}),
+    "subprocess": frozenset({"store", "recording", "agent", "wire", "cli"}),
     "fcntl": frozenset({"store"}),
     "regex": frozenset({"core", "tokens"}),
     "tiktoken": frozenset({"tokens"}),

@@ -23,6 +23,7 @@ import msgspec
 
 from ctxvc.claude_code.conversation import agent_scope
 from ctxvc.claude_code.installed import transcript_of
+from ctxvc.core import variables
 from ctxvc.core.hosts.message import HostMessage, ToolResult, ToolUse
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Group, Row
@@ -171,7 +172,7 @@ def answer(
         if event is None:
             return _declined("the event cannot be read")
         choice = chosen(env)
-        if choice.off or places.is_off(env):
+        if choice.off or variables.is_recording_off(env):
             return _declined("")
         store = places.store(Path(event.folder or "."), env)
         transcript = _transcript(env, event)

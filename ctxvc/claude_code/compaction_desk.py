@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxvc.claude_code import hook
+from ctxvc.core import variables
 from ctxvc.recording import places
 from ctxvc.store.trust import contained
 
@@ -37,7 +38,7 @@ def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, s
     """The answer to the host's event, as `compaction.answer` gives it: from the recorder where one is at work."""
     event = _parsed(data)
     store = places.store(Path(folder), env) if isinstance(folder := event.get("folder"), str) and folder else None
-    if store and not places.is_off(env) and hook.runs(store):
+    if store and not variables.is_recording_off(env) and hook.runs(store):
         reply = _from_recorder(store, data, env)
         if reply is not None:
             return reply

@@ -13,6 +13,7 @@ from pathlib import Path
 from ctxvc.claude_code import event as hooks
 from ctxvc.claude_code import requests, settings, spool
 from ctxvc.claude_code.event import HookEvent
+from ctxvc.core import variables
 from ctxvc.errors import Conflict
 from ctxvc.recording import log, places
 from ctxvc.store.files import locked
@@ -39,7 +40,7 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
     hook_event: HookEvent | None = None
     try:
         hook_event = hooks.parsed(data, event)
-        if hook_event is None or places.is_off(env):
+        if hook_event is None or variables.is_recording_off(env):
             return b""
         folder = Path(env.get("CLAUDE_PROJECT_DIR") or hook_event.folder or ".").absolute()
         store = places.store(folder, env)

@@ -36,7 +36,8 @@ class OwnProxy:
         for item in self._sockets:
             item.listen(128)
         listening = [(item.fileno(), upstream) for item, upstream in sockets]
-        self._settings = json.dumps({**settings, "sockets": listening}).encode() + b"\n"
+        self._turn = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the proxy
+        self._settings = json.dumps({**settings, "sockets": listening, "turn": self._turn.fileno()}).encode() + b"\n"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the proxy
         self._process = self._start()
 
@@ -78,7 +79,7 @@ class OwnProxy:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd="/",  # modules of ours alone are found by their name
-            pass_fds=[item.fileno() for item in self._sockets],
+            pass_fds=[self._turn.fileno(), *(item.fileno() for item in self._sockets)],
             start_new_session=True,  # no signal of the terminal reaches it
         )
         assert process.stdin

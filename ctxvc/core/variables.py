@@ -24,6 +24,9 @@ _OPEN = frozenset(
 )
 _OPEN_PREFIX = ("XDG_", "PYTHON", "CTXVC_", "DYLD_", "__PYVENV")
 
+#: The variable that turns recording and linking off, by the value `off`.
+RECORDING = "CTXVC_RECORDING"
+
 #: Names of a provider's keys, and of what opens an account with a cloud or a host of code.
 _CREDENTIAL_PREFIX = (
     "ANTHROPIC_", "CLAUDE_CODE_OAUTH", "OPENAI_", "GEMINI_", "MISTRAL_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCLOUD_",
@@ -39,6 +42,11 @@ _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 _NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
 #: A shorter value is no key, and may stand in another by chance.
 _SHORTEST_KEY = 8
+
+
+def is_recording_off(env: Mapping[str, str]) -> bool:
+    """Whether the person has turned recording off."""
+    return env.get(RECORDING, "").lower() in ("off", "0", "no")
 
 
 def for_command(name: str) -> bool:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ctxvc.core import variables
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.recording import log, places
 from ctxvc.store import files, timestamp
@@ -233,7 +234,7 @@ def _post(commits: Mapping[str, str], env: Mapping[str, str], folder: Path, host
     store: Path | None = None
     try:
         store = places.store(folder, env)
-        if store is None or places.is_off(env):
+        if store is None or variables.is_recording_off(env):
             return
         if not commits or not all(map(links_inbox.COMMIT.fullmatch, commits)):
             return

@@ -10,19 +10,12 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.store.project import locate
 from ctxvc.store.trust import contained, seals
 
-#: The variable that turns recording and linking off, by the value `off`.
-RECORDING = "CTXVC_RECORDING"
 #: The beginning of the name of a request that waits for a person.
 ASIDE = "aside-"
 #: The folder of the compactions that wait for a host.
 ANSWERS = "ctxvc/hooks/answers"
 #: The most bytes in a file by which hooks and the recorder communicate.
 LONGEST = 1 << 20
-
-
-def is_off(env: Mapping[str, str]) -> bool:
-    """Whether the person has turned recording off."""
-    return env.get(RECORDING, "").lower() in ("off", "0", "no")
 
 
 def store(folder: Path, env: Mapping[str, str]) -> Path | None:

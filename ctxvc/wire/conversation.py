@@ -31,13 +31,15 @@ from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.read.sent_body import joined
-from ctxvc.store.store import request_files
+from ctxvc.store.store import Store, request_files
 from ctxvc.wire.exchange import Exchange
 
 #: What the names of sub-agents' scopes begin with.
 AGENT = "agent-"
 #: The commits before the newest one in which a history is looked for that a client went back to.
 _BACK = 400
+#: The commits before the newest one that may be of an exchange of which nobody got to know that it was recorded.
+_RESENT = 50
 #: A block of Claude Code's system prompt that tells of each request.
 _VOLATILE = re.compile(rb'\{"type":"text","text":"x-anthropic-billing-header:[^"]*"\},?')
 _WENT_BACK = "the client went back to this point"
@@ -70,7 +72,7 @@ class Conversation:
         self._goes_back = goes_back
         self._redactor = stored.store.redaction.of(stored.name)
         self._clean: dict[bytes, bytes] = {}  # a piece's checksum → the piece without secrets, empty for the same
-        self._unfinished: Call | None = None  # the newest call, if its reply broke off
+        self.unfinished: Call | None = None  #: the newest call, if its reply broke off: it is not on the disk
         self._load()
 
     def _load(self) -> None:
@@ -152,21 +154,21 @@ class Conversation:
         self.stored.refresh()
         if self._newest != self.stored.next_block:
             self._load()  # another writer was here
-        unfinished, self._unfinished = self._unfinished, None
+        unfinished, self.unfinished = self.unfinished, None
         if unfinished and unfinished.prompt.prints != call.prompt.prints:
             self._record(unfinished)
         if call.reply is None or not call.reply.complete:
-            self._unfinished = call if call.reply and call.reply.messages else None
+            self.unfinished = call if call.reply and call.reply.messages else None
         else:
             self._record(call)
 
     def close(self) -> None:
         """Records a reply that broke off, and closes the files. Raises: CtxvcError."""
         try:
-            if self._unfinished:
-                self._record(self._unfinished)
+            if self.unfinished:
+                self._record(self.unfinished)
         finally:
-            self._unfinished = None
+            self.unfinished = None
             self.stored.close()
 
     # --- what a request adds
@@ -366,6 +368,24 @@ class Conversation:
             clean = self._redactor.body(piece, "json")
             self._clean[checksum] = b"" if clean == piece else clean
         return self._clean[checksum] or piece
+
+
+def is_recorded(store: Store, session: str, scope: str, call: Call, form: Form) -> bool:
+    """Whether a call is one of the newest steps of a scope: its request's body, and its reply. Raises: CtxvcError."""
+    if call.reply is None:
+        return False
+    stored = StoredSession.for_reading(store, session, scope)
+    redactor = store.redaction.of(session)
+    own = {}
+    for name, piece in pieces.split(call.exchange.body):
+        own[f"{fmt.BODY}/{name}"] = blob_id(redactor.body(piece, "json") if redactor else piece)
+    now = {path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in stored.pieces().items()}
+    steps = [revision.now(stored)] if now == own else []
+    for entry in islice(revision.history(store, stored.tip()), _RESENT):
+        if store.reader.pieces(entry.commit) == own:
+            steps.append(revision.at(store, entry.commit))
+    gist = gist_of(stored.redacted_messages(form.reader().messages(call.reply.messages, call.reply)))
+    return any(_newest_gist(step) == gist for step in steps)
 
 
 def _lasting(frame: Mapping[str, bytes], path: str) -> bytes:

@@ -14,6 +14,9 @@ import msgspec
 
 #: The most bytes of a request or an answer that are kept; decoded, too.
 LARGEST = 64 << 20
+#: Bytes that wait to be recorded at most; what comes beyond is not recorded, for this reason.
+MOST_WAITING = 256 << 20
+TOO_FAST = "requests come faster than they can be recorded; one was left out"
 
 #: Headers of a request that are kept: who sent it, in which session, under which protocol. Everything else may
 #: authenticate somebody.
@@ -31,7 +34,7 @@ _SECRET = re.compile(r"auth|token|cookie|secret|credential|api[-_]?key")
 _LAST = b"data: [DONE]"
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A request that passed, and its answer.
 
     `path` is the client's, below the proxy's key and without the query; `headers` are those of the request that are
@@ -53,8 +56,13 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     number: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of both bodies."""
+        return len(self.body) + len(self.answer)
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A client's request, whole and decoded, before it goes to the model. `number` is another one each time."""
 
     number: int
@@ -64,8 +72,13 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     began: float
 
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The model's answer to what went out for the request of that number: the first, or that to a continuation."""
 
     number: int
@@ -75,6 +88,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     first: float
     ended: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.answer)
 
 
 class Managed(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +125,29 @@ class Recorder(Protocol):
 
     def close(self) -> None:
         """Records what is in the queue, then ends."""
+
+
+class NoRecorder:
+    """Keeps nothing and manages nothing: where the person has turned recording off."""
+
+    manages = False
+
+    def request(self, requested: Requested) -> Future[Managed]:  # noqa: ARG002
+        return self._nothing()
+
+    def answer(self, answered: Answered) -> Future[Managed]:  # noqa: ARG002
+        return self._nothing()
+
+    def _nothing(self) -> Future[Managed]:
+        future: Future[Managed] = Future()
+        future.set_result(Managed())
+        return future
+
+    def record(self, exchange: Exchange) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def identifying(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import httpx2
 
 from ctxvc.errors import NotFound
 from ctxvc.wire import forward, trouble
-from ctxvc.wire.exchange import Copy, Recorder
+from ctxvc.wire.exchange import Copy, NoRecorder, Recorder
 
 #: As both SDKs set them for a client of their own. Their time-out they give with each request.
 _DEFAULTS: dict[str, Any] = {
@@ -41,6 +41,8 @@ def async_http_client(*, store: str | Path | None = None, session: str = "", **o
 
 
 def _opened(store: str | Path | None, session: str) -> _Recording:
+    from ctxvc.core import variables
+    from ctxvc.store.git import program
     from ctxvc.store.project import locate
     from ctxvc.wire.recorder import open_recorder
 
@@ -52,7 +54,10 @@ def _opened(store: str | Path | None, session: str) -> _Recording:
             store = locate.project_root(folder) / locate.FOLDER
     path = Path(store).absolute()
     report = _LoggedOnce(path)
-    return _Recording(open_recorder(path, agent="", session=session, cwd=folder, on_trouble=report), report)
+    if variables.is_recording_off(program.environment()):
+        _log.warning("%s is off: nothing is recorded", variables.RECORDING)
+        return _Recording(NoRecorder(), report)
+    return _Recording(open_recorder(path, session=session, cwd=folder, on_trouble=report), report)
 
 
 class _LoggedOnce:

@@ -191,7 +191,7 @@ class ManagedConversation(Conversation):
 
     def _take_in(self, prompt: Prompt, began: float) -> None:
         """Records what is new in a request, and what left the client's history."""
-        unfinished, self._unfinished = self._unfinished, None
+        unfinished, self.unfinished = self.unfinished, None
         if unfinished and unfinished.prompt.prints != prompt.prints:
             self._record(unfinished)
         self._answer_open_calls()
@@ -390,7 +390,7 @@ class ManagedConversation(Conversation):
         """Takes in what the client got in the end. Raises: CtxvcError; then it is not recorded."""
         sent = self._sent.pop(call.exchange.number)
         if call.reply is None or not call.reply.complete:
-            self._unfinished = call if call.reply and call.reply.messages and not sent.answered else None
+            self.unfinished = call if call.reply and call.reply.messages and not sent.answered else None
             self._broken = sent
         elif not sent.answered and self.prints != sent.prompt.prints:
             self._reply(sent, call.reply, call.exchange.ended)
@@ -403,6 +403,8 @@ class ManagedConversation(Conversation):
         assert call.reply is not None
         _, clean = self.cleaned(call.exchange.body)
         known = self.form.prompt(clean)
+        if known.prints == self.prints:
+            return  # it has a reply already
         self._take_in(known, call.exchange.began)
         exchange, sent = call.exchange, self._broken
         if sent is None or sent.requested.number != exchange.number:

@@ -1,19 +1,39 @@
-"""Exchanges ──► a store: beside the path, in a thread of its own. What fails here, no client notices."""
+"""Exchanges ──► a store, one after another, in a thread. What fails here, no client notices."""
 
 from __future__ import annotations
 
+import os
 import queue
+import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from ctxvc.errors import CtxvcError
 from ctxvc.store.store import Store, create
-from ctxvc.wire.exchange import Exchange
+from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
+from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
 from ctxvc.wire.sessions import Sessions
 
-#: Bytes of exchanges that wait at most; what comes beyond is not recorded.
-_MOST_WAITING = 256 << 20
+_T = TypeVar("_T")
+
+#: Bytes that are read ahead of what is recorded: so much is recorded even if the process that sends is killed.
+_AHEAD = 32 << 20
+
+
+class _Work(NamedTuple):
+    """What the recorder is to do. `done` is called from its thread, for an exchange once it is on the disk or left out.
+
+    With `again`, the exchange may be recorded already.
+    """
+
+    item: Exchange | Requested | Answered
+    done: Callable[[Managed], None]
+    again: bool
 
 
 class Recorder:
@@ -26,55 +46,112 @@ class Recorder:
         agent: str = "",
         session: str = "",
         folder: str = "",
+        manages: bool = False,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
 
         `open_store` is called in the recorder's own thread, when there is something to record.
         """
+        self.manages = manages
         self._sessions = Sessions(open_store, agent=agent, session=session, folder=folder)
         self._on_trouble = on_trouble
         self._troubled = False
-        self._queue: queue.SimpleQueue[Exchange | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._waiting = 0
-        self._mutex = threading.Lock()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def record(self, exchange: Exchange) -> None:
         """Takes an exchange; never waits, never raises."""
-        size = len(exchange.body) + len(exchange.answer)
-        with self._mutex:
-            if self._waiting + size > _MOST_WAITING:
-                self._trouble("requests come faster than they can be recorded; one was left out")
-                return
-            self._waiting += size
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
-                self._thread.start()
-            self._queue.put(exchange)
+        self.take(exchange, lambda _: None)
+
+    def request(self, requested: Requested) -> Future[Managed]:
+        """What goes out instead of a request; nothing where that fails."""
+        return self._asked(requested)
+
+    def answer(self, answered: Answered) -> Future[Managed]:
+        """What goes out after an answer; nothing where that fails."""
+        return self._asked(answered)
+
+    def _asked(self, item: Requested | Answered) -> Future[Managed]:
+        future: Future[Managed] = Future()
+        future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
+        self.take(item, future.set_result)
+        return future
+
+    def take(
+        self, item: Exchange | Requested | Answered, done: Callable[[Managed], None], *, again: bool = False
+    ) -> None:
+        """As `record`, `request` and `answer`; calls `done` in the recorder's thread, for an exchange once it is on the
+        disk or left out. With `again`, the exchange may be recorded already.
+        """
+        with self._changed:
+            fits = self._waiting + item.size <= MOST_WAITING
+            if fits:
+                self._waiting += item.size
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
+                    self._thread.start()
+                self._queue.put(_Work(item, done, again))
+        if not fits:
+            self._trouble(TOO_FAST)
+            done(Managed())
+
+    def wait(self, most: int) -> None:
+        """Returns once at most so many bytes wait."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting <= most)
 
     def close(self) -> None:
         """Records what waits, and closes the store."""
-        with self._mutex:
+        with self._changed:
             thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
             thread.join()
 
     def _run(self) -> None:
-        while (exchange := self._queue.get()) is not None:
-            self._guarded(lambda exchange=exchange: self._sessions.take(exchange))  # type: ignore[misc]
-            with self._mutex:
-                self._waiting -= len(exchange.body) + len(exchange.answer)
+        taken: list[_Work] = []  # exchanges that are not on the disk yet
+        while (work := self._queue.get()) is not None:
+            managed = self._guarded(lambda work=work: self._do(work))  # type: ignore[misc]
+            with self._changed:
+                self._waiting -= work.item.size
+                self._changed.notify_all()
+            if isinstance(work.item, Exchange):
+                taken = self._settle([*taken, work])
+            else:
+                work.done(managed or Managed())
         self._guarded(self._sessions.close)
+        self._settle(taken)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _do(self, work: _Work) -> Managed:
+        match work.item:
+            case Requested() as requested:
+                return self._sessions.request(requested)
+            case Answered() as answered:
+                return self._sessions.answer(answered)
+            case Exchange() as exchange:
+                if not (work.again and self._sessions.has(exchange)):
+                    self._sessions.take(exchange)
+        return Managed()
+
+    def _settle(self, taken: list[_Work]) -> list[_Work]:
+        """Says of what is on the disk that it is done; gives the rest."""
+        unfinished = {id(exchange) for exchange in self._sessions.unfinished()}
+        for work in taken:
+            if id(work.item) not in unfinished:
+                work.done(Managed())
+        return [work for work in taken if id(work.item) in unfinished]
+
+    def _guarded(self, work: Callable[[], _T]) -> _T | None:
         try:
-            work()
+            return work()
         except CtxvcError as error:
             self._trouble(str(error))
         except Exception as error:  # a fault of ours must not end the recording of what comes next
             self._trouble(f"{type(error).__name__}: {error}")
+        return None
 
     def _trouble(self, text: str) -> None:
         if not self._troubled:
@@ -83,7 +160,7 @@ class Recorder:
 
 
 def open_recorder(
-    store_path: Path, *, agent: str, session: str = "", cwd: Path, on_trouble: Callable[[str], None]
+    store_path: Path, *, agent: str = "", session: str = "", cwd: Path, on_trouble: Callable[[str], None]
 ) -> Recorder:
     """A recorder into the store at that path, which is created once there is something to record."""
 
@@ -91,3 +168,34 @@ def open_recorder(
         return Store(store_path) if store_path.exists() else create(store_path)
 
     return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
+
+
+def run(descriptor: int) -> None:
+    """Records what comes over a socket, until no more does. `RecorderProcess` has the other end."""
+    with socket.socket(fileno=descriptor) as connection:
+
+        def reply(frame: Done | Trouble) -> None:
+            with suppress(OSError):  # the other process has died: what it sent is recorded all the same
+                send(connection, frame)
+
+        def done(number: int, managed: Managed) -> None:
+            reply(Done(number=number, managed=managed))
+
+        frames = received(connection, Settings | Sent)
+        settings = next(frames, None)
+        if settings is None:
+            return
+        if settings.turn >= 0:
+            os.lockf(settings.turn, os.F_LOCK, 0)
+        recorder = open_recorder(
+            Path(os.fsdecode(settings.store)),
+            agent=settings.agent,
+            session=settings.session,
+            cwd=Path(os.fsdecode(settings.folder)),
+            on_trouble=lambda text: reply(Trouble(text=text)),
+        )
+        for sent in frames:
+            recorder.take(sent.item, partial(done, sent.number), again=sent.again)
+            del sent  # it may be large
+            recorder.wait(_AHEAD)
+        recorder.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -22,7 +22,7 @@ from ctxvc.forms.form import Form, Prompt, Reply, of
 from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness
+from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness, is_recorded
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
 from ctxvc.wire.managed import ManagedConversation, Management, tools_of
 from ctxvc.wire.senders import Sender, asks_for_summary, sender
@@ -161,12 +161,12 @@ class Sessions:
 
     def take(self, exchange: Exchange) -> None:
         """Records an exchange, if it is a call of a model. Raises: CtxvcError."""
-        form = of(exchange.path)
         conversation = self._managed.pop(exchange.number, None)
-        if form is None or exchange.status >= _REDIRECTED:
+        form = _form(exchange)
+        if form is None:
             return
         sent = conversation.prompt_of(exchange.number) if conversation else None
-        call = Call(exchange=exchange, prompt=sent or _prompt(exchange, form), reply=_reply(exchange, form))
+        call = _call(exchange, form, sent)
         if conversation and sent:
             conversation.finish(call)
             return
@@ -175,6 +175,21 @@ class Sessions:
             session.conversation(self.store, scope, form, self._management).take(call)
         finally:
             session.moved(scope)
+
+    def has(self, exchange: Exchange) -> bool:
+        """Whether an exchange is among the newest steps of a scope of the newest sessions. Raises: CtxvcError."""
+        form = _form(exchange)
+        if form is None:
+            return False
+        call = _call(exchange, form)
+        newest = {self._session: self.store.tips(self._session)} if self._session else self.store.all_tips()
+        names = sorted(newest, key=lambda name: _changed(self.store, newest[name]), reverse=True)[:_ASKED]
+        return any(is_recorded(self.store, name, scope, call, form) for name in names for scope in newest[name])
+
+    def unfinished(self) -> list[Exchange]:
+        """Exchanges that were taken and are not on the disk: their reply broke off, and may be asked for again."""
+        conversations = (item for session in self._open.values() for item in session.conversations.values())
+        return [item.unfinished.exchange for item in conversations if item.unfinished]
 
     def close(self) -> None:
         """Commits what is complete, and closes all files. Raises: CtxvcError."""
@@ -271,6 +286,15 @@ class Sessions:
         return sender.client or self._agent or _UNKNOWN
 
 
+def _form(exchange: Exchange) -> Form | None:
+    """The form of an exchange that is a call of a model; None for others."""
+    return of(exchange.path) if exchange.status < _REDIRECTED else None
+
+
+def _call(exchange: Exchange, form: Form, prompt: Prompt | None = None) -> Call:
+    return Call(exchange=exchange, prompt=prompt or _prompt(exchange, form), reply=_reply(exchange, form))
+
+
 def _frame(prompt: Prompt, management: Management | None) -> dict[str, Any]:
     """What a session that is managed begins with: its first prompt is counted before it goes out."""
     if management is None:
@@ -313,11 +337,16 @@ def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
         stored.change(subject="recorded on the wire from here on", op="settings", actor="host", meta={"source": live})
 
 
+def _changed(store: Store, tips: Mapping[str, str]) -> int:
+    """When the newest of these commits was made."""
+    return max((store.commit(tip).commit_time for tip in tips.values()), default=0)
+
+
 def _newest(store: Store, format: str) -> Iterator[str]:
     """The names of the newest sessions of a format, newest first."""
     of_format: list[tuple[int, str]] = []
     for name, tips in store.all_tips().items():
         source = store.reader.meta(tips[MAIN]).source if MAIN in tips else None
         if source and source.format == format:
-            of_format.append((max(store.commit(tip).commit_time for tip in tips.values()), name))
+            of_format.append((_changed(store, tips), name))
     return (name for _, name in sorted(of_format, reverse=True)[:_ASKED])

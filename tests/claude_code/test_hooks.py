@@ -20,6 +20,7 @@ from ctxvc.claude_code.recorder import record
 from ctxvc.claude_code.requests import Request
 from ctxvc.cli import hook_entry
 from ctxvc.cli.main import cli
+from ctxvc.core import variables
 from ctxvc.errors import CtxvcError
 from ctxvc.recording import log, places
 from ctxvc.store import store as store_module
@@ -369,7 +370,7 @@ def test_a_hook_takes_no_longer_beside_a_large_transcript(place: Path, tmp_path:
 def test_the_environment_is_what_the_page_says() -> None:
     page = (Path(__file__).parents[2] / "hooks" / "claude-code" / "README.md").read_text()
 
-    for name in (places.RECORDING, answering.OFFER, answering.LONGEST):
+    for name in (variables.RECORDING, answering.OFFER, answering.LONGEST):
         assert f"`{name}=" in page
     assert os.access(Path(__file__).parents[2] / "hooks" / "claude-code" / "scripts" / "hook.sh", os.X_OK)
 

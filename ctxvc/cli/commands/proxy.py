@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 
 if TYPE_CHECKING:
+    from ctxvc.wire.exchange import Recorder
     from ctxvc.wire.proxy import Port, Proxy
 
 
@@ -39,7 +40,6 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     from ctxvc import loopback
     from ctxvc.wire import forward
     from ctxvc.wire.proxy import Port, Proxy, bound
-    from ctxvc.wire.recorder import open_recorder
 
     inherited: dict[str, Any] = json.loads(sys.stdin.readline()) if wrapped else {}
     if wrapped:
@@ -50,13 +50,7 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     key = inherited.get("key") or loopback.new_token()
     store = Path(inherited["store"]) if wrapped else app.store_place()
     report = _Trouble(app, store)
-    recorder = open_recorder(
-        store,
-        agent=inherited.get("agent", ""),
-        session=inherited.get("session", app.session),
-        cwd=Path(inherited["folder"]) if wrapped else app.folder,
-        on_trouble=report.text,
-    )
+    recorder = _recorder(app, store, inherited, report)
     server = Proxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
     urls = {name: upstream.url for name, upstream in routes.items()}
     answer = Listening(
@@ -80,6 +74,25 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
         recorder.close()
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _recorder(app: App, store: Path, inherited: Mapping[str, Any], report: _Trouble) -> Recorder:
+    from ctxvc.core import variables
+    from ctxvc.wire.exchange import NoRecorder
+    from ctxvc.wire.recorder_process import RecorderProcess
+
+    if variables.is_recording_off(app.env):
+        if not inherited:
+            app.output.note(f"ctxvc: {variables.RECORDING} is off: requests are forwarded, and not recorded")
+        return NoRecorder()
+    return RecorderProcess(
+        store,
+        agent=inherited.get("agent", ""),
+        session=inherited.get("session", app.session),
+        folder=Path(inherited.get("folder") or app.folder),
+        turn=inherited.get("turn", -1),
+        on_trouble=report.text,
+    )
 
 
 async def _served(server: Proxy, ports: list[Port], ready: Callable[[], None], *, wrapped: bool) -> bool:

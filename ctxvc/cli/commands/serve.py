@@ -33,13 +33,13 @@ def serve(app: App) -> None:
     It ends with its input, or with the program that started it.
     """
     from ctxvc.cli.options.policy_option import usual
+    from ctxvc.core import variables
     from ctxvc.integrations.hosts.service import LARGEST, Service
-    from ctxvc.recording import places
     from ctxvc.store.store import Store
 
     def store() -> Store:
-        if places.is_off(app.env):
-            raise NotFound(f"{places.RECORDING} is off", hint="unset it")
+        if variables.is_recording_off(app.env):
+            raise NotFound(f"{variables.RECORDING} is off", hint="unset it")
         return Store(app.store_path())
 
     budget = app.setting("budget")

@@ -48,6 +48,7 @@ def wrap(app: App, arguments: tuple[str, ...], only_print: bool, upstreams: tupl
     """
     from ctxvc import loopback
     from ctxvc.cli.wrapped_agent import OwnProxy, end_as, run
+    from ctxvc.core import variables
     from ctxvc.wire import agents, forward
     from ctxvc.wire.proxy import bound
 
@@ -63,6 +64,8 @@ def wrap(app: App, arguments: tuple[str, ...], only_print: bool, upstreams: tupl
     program = shutil.which(command[0], path=app.env.get("PATH"))
     if not program:
         raise NotFound(f"{command[0][:80]} is not installed, or not in PATH", hint="install it first")
+    if variables.is_recording_off(app.env):
+        app.output.note(f"ctxvc: {variables.RECORDING} is off: nothing is recorded")
     folder = app.folder
     proxy = OwnProxy(
         sockets,

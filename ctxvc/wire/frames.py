@@ -1,0 +1,70 @@
+"""What a proxy and the recorder in a process of its own send each other, over a socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
+
+_LENGTH = struct.Struct("!I")
+_Frame = TypeVar("_Frame")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first frame to a recorder: where it records, as `Recorder` has it. Paths are as the system has them.
+
+    `turn` is the descriptor of a file that recorders of one agent lock in turn; -1 for none.
+    """
+
+    store: bytes
+    agent: str = ""
+    session: str = ""
+    folder: bytes = b""
+    turn: int = -1
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something for the recorder, with a number of its own. With `again`, one before may have recorded it."""
+
+    number: int
+    item: Exchange | Requested | Answered
+    again: bool = False
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The recorder is done with what had that number: an exchange is on the disk, or left out."""
+
+    number: int
+    managed: Managed = Managed()
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Why an exchange was not recorded."""
+
+    text: str
+
+
+def send(connection: socket.socket, frame: msgspec.Struct) -> None:
+    """Sends a frame whole. Raises: OSError."""
+    data = msgspec.msgpack.encode(frame)
+    connection.sendall(_LENGTH.pack(len(data)))
+    connection.sendall(data)
+
+
+def received(connection: socket.socket, kind: Any) -> Iterator[Any]:
+    """The frames of these types that come, until there are no more; a frame that is not whole is none."""
+    decoder = msgspec.msgpack.Decoder(kind)
+    with connection.makefile("rb") as stream:
+        try:
+            while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
+                data = stream.read(_LENGTH.unpack(head)[0])
+                if len(data) < _LENGTH.unpack(head)[0]:
+                    return
+                yield decoder.decode(data)
+        except OSError:  # the other process has died
+            return

@@ -1,0 +1,235 @@
+"""A recorder in a process of its own, so that recording takes no time from what passes here.
+
+If that process dies, another takes its place, and gets what was not on the disk yet. If this one dies, the recorder
+records what it has got, and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
+from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
+
+#: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
+#: that one has lived which is replaced at once; and the wait where it has not.
+_DEATHS, _LIVED, _WAIT = 5, 1.0, 0.2
+
+
+class RecorderProcess:
+    """Records exchanges into the store at a path, which is created once there is something to record.
+
+    `on_trouble` gets, once, what kept an exchange from being recorded. Nothing here waits for the recorder but `close`.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        *,
+        agent: str = "",
+        session: str = "",
+        folder: Path = Path(),
+        manages: bool = False,
+        turn: int = -1,
+        on_trouble: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
+
+        `turn` is the descriptor of a file that recorders lock in turn: where this process replaces one that was killed,
+        whose recorder may still be at work.
+        """
+        self.manages = manages
+        self._settings = Settings(
+            store=os.fsencode(store), agent=agent, session=session, folder=os.fsencode(folder), turn=turn
+        )
+        self._on_trouble = on_trouble
+        self._troubled = self._closing = False
+        self._number = self._waiting = self._deaths = 0
+        self._unsent: deque[Sent] = deque()
+        self._sent: dict[int, Sent] = {}  # what the recorder is not done with, in order
+        self._futures: dict[int, Future[Managed]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._at_once = manages
+        if manages:
+            with self._changed:
+                self._begin()
+
+    def record(self, exchange: Exchange) -> None:
+        """Takes an exchange into the queue; never waits, never raises."""
+        self._put(exchange)
+
+    def request(self, requested: Requested) -> Future[Managed]:
+        """What goes out instead of a request; nothing where the recorder dies over it."""
+        return self._asked(requested)
+
+    def answer(self, answered: Answered) -> Future[Managed]:
+        """What goes out after an answer; nothing where the recorder dies over it."""
+        return self._asked(answered)
+
+    def close(self) -> None:
+        """Returns once all that was taken is recorded."""
+        with self._changed:
+            thread, self._closing = self._thread, True
+            self._changed.notify_all()
+        if thread:
+            thread.join()
+
+    def _asked(self, item: Requested | Answered) -> Future[Managed]:
+        future: Future[Managed] = Future()
+        future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
+        if not self._put(item, future):
+            future.set_result(Managed())
+        return future
+
+    def _put(self, item: Exchange | Requested | Answered, future: Future[Managed] | None = None) -> bool:
+        """Takes something into the queue, if there is room."""
+        with self._changed:
+            fits = self._waiting + item.size <= MOST_WAITING
+            if fits:
+                self._number += 1
+                self._waiting += item.size
+                self._unsent.append(Sent(number=self._number, item=item))
+                if future:
+                    self._futures[self._number] = future
+                self._begin()
+                self._changed.notify_all()
+        if not fits:
+            self._trouble(TOO_FAST)
+        return fits
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
+            self._thread.start()
+
+    # --- in the thread that has the recorder
+
+    def _run(self) -> None:
+        while self._goes_on():
+            began = time.monotonic()
+            try:
+                self._serve()
+            except OSError as error:
+                self._trouble(f"the recorder cannot be started: {error.strerror}")
+            self._replace(lived=time.monotonic() - began)
+
+    def _goes_on(self) -> bool:
+        """Waits until a recorder is needed; false once none is, and none will be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._unsent or self._closing or self._at_once)
+            self._at_once = False
+            if not self._unsent and self._closing:
+                self._thread, self._closing = None, False
+                return False
+            return True
+
+    def _serve(self) -> None:
+        """Starts a recorder, and sends it what comes, until it ends or there is no more. Raises: OSError."""
+        recorder = _Process(self._settings)
+        listening = threading.Thread(target=self._listen, args=[recorder], name="ctxvc-recorder-answers", daemon=True)
+        listening.start()
+        with suppress(OSError):  # it has died
+            send(recorder.connection, self._settings)
+            while sent := self._next(recorder):
+                send(recorder.connection, sent)
+                del sent  # it may be large
+            recorder.connection.shutdown(socket.SHUT_WR)
+        listening.join()
+        recorder.close()
+
+    def _next(self, recorder: _Process) -> Sent | None:
+        """What is to be sent next; None if nothing is, or nobody is there."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._unsent or self._closing or recorder.ended)
+            if recorder.ended or not self._unsent:
+                return None
+            sent = self._unsent.popleft()
+            self._sent[sent.number] = sent
+            return sent
+
+    def _listen(self, recorder: _Process) -> None:
+        for frame in received(recorder.connection, Done | Trouble):
+            if isinstance(frame, Trouble):
+                self._trouble(frame.text)
+                continue
+            with self._changed:
+                self._deaths = 0
+                sent = self._sent.pop(frame.number)
+            self._settle(sent, frame.managed)
+        with self._changed:
+            recorder.ended = True
+            self._changed.notify_all()
+
+    def _settle(self, sent: Sent, managed: Managed) -> None:
+        """Something is no longer the recorder's business."""
+        with self._changed:
+            self._waiting -= sent.item.size
+            future = self._futures.pop(sent.number, None)
+        if future:
+            future.set_result(managed)
+
+    def _replace(self, lived: float) -> None:
+        """Makes what a recorder left undone due again; gives up what several have died of."""
+        with self._changed:
+            left = [*self._sent.values()]
+            self._sent.clear()
+            asked = [sent for sent in left if not isinstance(sent.item, Exchange)]
+            again = [msgspec.structs.replace(sent, again=True) for sent in left if isinstance(sent.item, Exchange)]
+            self._unsent.extendleft(reversed(again))
+            undone = bool(self._unsent)
+            self._deaths += undone
+            if self._deaths == _DEATHS and self._unsent:
+                asked.append(self._unsent.popleft())
+                self._deaths = 0
+        for sent in asked:
+            self._settle(sent, Managed())
+            if isinstance(sent.item, Exchange):
+                self._trouble("the recorder ended several times while it recorded a request, which was left out")
+        if undone and lived < _LIVED:
+            time.sleep(_WAIT)
+
+    def _trouble(self, text: str) -> None:
+        with self._changed:
+            is_first, self._troubled = not self._troubled, True
+        if is_first:
+            self._on_trouble(text)
+
+
+class _Process:
+    """A recorder that runs. `connection` leads to it."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises: OSError."""
+        self.connection, theirs = socket.socketpair()
+        self.ended = False
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", f"from ctxvc.wire.recorder import run; run({theirs.fileno()})"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    cwd="/",  # modules of ours alone are found by their name
+                    pass_fds=[theirs.fileno(), *([settings.turn] if settings.turn >= 0 else [])],
+                    start_new_session=True,  # no signal of the terminal reaches it
+                )
+            except OSError:
+                self.connection.close()
+                raise
+
+    def close(self) -> None:
+        """Returns once it has ended."""
+        self.connection.close()
+        self._process.wait()
