@@ -66,10 +66,11 @@ class Calibrating:
         if len(self._samples) < MIN_SAMPLES:
             return self._early(line, initial(model) if start is None else start)
         if len(self._samples) % EVERY:
-            return None
+            return self._raised(line)
         fitted = fit(self._samples, line)
         differs = max(abs(fitted.actual(size) - line.actual(size)) * 1000 // size for size, _ in self._samples)
-        return fitted if differs >= LEAST else None
+        better = fitted if differs >= LEAST else None
+        return self._raised(better or line) or better
 
     def refused(self, scope: str, theirs: int, current: tuple[int, int], model: str) -> Calibration | None:
         """A calibration by which the prompt that the provider refused has `theirs` tokens or more; None if it has.
@@ -85,6 +86,14 @@ class Calibrating:
     def _begin(self, model: str) -> None:
         if model != self._model:
             self._model, self._samples = model, []  # another model counts in its own way
+
+    def _raised(self, current: Calibration) -> Calibration | None:
+        """The current line through the newest reply, if that is above it: the next fit would come too late."""
+        ours, theirs = self._samples[-1]
+        lacking = theirs - current.actual(ours)
+        if lacking <= theirs * _ABOVE or not _is_believable(ours, theirs):
+            return None
+        return current._replace(b=current.b + lacking)
 
     def _early(self, current: Calibration, start: Calibration) -> Calibration | None:
         """The line of the few replies so far, where it is better than the current one."""

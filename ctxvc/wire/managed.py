@@ -99,6 +99,7 @@ class ManagedConversation(Conversation):
         self._places = Places(self.form, self.stored.redacted_messages, self._body)
         self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of all scopes, and their rows
         self._loaded = self.stored.scope
+        self._prepared: Ledger | None = None  # that of the newest prompt
         stored_asides = self._folder(fmt.ASIDES)
         decoded = [
             msgspec.json.decode(joined(self.stored.store, {path: item}), type=Aside)
@@ -150,10 +151,11 @@ class ManagedConversation(Conversation):
         _, clean = self.cleaned(requested.body)
         known = prompt if clean == requested.body else self.form.prompt(clean)
         tools = self.tools(prompt)
-        self._take_in(known, requested.began)
+        is_new = self._take_in(known, requested.began)
         if prompt.model:
             self.session.set(model=prompt.model)
-        self.session.prepare()
+        if is_new or not self._is_prepared():
+            self._prepare()
         body = self._outgoing(requested.body, prompt, known)
         sent = _Sent(requested=requested, own=prompt, prompt=known, body=body)
         self._sent[requested.number] = sent
@@ -189,8 +191,19 @@ class ManagedConversation(Conversation):
         if self.prints == prints:
             self._reply_prints = reply_prints
 
-    def _take_in(self, prompt: Prompt, began: float) -> None:
-        """Records what is new in a request, and what left the client's history."""
+    def _prepare(self) -> None:
+        """Makes the prompt one that may go out. Raises: CtxvcError."""
+        self.session.prepare()
+        self._prepared = self.session.ledger()
+
+    def _is_prepared(self) -> bool:
+        """Whether the prompt has been made before, for a request that was not answered."""
+        ledger = self.session.ledger()
+        newest = next(ledger.backwards(), None)
+        return self._prepared is ledger or (newest is not None and newest.kind == "dashboard")
+
+    def _take_in(self, prompt: Prompt, began: float) -> bool:
+        """Records what is new in a request, and what left the client's history; whether anything is new."""
         unfinished, self.unfinished = self.unfinished, None
         if unfinished and unfinished.prompt.prints != prompt.prints:
             self._record(unfinished)
@@ -204,7 +217,7 @@ class ManagedConversation(Conversation):
             self._locate(prompt)
         if self.stored.open_calls:
             self.stored.finish()  # the client has dropped their results
-        self._withdraw(newest)
+        return bool(new) | self._withdraw(newest)
 
     def _incoming(self, prompt: Prompt) -> RedactedMessages:
         if prompt.prints == self.prints and self._asides.get(_digest(prompt.prints)):
@@ -246,7 +259,7 @@ class ManagedConversation(Conversation):
                     changes.stubs[row.id] = row.stub
         return changes
 
-    def _withdraw(self, newest: int) -> None:
+    def _withdraw(self, newest: int) -> bool:
         """Takes out of the prompt what came in with a request that was never answered, and is not sent any more."""
         here = {block for blocks in self._places.blocks for block in blocks}
         gone = [
@@ -257,6 +270,7 @@ class ManagedConversation(Conversation):
         if gone:
             action = Action(verb="archive", targets=tuple(gone), index="the client left it out")
             self.session.commit(Plan(actions=(action,), actor="host", allow_user=True, reason="left out by the client"))
+        return bool(gone)
 
     # --- the true history
 
@@ -380,7 +394,7 @@ class ManagedConversation(Conversation):
         if not goes_on or sent.continuations > _MOST_CONTINUATIONS:
             return Managed()
         self._locate(sent.prompt)
-        self.session.prepare()
+        self._prepare()
         body = self._outgoing(sent.requested.body, sent.own, sent.prompt)
         self._sent[answered.number] = msgspec.structs.replace(sent, body=body)
         self._newest = self.stored.next_block

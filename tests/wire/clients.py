@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.sanitise import Piece, valid
+from ctxvc.forms.form import of
+from ctxvc.forms.merged import merged
 from ctxvc.replay.conversation import Conversation
 from ctxvc.tokens.count import count
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
@@ -82,7 +85,7 @@ class Client:
 
     def tokens(self, body: bytes) -> int:
         """The size of a body's prompt, as the API counts it."""
-        return count(json.dumps(json.loads(body), ensure_ascii=False))
+        return sum(count(text) + 1 for text in _strings(json.loads(body)))
 
 
 class Anthropic(Client):
@@ -130,6 +133,18 @@ def _marked(messages: Sequence[Any]) -> list[Any]:
         content = [*before, {**last, "cache_control": {"type": "ephemeral"}}]
         marked[number] = {**messages[number], "content": content}
     return marked
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _strings(item)
+        case dict():
+            for item in value.values():
+                yield from _strings(item)
 
 
 def _text(content: Any) -> str:
@@ -280,6 +295,9 @@ class Wire:
     def __init__(self, client: Client, sessions: Sessions, headers: Mapping[str, str] = {}) -> None:
         self.client, self.sessions = client, sessions
         self.headers = dict(headers)
+        form = of(client.path)
+        assert form is not None
+        self.form = form
         self.calls: list[Call] = []
         self.number = 0
         self.failures: list[Exception] = []
@@ -292,18 +310,22 @@ class Wire:
             number=self.number, upstream="any", path=self.client.path, headers=self.headers, body=body, began=at
         )  # fmt: skip
         managed = self._guarded(lambda: self.sessions.request(requested))
-        sent = managed.body or body
+        merging = merged(self.form.NAME, stream=False, ours=managed.tools)
+        sent, is_managed = managed.body or body, bool(managed.tools)
         while True:
-            answer = self._answered(body, sent, script(sent) or reply)
+            from_model = self._answered(body, sent, script(sent) or reply)
+            passed = merging.feed(from_model)
+            merging.end()
             answered = Answered(
-                number=self.number, status=200, answer=answer, stream=False, whole=True, first=at + 1, ended=at + 2
+                number=self.number, status=200, answer=from_model, stream=False, whole=True, first=at + 1, ended=at + 2
             )  # fmt: skip
-            managed = (
-                self._guarded(lambda: self.sessions.answer(answered)) if managed.tools or managed.body else Managed()
-            )  # noqa: B023
+            if not is_managed:
+                break
+            managed = self._guarded(partial(self.sessions.answer, answered))
             if not managed.body:
                 break
             sent = managed.body
+        answer = passed + merging.close()
         self.sessions.take(
             Exchange(
                 upstream="any", path=self.client.path, headers=self.headers, body=body, status=200, answer=answer,
@@ -311,6 +333,16 @@ class Wire:
             )
         )  # fmt: skip
         return answer
+
+    def ask_only(self) -> bytes:
+        """What goes to the model for a request that nobody answers."""
+        self.number += 1
+        body = self.client.body()
+        requested = Requested(
+            number=self.number, upstream="any", path=self.client.path, headers=self.headers, body=body,
+            began=1_790_000_000.0 + 60 * self.number,
+        )  # fmt: skip
+        return self._guarded(lambda: self.sessions.request(requested)).body
 
     def _answered(self, body: bytes, sent: bytes, content: Blocks) -> bytes:
         problems = self.client.problems(sent)

@@ -1,0 +1,196 @@
+"""A client's conversation inside a budget: what goes to the model, what the client gets, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc import policies
+from ctxvc.store.store import Store, create
+from ctxvc.store.verify.verify import verify
+from ctxvc.wire.managed import Management
+from ctxvc.wire.sessions import Sessions
+from tests.wire.clients import FORMS, Blocks, Wire
+
+TOOLS = [
+    {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}},
+    {"name": "Read", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}},
+]
+BUDGET = 12_000
+NEEDLE = "the password of the harbour is kingfisher-77"
+
+STACK = "straw\n" * 700 + NEEDLE + "\nstraw" * 700
+
+
+class Run:
+    """A client that works through a proxy, whose recorder can be started again."""
+
+    def __init__(self, path: Path, form: str, policy: str = "default", budget: int = BUDGET) -> None:
+        self.path = path
+        self.management = Management(budget=budget, policy=policies.parse(policy))
+        self.wire = Wire(FORMS[form](TOOLS), self.sessions())
+        self.step = 0
+
+    def sessions(self) -> Sessions:
+        def open_store() -> Store:
+            return Store(self.path) if self.path.exists() else create(self.path)
+
+        return Sessions(open_store, agent="agent", session="", folder="/", management=self.management)
+
+    def restart(self) -> None:
+        self.wire.sessions.close()
+        self.wire.sessions = self.sessions()
+
+    def say(self, text: str) -> None:
+        self.wire.client.incoming([{"type": "text", "text": text}])
+
+    def call(
+        self, output: str, *, tool: str = "Bash", script: Callable[[bytes], Blocks | None] = lambda _: None
+    ) -> None:
+        """The model calls a tool, and the client has its result."""
+        self.step += 1
+        call = {"type": "tool_use", "id": f"call_{self.step}", "name": tool, "input": {"command": f"step {self.step}"}}
+        self.answer([{"type": "text", "text": f"Step {self.step}."}, call], script=script)
+        result = {"type": "tool_result", "tool_use_id": f"call_{self.step}", "content": output}
+        self.wire.client.incoming([result])
+
+    def answer(self, reply: Blocks, *, script: Callable[[bytes], Blocks | None] = lambda _: None) -> bytes:
+        answer = self.wire.ask(reply, script=script)
+        self.wire.client.took(answer)
+        return answer
+
+    def fill(self, count: int) -> None:
+        for number in range(count):
+            self.call(f"output {number}\n" + f"line of {self.step} {number}\n" * 120)
+
+    @property
+    def sent(self) -> list[str]:
+        return [call.sent.decode() for call in self.wire.calls]
+
+
+@pytest.fixture(params=FORMS)
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
+    run = Run(tmp_path / ".ctxvc", request.param)
+    yield run
+    run.wire.sessions.close()
+    assert not run.wire.failures
+    assert [problem for call in run.wire.calls for problem in call.problems] == []
+    with Store(run.path) as store:
+        assert len(store.sessions()) == 1
+        assert [finding for finding in verify(store).findings if finding.severity != "note"] == []
+
+
+def text(blocks: str) -> Blocks:
+    return [{"type": "text", "text": blocks}]
+
+
+def names(body: bytes) -> list[str]:
+    return [str(name) for name in _names(json.loads(body).get("tools"))]
+
+
+def _names(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, dict):
+        if isinstance(value.get("name"), str):
+            yield value["name"]
+        for inner in ("function", "functionDeclarations"):
+            yield from _names(value.get(inner))
+
+
+def test_prompts_stay_below_the_budget_and_begin_as_the_one_before(run: Run) -> None:
+    run.say("Find the needle, and remember the blue whale.")
+    run.fill(60)
+    run.answer(text("Done."))
+
+    assert max(run.wire.client.tokens(call.client) for call in run.wire.calls) > 3 * BUDGET
+    assert max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
+    assert all("blue whale" in body for body in run.sent)
+    assert {tuple(names(call.sent)) for call in run.wire.calls} == {("Bash", "Read", "archive", "recover", "search")}
+    assert prefix_breaks(run.sent) == 0
+    assert len({body.count("[archived ") for body in run.sent}) < 20
+
+
+def prefix_breaks(bodies: list[str]) -> int:
+    """How many bodies do not begin as the one before, but for what stood in it last, though nothing left."""
+    return sum(
+        later.count("[archived ") <= earlier.count("[archived ")
+        and not later.startswith(earlier[: len(earlier) * 3 // 5])
+        for earlier, later in zip(bodies, bodies[1:], strict=False)
+    )
+
+
+def asked(name: str, arguments: dict[str, Any], *beside: dict[str, Any]) -> Blocks:
+    """A reply that calls a tool of ours."""
+    return [
+        {"type": "text", "text": "Let me look."},
+        *beside,
+        {"type": "tool_use", "id": "own-1", "name": name, "input": arguments},
+    ]
+
+
+def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call(STACK)
+    run.fill(30)
+    assert NEEDLE not in run.sent[-1]
+    asks = iter([asked("search", {"pattern": "kingfisher"})])
+
+    answer = run.answer(text("It is kingfisher."), script=lambda _: next(asks, None))
+    run.say("Go on.")
+    run.fill(2)
+
+    assert b"kingfisher" in answer and b"Let me look." in answer and b"search" not in answer
+    assert "own-1" not in json.dumps(run.wire.client.messages)
+    continuation, later = run.sent[-3], run.sent[-1]
+    assert NEEDLE in continuation and "Let me look." in continuation
+    assert NEEDLE in later and prefix_breaks([continuation, later]) == 0
+
+
+def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call(STACK)
+    run.fill(30)
+    own = {"type": "tool_use", "id": "both-1", "name": "Bash", "input": {"command": "ls"}}
+
+    answer = run.answer(asked("search", {"pattern": "kingfisher"}, own))
+    run.wire.client.incoming([{"type": "tool_result", "tool_use_id": "both-1", "content": "a.txt"}])
+    run.answer(text("It is kingfisher."))
+    run.say("Go on.")
+    run.fill(2)
+
+    assert b"both-1" in answer or b"Bash" in answer
+    assert b"search" not in answer
+    assert all(NEEDLE in body and "a.txt" in body for body in run.sent[-3:])
+
+
+def test_after_a_restart_the_prefix_is_the_same(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call(STACK)
+    run.fill(30)
+    asks = iter([asked("search", {"pattern": "kingfisher"})])
+    run.answer(text("It is kingfisher."), script=lambda _: next(asks, None))
+    run.say("Go on.")
+    before = len(run.sent)
+    for _ in range(3):
+        run.restart()
+        run.call("a line\n")
+
+    assert prefix_breaks(run.sent[before:]) == 0
+    assert all(NEEDLE in body for body in run.sent[before:])
+
+
+def test_the_same_request_once_more_is_the_same_prompt(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(30)
+    first = run.wire.ask_only()
+    run.restart()
+    second = run.wire.ask_only()
+    run.answer(text("Done."))
+
+    assert first == second == run.sent[-1].encode()
