@@ -54,7 +54,8 @@ def edited(message: Any, edit: Edit) -> Any | None:
         return None if dropped else _with_content(message, texts.get(slots[0], content), edit.appended)
     result = _with_content(message, _content(content, dropped, texts), edit.appended)
     _edit_fields(result, dropped, texts)
-    return result if any(result.get(name) for name in SAYING if name not in _THINKING) else None
+    fields = SAYING if message["role"] == "assistant" else ("content",)
+    return result if any(result.get(name) for name in fields if name not in _THINKING) else None
 
 
 def own(texts: Sequence[str]) -> Any:

@@ -37,12 +37,12 @@ def edited(message: Any, edit: Edit) -> Any | None:
     for place, number in enumerate(_numbers(values)):
         if number in edit.dropped:
             continue
-        if number not in edit.replaced or _is_fixed(values[place]):
+        if number not in edit.replaced or _is_call(values[place]) or _is_thought(values[place]):
             parts.append(values[place])
         elif place == number:
             parts.append(_showing(values[place], edit.replaced[number]))
     parts += map(_text, edit.appended)
-    return {**message, "parts": parts} if any(map(_says, parts)) else None
+    return {**message, "parts": parts} if any(_is_part(part) and not _is_thought(part) for part in parts) else None
 
 
 def own(texts: Sequence[str]) -> Any:
@@ -136,16 +136,8 @@ def _is_call(value: Any) -> bool:
     return False
 
 
-def _is_fixed(value: Any) -> bool:
-    return _is_call(value) or _is_thought(value)
-
-
 def _is_thought(value: Any) -> bool:
     return isinstance(value, dict) and value.get("thought") is True
-
-
-def _says(value: Any) -> bool:
-    return _is_part(value) and not _is_thought(value)
 
 
 def _showing(value: Any, text: str) -> dict[str, Any]:

@@ -149,30 +149,26 @@ def _behind(heads: Sequence[_Head], place: int) -> int | None:
 
 def _edited_message(message: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     content = message.get("content")
-    pieces = content if isinstance(content, list) else [content]
+    if not isinstance(content, list) and not edit.dropped and not edit.appended:
+        return {**message, "content": edit.replaced.get(0, content)}
     kind = "output_text" if message.get("role") == "assistant" else "input_text"
+    whole = {"type": kind, "text": content} if isinstance(content, str) else content
+    pieces = content if isinstance(content, list) else [whole]
     shown = [
         _shown(piece, edit.replaced[place], kind) if place in edit.replaced else piece
         for place, piece in enumerate(pieces)
         if place not in edit.dropped
     ]
-    if not shown and not edit.appended:
-        return None
-    if not isinstance(content, list) and not edit.dropped and not edit.appended:
-        return {**message, "content": edit.replaced.get(0, content)}
-    listed = [{"type": kind, "text": piece} if isinstance(piece, str) else piece for piece in shown]
-    behind = [{"type": kind, "text": text} for text in edit.appended]
-    return _with_notes({**message, "content": [*listed, *behind]}, len(pieces), edit)
+    shown += [{"type": kind, "text": text} for text in edit.appended]
+    return _with_notes({**message, "content": shown}, len(pieces), edit) if shown else None
 
 
-def _shown(piece: Any, text: str, kind: str) -> Any:
+def _shown(piece: Any, text: str, kind: str) -> dict[str, Any]:
     """A piece of a content that shows another text."""
-    if not isinstance(piece, dict):
-        return text
-    own_kind = text_of(piece.get("type"))
-    return {"type": own_kind if own_kind in _TEXTS else kind, "text": text} | (
-        {"annotations": []} if "annotations" in piece else {}
-    )
+    fields = piece if isinstance(piece, dict) else {}
+    own_kind = text_of(fields.get("type"))
+    shown = {"type": own_kind if own_kind in _TEXTS else kind, "text": text}
+    return {**shown, "annotations": []} if "annotations" in fields else shown
 
 
 def _with_notes(message: dict[str, Any], count: int, edit: Edit) -> dict[str, Any]:
