@@ -113,7 +113,7 @@ def _homeless(messages: Sequence[int | Any], count: int, marked: Mapping[int, li
         there = sum(len(_message_marks(message)) for message in messages[start:place])
         lost = [(at, mark) for at in range(absent) for mark in marked.get(previous + 1 + at, ())]
         for at, mark in lost[: max(0, len(lost) - there)]:
-            yield start + min(at, place - start - absent + at + 1), mark
+            yield start + max(0, min(at, place - start - absent + at + 1)), mark
         previous, start = number, place + 1
 
 

@@ -72,7 +72,8 @@ def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str
     if span and body[span.start] == ord("{"):
         changes = splice.from_one(span, body[slice(*span)], elements)
     else:
-        changes = [splice.with_items(body, found["contents"], splice.listed(body, "contents", found), elements)]
+        own_places = splice.listed(body, "contents", found)
+        changes = [splice.with_items(body, found["contents"], own_places, elements)]
     return splice.changed(body, [*changes, *_declared(body, found, list(map(tool, tools)))])
 
 
