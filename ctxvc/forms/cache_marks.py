@@ -65,9 +65,9 @@ def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any]) ->
     """
     texts = [body[slice(*span)] for span in own]
     marked = {
-        number: found
+        number: own_marks
         for number, text in enumerate(texts)
-        if _NAME in text and (found := _message_marks(wire.parsed(text, dict)))
+        if _NAME in text and (own_marks := _message_marks(wire.parsed(text, dict)))
     }
     there = [len(marked.get(entry, ()) if type(entry) is int else _message_marks(entry)) for entry in messages]
     entries = list(messages)
@@ -139,15 +139,15 @@ def _settle(entries: list[Any], texts: Sequence[bytes], end: int, mark: Any) -> 
 
 def _with_mark(text: bytes, at: int, mark: Any) -> bytes:
     """The text of a message with a mark on its block `at`; all else keeps its bytes."""
-    content = splice.places(text)["content"]
-    added = b'"cache_control":' + wire.compact(mark)
-    if text[content.start] == ord('"'):
-        block = b'[{"type":"text","text":' + text[slice(*content)] + b"," + added + b"}]"
+    message = splice.opened(text)
+    content = message.members["content"]
+    member = b',"cache_control":' + wire.compact(mark)
+    if message.begins("content", '"'):
+        block = b'[{"type":"text","text":' + text[slice(*content)] + member + b"}]"
         return splice.changed(text, [splice.Change(content, block)])
     span = items(text, content)[at]
-    block = text[slice(*span)]
-    empty = splice.places(block).get(MARK)
-    change = splice.Change(Span(len(block) - 1, len(block) - 1), b"," + added)
+    empty = splice.opened(text[slice(*span)]).members.get(MARK)
     if empty:
-        change = splice.Change(empty, wire.compact(mark))
-    return splice.changed(text, [splice.Change(span, splice.changed(block, [change]))])
+        place = Span(span.start + empty.start, span.start + empty.end)
+        return splice.changed(text, [splice.Change(place, wire.compact(mark))])
+    return splice.changed(text, [splice.Change(Span(span.end - 1, span.end - 1), member)])
