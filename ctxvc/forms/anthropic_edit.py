@@ -77,11 +77,11 @@ def tool(definition: dict[str, Any]) -> Any:
 
 
 def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
-    found = splice.places(body)
-    own = splice.listed(body, "messages", found)
-    elements = cache_marks.elements(body, own, messages)
-    change = splice.with_items(body, found["messages"], own, elements)
-    return splice.changed(body, [change, *splice.added(body, "tools", found, list(map(tool, tools)))])
+    request = splice.opened(body)
+    own_places = splice.places(request, "messages")
+    elements = cache_marks.elements(body, own_places, messages)
+    change = splice.with_items(request, "messages", own_places, elements)
+    return splice.changed(body, [change, *splice.added(request, "tools", list(map(tool, tools)))])
 
 
 def _numbers(content: Sequence[Any]) -> list[int]:
@@ -101,8 +101,8 @@ def _numbers(content: Sequence[Any]) -> list[int]:
 
 def _showing(block: Any, text: str, mark: Sequence[Any]) -> dict[str, Any]:
     """A block that shows another text, with a mark if there is one."""
-    shown = {**block, "content": text} if _kind(block) == "tool_result" else _text(text)
-    return {**shown, MARK: mark[0]} if mark else shown
+    result = {**block, "content": text} if _kind(block) == "tool_result" else _text(text)
+    return {**result, MARK: mark[0]} if mark else result
 
 
 def _text(text: str) -> dict[str, Any]:

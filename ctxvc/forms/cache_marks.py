@@ -65,12 +65,14 @@ def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any]) ->
     """
     texts = [body[slice(*span)] for span in own]
     marked = {
-        number: found
+        number: own_marks
         for number, text in enumerate(texts)
-        if _NAME in text and (found := _message_marks(wire.parsed(text, dict)))
+        if _NAME in text and (own_marks := _message_marks(wire.parsed(text, dict)))
     }
-    entries, spare = _limited(messages, marked)
-    for end, mark in list(_homeless(messages, len(own), marked))[:spare]:
+    there = [len(marked.get(entry, ()) if type(entry) is int else _message_marks(entry)) for entry in messages]
+    entries = list(messages)
+    spare = _limit(entries, there, sum(map(len, marked.values())))
+    for end, mark in list(_homeless(messages, len(own), marked, there))[:spare]:
         _settle(entries, texts, end, mark)
     return [entry if isinstance(entry, bytes) else splice.element(entry) for entry in entries]
 
@@ -79,18 +81,20 @@ def _message_marks(message: Any) -> list[Any]:
     return [mark for block in blocks(message) for mark in marks(block)]
 
 
-def _limited(messages: Sequence[int | Any], marked: Mapping[int, list[Any]]) -> tuple[list[Any], int]:
-    """The messages with no more marks than the body has, those of the last ones; and how many more there may be."""
-    entries = list(messages)
-    spare = sum(map(len, marked.values())) - sum(len(marked.get(entry, ())) for entry in entries if type(entry) is int)
+def _limit(entries: list[Any], there: Sequence[int], most: int) -> int:
+    """Takes away the marks of values that make more than `most`, those of the first; gives how many may be set.
+
+    `there` says how many each message has.
+    """
+    spare = most - sum(count for entry, count in zip(entries, there, strict=True) if type(entry) is int)
     for place in reversed(range(len(entries))):
-        message: Any = entries[place]
-        count = 0 if type(message) is int else len(_message_marks(message))
-        if count <= spare or not count:
-            spare -= count
-        else:
-            entries[place] = {**message, "content": list(map(_unmarked, blocks(message)))}
-    return entries, max(0, spare)
+        if type(entries[place]) is int:
+            continue
+        if there[place] <= spare:
+            spare -= there[place]
+        elif there[place]:
+            entries[place] = {**entries[place], "content": list(map(_unmarked, blocks(entries[place])))}
+    return max(0, spare)
 
 
 def _unmarked(block: Any) -> Any:
@@ -100,8 +104,11 @@ def _unmarked(block: Any) -> Any:
     return {**bare, "content": list(map(_unmarked, bare["content"]))} if isinstance(bare.get("content"), list) else bare
 
 
-def _homeless(messages: Sequence[int | Any], count: int, marked: Mapping[int, list[Any]]) -> Iterator[tuple[int, Any]]:
-    """The marks that no message has any more, each with the number of messages before it.
+def _homeless(
+    messages: Sequence[int | Any], count: int, marked: Mapping[int, list[Any]], there: Sequence[int]
+) -> Iterator[tuple[int, Any]]:
+    """The marks that no message has any more, each with the number of messages before it; `there` says how many each
+    message has.
 
     What stands between two of the body's own messages stands for those that were there: the first for the first; the
     last for the last if it is less.
@@ -110,10 +117,9 @@ def _homeless(messages: Sequence[int | Any], count: int, marked: Mapping[int, li
     ends = [(place, message) for place, message in enumerate(messages) if type(message) is int]
     for place, number in [*ends, (len(messages), count)]:
         absent = number - previous - 1
-        there = sum(len(_message_marks(message)) for message in messages[start:place])
         lost = [(at, mark) for at in range(absent) for mark in marked.get(previous + 1 + at, ())]
-        for at, mark in lost[: max(0, len(lost) - there)]:
-            yield start + min(at, place - start - absent + at + 1), mark
+        for at, mark in lost[: max(0, len(lost) - sum(there[start:place]))]:
+            yield start + max(0, min(at, place - start - absent + at + 1)), mark
         previous, start = number, place + 1
 
 
@@ -133,15 +139,15 @@ def _settle(entries: list[Any], texts: Sequence[bytes], end: int, mark: Any) -> 
 
 def _with_mark(text: bytes, at: int, mark: Any) -> bytes:
     """The text of a message with a mark on its block `at`; all else keeps its bytes."""
-    content = splice.places(text)["content"]
-    added = b'"cache_control":' + wire.compact(mark)
-    if text[content.start] == ord('"'):
-        block = b'[{"type":"text","text":' + text[slice(*content)] + b"," + added + b"}]"
+    message = splice.opened(text)
+    content = message.members["content"]
+    member = b',"cache_control":' + wire.compact(mark)
+    if message.begins("content", '"'):
+        block = b'[{"type":"text","text":' + text[slice(*content)] + member + b"}]"
         return splice.changed(text, [splice.Change(content, block)])
     span = items(text, content)[at]
-    block = text[slice(*span)]
-    empty = splice.places(block).get(MARK)
-    change = splice.Change(Span(len(block) - 1, len(block) - 1), b"," + added)
+    empty = splice.opened(text[slice(*span)]).members.get(MARK)
     if empty:
-        change = splice.Change(empty, wire.compact(mark))
-    return splice.changed(text, [splice.Change(span, splice.changed(block, [change]))])
+        place = Span(span.start + empty.start, span.start + empty.end)
+        return splice.changed(text, [splice.Change(place, wire.compact(mark))])
+    return splice.changed(text, [splice.Change(Span(span.end - 1, span.end - 1), member)])

@@ -54,7 +54,8 @@ def edited(message: Any, edit: Edit) -> Any | None:
         return None if dropped else _with_content(message, texts.get(slots[0], content), edit.appended)
     result = _with_content(message, _content(content, dropped, texts), edit.appended)
     _edit_fields(result, dropped, texts)
-    return result if any(result.get(name) for name in SAYING if name not in _THINKING) else None
+    fields = SAYING if message["role"] == "assistant" else ("content",)
+    return result if any(result.get(name) for name in fields if name not in _THINKING) else None
 
 
 def own(texts: Sequence[str]) -> Any:
@@ -71,14 +72,14 @@ def tool(definition: dict[str, Any]) -> Any:
 
 
 def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
-    found = splice.places(body)
-    if tools and "functions" in found and "tools" not in found:
+    request = splice.opened(body)
+    if tools and "functions" in request.members and "tools" not in request.members:
         raise BadInput("the request has functions, beside which no tools may be")
-    own = splice.listed(body, "messages", found)
-    before = leading(wire.parsed(body[slice(*span)], dict) for span in own)
-    conversation = [before + message if type(message) is int else splice.element(message) for message in messages]
-    change = splice.with_items(body, found["messages"], own, [*range(before), *conversation])
-    return splice.changed(body, [change, *splice.added(body, "tools", found, list(map(tool, tools)))])
+    own_places = splice.places(request, "messages")
+    count = leading(wire.parsed(body[slice(*span)], dict) for span in own_places)
+    conversation = [count + message if type(message) is int else splice.element(message) for message in messages]
+    change = splice.with_items(request, "messages", own_places, [*range(count), *conversation])
+    return splice.changed(body, [change, *splice.added(request, "tools", list(map(tool, tools)))])
 
 
 def leading(messages: Iterable[Any]) -> int:

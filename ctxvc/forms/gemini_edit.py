@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from ctxvc.forms import splice
 from ctxvc.forms.edit import Answer, Edit
-from ctxvc.forms.scan import Span
 
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _SIGNATURE = "thoughtSignature"
@@ -37,12 +36,12 @@ def edited(message: Any, edit: Edit) -> Any | None:
     for place, number in enumerate(_numbers(values)):
         if number in edit.dropped:
             continue
-        if number not in edit.replaced or _is_fixed(values[place]):
+        if number not in edit.replaced or _is_call(values[place]) or _is_thought(values[place]):
             parts.append(values[place])
         elif place == number:
             parts.append(_showing(values[place], edit.replaced[number]))
     parts += map(_text, edit.appended)
-    return {**message, "parts": parts} if any(map(_says, parts)) else None
+    return {**message, "parts": parts} if any(_is_part(part) and not _is_thought(part) for part in parts) else None
 
 
 def own(texts: Sequence[str]) -> Any:
@@ -66,14 +65,14 @@ def tool(definition: dict[str, Any]) -> Any:
 
 def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
     """More functions are added to the newest declarations."""
-    found = splice.places(body)
-    span = found.get("contents")
+    request = splice.opened(body)
     elements = list(map(splice.element, messages))
-    if span and body[span.start] == ord("{"):
+    if request.begins("contents", "{"):
+        span = request.members["contents"]
         changes = splice.from_one(span, body[slice(*span)], elements)
     else:
-        changes = [splice.with_items(body, found["contents"], splice.listed(body, "contents", found), elements)]
-    return splice.changed(body, [*changes, *_declared(body, found, list(map(tool, tools)))])
+        changes = [splice.with_items(request, "contents", splice.places(request, "contents"), elements)]
+    return splice.changed(body, [*changes, *_declared(request, list(map(tool, tools)))])
 
 
 def items(content: Any) -> list[dict[str, Any]]:
@@ -136,16 +135,8 @@ def _is_call(value: Any) -> bool:
     return False
 
 
-def _is_fixed(value: Any) -> bool:
-    return _is_call(value) or _is_thought(value)
-
-
 def _is_thought(value: Any) -> bool:
     return isinstance(value, dict) and value.get("thought") is True
-
-
-def _says(value: Any) -> bool:
-    return _is_part(value) and not _is_thought(value)
 
 
 def _showing(value: Any, text: str) -> dict[str, Any]:
@@ -168,19 +159,18 @@ def _text(text: str) -> dict[str, Any]:
 
 def _response(answer: Answer) -> dict[str, Any]:
     is_ours = re.fullmatch(re.escape(answer.tool) + r"-[0-9a-f]{8}(-\d+)?", answer.call)
-    named = {"id": answer.call} if answer.call and not is_ours else {}
-    return {**named, "name": answer.tool, "response": {"error" if answer.error else "output": answer.text}}
+    own_id = {"id": answer.call} if answer.call and not is_ours else {}
+    return {**own_id, "name": answer.tool, "response": {"error" if answer.error else "output": answer.text}}
 
 
-def _declared(body: bytes, found: Mapping[str, Span], functions: Sequence[Any]) -> list[splice.Change]:
+def _declared(request: splice.Object, functions: Sequence[Any]) -> list[splice.Change]:
     """The change that adds functions to a request's tools."""
     if not functions:
         return []
-    span = found.get("tools")
-    for place in reversed(splice.listed(body, "tools", found) if span and body[span.start] == ord("[") else []):
-        entry = body[slice(*place)]
-        members = splice.places(entry) if entry.startswith(b"{") else {}
+    for place in reversed(splice.places(request, "tools") if request.begins("tools", "[") else []):
+        text = request.text[slice(*place)]
+        entry = splice.opened(text) if text.startswith(b"{") else splice.Object(text, {})
         for name in _DECLARATIONS:
-            if name in members and entry[members[name].start] == ord("["):
-                return [splice.Change(place, splice.changed(entry, splice.added(entry, name, members, functions)))]
-    return splice.added(body, "tools", found, [{_DECLARATIONS[0]: list(functions)}])
+            if entry.begins(name, "["):
+                return [splice.Change(place, splice.changed(text, splice.added(entry, name, functions)))]
+    return splice.added(request, "tools", [{_DECLARATIONS[0]: list(functions)}])

@@ -78,7 +78,7 @@ class _Reader:
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
         if reply is None:
             return messages_of(message(group, "", facts(None)) for group in grouped(values))
-        return [_by_model(whole) for whole in messages_of([message(list(values), "", facts(reply))])]
+        return [_by_model(answer) for answer in messages_of([message(list(values), "", facts(reply))])]
 
 
 def _by_model(message: Message) -> Message:

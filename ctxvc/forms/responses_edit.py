@@ -60,8 +60,8 @@ def edited(message: Any, edit: Edit) -> Any | None:
         return None
     text = edit.replaced.get(0)
     if _kind(message).endswith("_output"):
-        shown = message if text is None else _showing(message, text)
-        return _longer(shown, edit.appended) if edit.appended else shown
+        result = message if text is None else _showing(message, text)
+        return _longer(result, edit.appended) if edit.appended else result
     if text is None:
         return message
     _, (part, *_) = converted(message)
@@ -86,16 +86,16 @@ def tool(definition: dict[str, Any]) -> Any:
 
 def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
     """Reasoning leaves with the item that it belongs to, which is the next one that is none."""
-    found = splice.places(body)
-    span = found.get("input")
-    if span and body[span.start] == ord('"'):
+    request = splice.opened(body)
+    if request.begins("input", '"'):
+        span = request.members["input"]
         item = b'{"type":"message","role":"user","content":' + body[slice(*span)] + b"}"
         changes = splice.from_one(span, item, list(map(splice.element, messages)))
     else:
-        own = splice.listed(body, "input", found)
-        elements = _consistent([_head(body[slice(*place)]) for place in own], messages)
-        changes = [splice.with_items(body, found["input"], own, list(map(splice.element, elements)))]
-    return splice.changed(body, [*changes, *splice.added(body, "tools", found, list(map(tool, tools)))])
+        own_places = splice.places(request, "input")
+        elements = _consistent([_head(body[slice(*place)]) for place in own_places], messages)
+        changes = [splice.with_items(request, "input", own_places, list(map(splice.element, elements)))]
+    return splice.changed(body, [*changes, *splice.added(request, "tools", list(map(tool, tools)))])
 
 
 def is_item(item: Any) -> bool:
@@ -130,49 +130,45 @@ def _consistent(own: Sequence[_Head], messages: Sequence[int | Any]) -> list[int
     heads = [own[message] if type(message) is int else _head_of(message) for message in messages]
 
     def stays(place: int) -> bool:
-        message, behind = messages[place], _behind(heads, place)
+        message, following = messages[place], _following(heads, place)
         if type(message) is int:
-            expected = _behind(own, message)
+            expected = _following(own, message)
             if expected is None or not _is_by_model(own[expected]):
                 return True
-            if behind is not None and type(messages[behind]) is int:
-                return bool(messages[behind] == expected)
-        return behind is not None and _is_by_model(heads[behind])
+            if following is not None and type(messages[following]) is int:
+                return bool(messages[following] == expected)
+        return following is not None and _is_by_model(heads[following])
 
     return [message for place, message in enumerate(messages) if heads[place].type != "reasoning" or stays(place)]
 
 
-def _behind(heads: Sequence[_Head], place: int) -> int | None:
+def _following(heads: Sequence[_Head], place: int) -> int | None:
     """The place of the next item that is no reasoning."""
     return next((at for at in range(place + 1, len(heads)) if heads[at].type != "reasoning"), None)
 
 
 def _edited_message(message: Mapping[str, Any], edit: Edit) -> dict[str, Any] | None:
     content = message.get("content")
-    pieces = content if isinstance(content, list) else [content]
-    kind = "output_text" if message.get("role") == "assistant" else "input_text"
-    shown = [
-        _shown(piece, edit.replaced[place], kind) if place in edit.replaced else piece
-        for place, piece in enumerate(pieces)
-        if place not in edit.dropped
-    ]
-    if not shown and not edit.appended:
-        return None
     if not isinstance(content, list) and not edit.dropped and not edit.appended:
         return {**message, "content": edit.replaced.get(0, content)}
-    listed = [{"type": kind, "text": piece} if isinstance(piece, str) else piece for piece in shown]
-    behind = [{"type": kind, "text": text} for text in edit.appended]
-    return _with_notes({**message, "content": [*listed, *behind]}, len(pieces), edit)
+    kind = "output_text" if message.get("role") == "assistant" else "input_text"
+    piece = {"type": kind, "text": content} if isinstance(content, str) else content
+    pieces = content if isinstance(content, list) else [piece]
+    result = [
+        _piece_showing(own_piece, edit.replaced[place], kind) if place in edit.replaced else own_piece
+        for place, own_piece in enumerate(pieces)
+        if place not in edit.dropped
+    ]
+    result += [{"type": kind, "text": text} for text in edit.appended]
+    return _with_notes({**message, "content": result}, len(pieces), edit) if result else None
 
 
-def _shown(piece: Any, text: str, kind: str) -> Any:
+def _piece_showing(piece: Any, text: str, kind: str) -> dict[str, Any]:
     """A piece of a content that shows another text."""
-    if not isinstance(piece, dict):
-        return text
-    own_kind = text_of(piece.get("type"))
-    return {"type": own_kind if own_kind in _TEXTS else kind, "text": text} | (
-        {"annotations": []} if "annotations" in piece else {}
-    )
+    fields = piece if isinstance(piece, dict) else {}
+    own_kind = text_of(fields.get("type"))
+    result = {"type": own_kind if own_kind in _TEXTS else kind, "text": text}
+    return {**result, "annotations": []} if "annotations" in fields else result
 
 
 def _with_notes(message: dict[str, Any], count: int, edit: Edit) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def items(data: bytes, span: Span) -> list[Span]:
 
 
 def _after_space(data: bytes, at: int) -> int:
+    if at < len(data) and data[at] > ord(" "):
+        return at
     match = _SPACE.match(data, at)
     return match.end() if match else at
 

@@ -20,10 +20,22 @@ class Change(NamedTuple):
     text: bytes
 
 
-def places(data: bytes) -> dict[str, Span]:
-    """The places of an object's members. Raises: BadInput for anything else, and where a name is there twice."""
+class Object(NamedTuple):
+    """The text of a JSON object, and the places of its members."""
+
+    text: bytes
+    members: Mapping[str, Span]
+
+    def begins(self, name: str, sign: str) -> bool:
+        """Whether the text of a member begins with a sign."""
+        span = self.members.get(name)
+        return span is not None and self.text[span.start] == ord(sign)
+
+
+def opened(text: bytes) -> Object:
+    """Raises: BadInput for what is no object, and where a name is there twice."""
     try:
-        return dict(members(data))
+        return Object(text, dict(members(text)))
     except NotAnObject:
         raise BadInput("the request is no JSON object with each name once") from None
 
@@ -38,24 +50,24 @@ def changed(data: bytes, changes: Iterable[Change]) -> bytes:
     return b"".join([*pieces, data[end:]])
 
 
-def listed(data: bytes, field: str, found: Mapping[str, Span]) -> list[Span]:
+def places(source: Object, name: str) -> list[Span]:
     """The places of the items of a list that is a member. Raises: BadInput if there is none."""
-    span = found.get(field)
-    if span is None or data[span.start] != ord("["):
-        raise BadInput(f"the request has no list of {field}")
-    return items(data, span)
+    if not source.begins(name, "["):
+        raise BadInput(f"the request has no list of {name}")
+    return items(source.text, source.members[name])
 
 
-def with_items(data: bytes, span: Span, own: Sequence[Span], elements: Sequence[Element]) -> Change:
-    """The list at a place with these elements. One of its `own` brings along what parts it from the one before it."""
-    pieces = [data[span.start : own[0].start] if own else b"["]
+def with_items(source: Object, name: str, own: Sequence[Span], elements: Sequence[Element]) -> Change:
+    """A list that is a member, with these elements. One of its `own` brings along what parts it from the one before."""
+    text, span = source.text, source.members[name]
+    pieces = [text[span.start : own[0].start] if own else b"["]
     for place, element in enumerate(elements):
         if isinstance(element, int):
-            before = data[own[element - 1].end : own[element].start] if element else b","
-            pieces += (before if place else b"", data[slice(*own[element])])
+            before = text[own[element - 1].end : own[element].start] if element else b","
+            pieces += (before if place else b"", text[slice(*own[element])])
         else:
             pieces += (b"," if place else b"", element)
-    pieces.append(data[own[-1].end if own else span.start + 1 : span.end])
+    pieces.append(text[own[-1].end if own else span.start + 1 : span.end])
     return Change(span, b"".join(pieces))
 
 
@@ -66,7 +78,7 @@ def from_one(span: Span, own: bytes, elements: Sequence[Element]) -> list[Change
     return [Change(span, b"[" + b",".join(own if isinstance(item, int) else item for item in elements) + b"]")]
 
 
-def added(data: bytes, field: str, found: Mapping[str, Span], values: Sequence[Any]) -> list[Change]:
+def added(source: Object, name: str, values: Sequence[Any]) -> list[Change]:
     """The change that adds values to the end of a list that is a member, and the list if there is none.
 
     Raises: BadInput if something else stands there.
@@ -74,14 +86,14 @@ def added(data: bytes, field: str, found: Mapping[str, Span], values: Sequence[A
     if not values:
         return []
     texts = list(map(wire.compact, values))
-    span = found.get(field)
+    span = source.members.get(name)
     if span is None:
-        end = max(place.end for place in found.values())
-        return [Change(Span(end, end), b"," + wire.compact(field) + b":[" + b",".join(texts) + b"]")]
-    if data[slice(*span)] == b"null":
+        end = max(value.end for value in source.members.values())
+        return [Change(Span(end, end), b"," + wire.compact(name) + b":[" + b",".join(texts) + b"]")]
+    if source.text[slice(*span)] == b"null":
         return [Change(span, b"[" + b",".join(texts) + b"]")]
-    own = listed(data, field, found)
-    return [with_items(data, span, own, [*range(len(own)), *texts])]
+    own = places(source, name)
+    return [with_items(source, name, own, [*range(len(own)), *texts])]
 
 
 def element(message: int | Any) -> Element:
