@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError
 from ctxvc.store.store import Store, create
-from ctxvc.wire.exchange import Exchange
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
 from ctxvc.wire.sessions import Sessions
 
 #: Bytes of exchanges that wait at most; what comes beyond is not recorded.
@@ -18,6 +19,8 @@ _MOST_WAITING = 256 << 20
 
 class Recorder:
     """Records exchanges into a store, one after another. `on_trouble` gets, once, what kept one from being recorded."""
+
+    manages = False
 
     def __init__(
         self,
@@ -39,6 +42,12 @@ class Recorder:
         self._waiting = 0
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
+
+    def request(self, _requested: Requested) -> Future[Managed]:
+        return _nothing()
+
+    def answer(self, _answered: Answered) -> Future[Managed]:
+        return _nothing()
 
     def record(self, exchange: Exchange) -> None:
         """Takes an exchange; never waits, never raises."""
@@ -80,6 +89,12 @@ class Recorder:
         if not self._troubled:
             self._troubled = True
             self._on_trouble(text)
+
+
+def _nothing() -> Future[Managed]:
+    future: Future[Managed] = Future()
+    future.set_result(Managed())
+    return future
 
 
 def open_recorder(

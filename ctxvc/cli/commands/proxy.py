@@ -38,7 +38,8 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     """
     from ctxvc import loopback
     from ctxvc.wire import forward
-    from ctxvc.wire.proxy import Port, Proxy, bound
+    from ctxvc.wire.managed_proxy import ManagedProxy
+    from ctxvc.wire.proxy import Port, bound
     from ctxvc.wire.recorder import open_recorder
 
     inherited: dict[str, Any] = json.loads(sys.stdin.readline()) if wrapped else {}
@@ -57,7 +58,7 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
         cwd=Path(inherited["folder"]) if wrapped else app.folder,
         on_trouble=report.text,
     )
-    server = Proxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
+    server = ManagedProxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
     urls = {name: upstream.url for name, upstream in routes.items()}
     answer = Listening(
         address=f"http://127.0.0.1:{listening[0].number}/{key}",
