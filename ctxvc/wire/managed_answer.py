@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
 from ctxvc.forms import form
 from ctxvc.forms.merged import Calls, MergedAnswer, merged
-from ctxvc.wire.exchange import Answered, Bounded, Copy, Managed, Recorder, Requested, decoded, is_stream, is_whole
+from ctxvc.wire.exchange import (
+    Answered,
+    Bounded,
+    Copy,
+    Managed,
+    Recorder,
+    Requested,
+    decoded,
+    identifying,
+    is_stream,
+    is_whole,
+)
 
 #: Headers of an answer that are not true of what is made of it.
 _FRAMING = frozenset({"content-length", "transfer-encoding", "content-encoding", "trailer"})
 #: Successes without a body.
 _BARE = (204, 205)
+#: The status of a body that says that the answer broke off.
+BROKEN = 502
+_numbers = itertools.count(1)
 
 
 def is_asked(path: str) -> bool:
     """Whether requests to a path have a prompt to manage: calls of a model, and counts of their tokens."""
     return form.of(path) is not None or path.endswith(("/count_tokens", ":countTokens"))
+
+
+def requested(copy: Copy, upstream: str, path: str, headers: Mapping[str, str], body: bytes) -> Requested:
+    """A request as a recorder is asked about it, with its decoded body; its copy gets its number."""
+    copy.number = next(_numbers)
+    return Requested(
+        number=copy.number,
+        upstream=upstream,
+        path=path,
+        headers=identifying(headers.items()),
+        body=body,
+        began=copy.began,
+    )
 
 
 class ManagedAnswer:
@@ -37,7 +65,7 @@ class ManagedAnswer:
         copy: Copy,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._requested, self._managed, self._recorder, self._copy, self._now = requested, managed, recorder, copy, now
+        self._requested, self._managed, self._recorder, self.copy, self._now = requested, managed, recorder, copy, now
         #: What the model is sent next.
         self.body = managed.body
         #: The status for the client; whether it gets a stream, which begins at once, or a body, which comes at the end.
@@ -66,7 +94,7 @@ class ManagedAnswer:
                 return False
             self._merged = merged(named.NAME, stream=stream, ours=self._managed.tools)
             self.status, self.stream = status, stream
-            self._copy.answered(status, {name: fields[name] for name in fields if name not in _FRAMING}.items())
+            self.copy.answered(status, {name: fields[name] for name in fields if name not in _FRAMING}.items())
         elif not is_usable or stream != self.stream:
             return False
         self._encoding = fields.get("content-encoding", "")
@@ -119,13 +147,20 @@ class ManagedAnswer:
         if self.whole:
             return self._passing(self._merged.close())
         if not self.stream:
-            self.status = 502
-            self._copy.answered(502, [("content-type", "application/json")])
+            self.status = BROKEN
+            self.copy.answered(BROKEN, [("content-type", "application/json")])
         return self._passing(self._merged.broke())
+
+    def leave(self) -> None:
+        """Nothing more passes: the copy is handed on."""
+        if self.whole:
+            self.copy.end()
+        else:
+            self.copy.leave()
 
     def _passing(self, data: bytes) -> bytes:
         late, self._late = self._late, b""
-        self._copy.received(late + data)
+        self.copy.received(late + data)
         return late + data
 
 

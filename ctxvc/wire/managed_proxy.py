@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
@@ -12,16 +11,14 @@ import h11
 
 from ctxvc.forms import form
 from ctxvc.wire import forward
-from ctxvc.wire.exchange import LARGEST, Copy, Managed, Requested, identifying
+from ctxvc.wire.exchange import LARGEST, Copy, Managed, Requested
 from ctxvc.wire.forward import Upstream
-from ctxvc.wire.managed_answer import ManagedAnswer, is_asked
+from ctxvc.wire.managed_answer import ManagedAnswer, is_asked, requested
 from ctxvc.wire.network import Connection
 from ctxvc.wire.passage import Failed, Passage, Unmanageable
 from ctxvc.wire.proxy import Asked, Client, Disconnected, Proxy, abort, let_go, read
 
 T = TypeVar("T")
-
-_numbers = itertools.count(1)
 
 
 class _Body(NamedTuple):
@@ -61,10 +58,10 @@ class ManagedClient(Client):
             return await self._pass(
                 asked, asked.copy, lambda upstream: self._send_more(body, reading, upstream, asked.copy)
             )
-        requested = await self._requested(asked, asked.copy, body.data)
-        managed = await self._there(self._asked(requested)) if requested else Managed()
-        if requested and managed.body and managed.tools and form.of(asked.path):
-            return await self._merged(asked, asked.copy, body, requested, managed)
+        question = await self._question(asked, asked.copy, body.data)
+        managed = await self._there(self._asked(question)) if question else Managed()
+        if question and managed.body and managed.tools and form.of(asked.path):
+            return await self._merged(asked, asked.copy, body, question, managed)
         if managed.body:
             headers = forward.with_body(asked.request.headers.raw_items(), len(managed.body))
             return await self._pass(asked, asked.copy, lambda upstream: _write(upstream, managed.body), headers)
@@ -98,26 +95,18 @@ class ManagedClient(Client):
         await _write(upstream, _chunk(body.data))
         await self._send_chunks(reading, upstream, copy)
 
-    async def _requested(self, asked: Asked, copy: Copy, data: bytes) -> Requested | None:
+    async def _question(self, asked: Asked, copy: Copy, data: bytes) -> Requested | None:
         """The request as the recorder is asked about it; None if it cannot be read, which its copy tells."""
         try:
             body = await self._proxy.decoded(data, asked.headers.get("content-encoding", ""))
         except ValueError:
             return None
-        copy.number = next(_numbers)
-        return Requested(
-            number=copy.number,
-            upstream=asked.route.upstream.name,
-            path=asked.path,
-            headers=identifying(asked.headers.items()),
-            body=body,
-            began=copy.began,
-        )
+        return requested(copy, asked.route.upstream.name, asked.path, asked.headers, body)
 
-    async def _asked(self, requested: Requested) -> Managed:
+    async def _asked(self, question: Requested) -> Managed:
         """What goes out instead of a request: nothing where that fails, which is reported."""
         try:
-            return await asyncio.wrap_future(self._proxy.recorder.request(requested))
+            return await asyncio.wrap_future(self._proxy.recorder.request(question))
         except Exception as error:
             self._proxy.report(error)
             return Managed()
@@ -143,9 +132,9 @@ class ManagedClient(Client):
         upstream.writer.write(asked.head(headers or _unexpecting(asked.request.headers.raw_items())))
         return await self._passed(body(upstream), upstream, copy, asked.request)
 
-    async def _merged(self, asked: Asked, copy: Copy, body: _Body, requested: Requested, managed: Managed) -> bool:
+    async def _merged(self, asked: Asked, copy: Copy, body: _Body, question: Requested, managed: Managed) -> bool:
         """Passes the model's answers as one. Raises: Disconnected, OSError."""
-        answer = ManagedAnswer(requested, managed, recorder=self._proxy.recorder, copy=copy)
+        answer = ManagedAnswer(question, managed, recorder=self._proxy.recorder, copy=copy)
 
         async def ask(data: bytes) -> Connection:
             upstream = await self._again(asked.route.upstream)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import h11
 
 from ctxvc.wire.answer import Answer
-from ctxvc.wire.managed_answer import ManagedAnswer, passing
+from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, passing
 from ctxvc.wire.network import CHUNK, Connection
 
 _JSON = (b"Content-Type", b"application/json")
@@ -139,7 +139,7 @@ class Passage:
 
     async def _begin(self, framing: list[tuple[bytes, bytes]]) -> None:
         reason, headers = self._head
-        if self._answer.status == 502:
+        if self._answer.status == BROKEN:
             reason, headers = b"Bad Gateway", [_JSON]
         if not self._is_chunked:
             framing = [(b"Connection", b"close")]
