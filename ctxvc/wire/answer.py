@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Protocol
 
 import h11
-
-from ctxvc.wire.exchange import Copy
 
 #: The most bytes of a head.
 HEAD = 1 << 18
@@ -69,14 +69,23 @@ class Chunks:
             self._ahead, self.behind = later, later if self.over else b""
 
 
+class Taker(Protocol):
+    """What takes the content of an answer, as it can be read."""
+
+    def answered(self, status: int, headers: Iterable[tuple[str, str]]) -> None: ...
+
+    def received(self, data: bytes) -> None: ...
+
+
 class Answer:
     """Reads beside an answer that passes, to know where it ends and what is in it.
 
     Chunks are read when they may have come to their end, and not while they pass: a model's answer has thousands.
     """
 
-    def __init__(self, request: h11.Request, copy: Copy | None) -> None:
-        self._method, self._copy = request.method, copy
+    def __init__(self, request: h11.Request, taker: Taker | None) -> None:
+        self._method, self.taker = request.method, taker
+        self.head: h11.Response | None = None
         self._reading = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD)
         self._reading.send(h11.Request(method=request.method, target=b"/", headers=[(b"Host", b"upstream")]))
         self._reading.send(h11.EndOfMessage())
@@ -115,19 +124,20 @@ class Answer:
             self.unreadable = True
             return
         self._unread.clear()
-        if self._copy:
-            self._copy.received(content)
+        if self.taker:
+            self.taker.received(content)
         self.over = self.whole = self._chunks.over
         self.unreadable = bool(self._chunks.behind) or (at_end and not self.over)
 
     def _take(self, event: object) -> None:
         if isinstance(event, h11.Data):
-            if self._copy:
-                self._copy.received(bytes(event.data))
+            if self.taker:
+                self.taker.received(bytes(event.data))
         elif isinstance(event, h11.Response):
+            self.head = event
             headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers]
-            if self._copy:
-                self._copy.answered(event.status_code, headers)
+            if self.taker:
+                self.taker.answered(event.status_code, headers)
             bare = self._method == b"HEAD" or event.status_code in (204, 304)
             if not bare and any(name == "transfer-encoding" for name, _ in headers):
                 self._chunks = Chunks()

@@ -175,10 +175,12 @@ class Copy:
         self._record, self._report, self._now = record, report, now
         self._upstream, self._path = upstream, path
         self._headers = {name.lower(): value for name, value in headers}
-        self._body, self._answer = _Bounded(), _Bounded()
+        self._body, self._answer = Bounded(), Bounded()
         self._status = 0
         self._answered: Mapping[str, str] = {}
-        self._began = now()
+        self.began = now()
+        #: That of the `Requested` before it.
+        self.number = 0
         self._first = 0.0
         self._over = self._complete = False
 
@@ -224,7 +226,7 @@ class Copy:
             return None
         body = decoded(self._body.bytes(), self._headers.get("content-encoding", ""))
         answer = decoded(self._answer.bytes(), self._answered.get("content-encoding", ""))
-        stream = self._answered.get("content-type", "").lower().startswith("text/event-stream")
+        stream = is_stream(self._answered)
         return Exchange(
             upstream=self._upstream,
             path=self._path,
@@ -233,14 +235,25 @@ class Copy:
             status=self._status,
             answer=answer,
             stream=stream,
-            whole=(self._complete or (stream and answer.rstrip().endswith(_LAST))) and not self._answer.cut,
-            began=self._began,
+            whole=is_whole(answer, stream=stream, complete=self._complete) and not self._answer.cut,
+            began=self.began,
             first=self._first,
             ended=self._now(),
+            number=self.number,
         )
 
 
-class _Bounded:
+def is_stream(headers: Mapping[str, str]) -> bool:
+    """Whether an answer is one of events, by its headers, whose names are in lower case."""
+    return headers.get("content-type", "").lower().startswith("text/event-stream")
+
+
+def is_whole(answer: bytes, *, stream: bool, complete: bool) -> bool:
+    """Whether an answer came to its end, or its connection did not, behind all that clients read."""
+    return complete or (stream and answer.rstrip().endswith(_LAST))
+
+
+class Bounded:
     """Bytes that come in pieces, up to `LARGEST`."""
 
     def __init__(self) -> None:

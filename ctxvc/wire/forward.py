@@ -51,6 +51,9 @@ _MIRRORED = (b"close", b"keep-alive", b"te")
 #: What it may name in vain: a request without them would be another one.
 _FRAMING = (b"host", b"content-length", b"transfer-encoding", b"trailer")
 
+#: What is true of the client's body alone; one that was read whole is expected no more.
+_BODYS = (b"content-encoding", b"transfer-encoding", b"trailer", b"expect")
+
 
 class Upstream(NamedTuple):
     """A provider's API: where requests go. `base` is the path before theirs, without a slash at its end."""
@@ -142,6 +145,14 @@ def _provider(path: str, headers: Mapping[str, str]) -> str:
         return model_call[0]
     by_path = next((name for beginning, name in _PATHS if path.startswith(beginning)), "")
     return by_path or next((name for header, name in _HEADERS if header in headers), "openai")
+
+
+def with_body(headers: Sequence[tuple[bytes, bytes]], length: int, *, plain: bool = False) -> list[tuple[bytes, bytes]]:
+    """The headers of a request that has another body, of that length; a `plain` answer is one without an encoding."""
+    changed = {b"content-length": b"%d" % length, **({b"accept-encoding": b"identity"} if plain else {})}
+    present = {name.lower() for name, _ in headers}
+    same = [(name, changed.get(name.lower(), value)) for name, value in headers if name.lower() not in _BODYS]
+    return [*same, *((name.title(), value) for name, value in changed.items() if name not in present)]
 
 
 def head(

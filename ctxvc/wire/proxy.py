@@ -13,7 +13,7 @@ import hmac
 import json
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -24,8 +24,9 @@ from ctxvc import loopback
 from ctxvc.errors import Refused
 from ctxvc.wire import forward
 from ctxvc.wire.answer import HEAD, Answer
-from ctxvc.wire.exchange import Copy, Recorder
-from ctxvc.wire.forward import Upstream
+from ctxvc.wire.exchange import Copy, Recorder, decoded
+from ctxvc.wire.forward import Route, Upstream
+from ctxvc.wire.managed_answer import ManagedAnswer
 from ctxvc.wire.network import CHUNK, Connection, Network
 
 #: Seconds and bytes for what a refused client still sends: a connection that is closed on unread bytes takes its
@@ -66,6 +67,10 @@ def bound(*, port: int = 0, fd: int = -1) -> socket.socket:
 class Proxy:
     """Forwards from the ports that are given. `report` gets what went wrong with recording, which stops nothing."""
 
+    @property
+    def _client_type(self) -> type[Client]:
+        return Client
+
     def __init__(
         self,
         upstreams: Mapping[str, Upstream],
@@ -77,7 +82,7 @@ class Proxy:
     ) -> None:
         self.upstreams, self.key, self.report = upstreams, key, report
         self.network = Network(env)
-        self._recorder = recorder
+        self.recorder = recorder
         self._decoding = ThreadPoolExecutor(1, "decoding")
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -100,9 +105,9 @@ class Proxy:
 
     def copy(self, upstream: str, path: str, headers: Mapping[str, str]) -> Copy:
         """A copy of an exchange that begins."""
-        return Copy(upstream, path, headers.items(), record=self._recorder.record, report=self.report)
+        return Copy(upstream, path, headers.items(), record=self.recorder.record, report=self.report)
 
-    def end(self, copy: Copy, answer: Answer) -> None:
+    def end(self, copy: Copy, answer: Answer | ManagedAnswer) -> None:
         """Hands on a copy, without keeping others waiting while it is decoded."""
         end = copy.end if answer.whole else copy.leave
         if copy.encoded:
@@ -110,20 +115,41 @@ class Proxy:
         else:
             end()
 
+    async def decoded(self, data: bytes, encoding: str) -> bytes:
+        """The content of a body. Raises: ValueError."""
+        if not encoding:
+            return data
+        return await asyncio.get_running_loop().run_in_executor(self._decoding, decoded, data, encoding)
+
     def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.ensure_future(_Client(self, port, Connection(reader, writer)).serve())
+            task = asyncio.ensure_future(self._client_type(self, port, Connection(reader, writer)).serve())
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)
 
         return accept
 
 
-class _Disconnected(Exception):
+class Asked(NamedTuple):
+    """A request whose head has come. `path` and `copy` are those of a call of a model."""
+
+    request: h11.Request
+    headers: Mapping[str, str]
+    route: Route
+    path: str
+    copy: Copy | None
+
+    def head(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Its head for the upstream, with these headers."""
+        method, version = self.request.method, self.request.http_version
+        return forward.head(method, self.route.target, version, headers, self.route.upstream)
+
+
+class Disconnected(Exception):
     """The connection is over: there is nobody to answer."""
 
 
-class _Client:
+class Client:
     """A client's connection, and the one to the upstream that goes with it."""
 
     def __init__(self, proxy: Proxy, port: Port, client: Connection) -> None:
@@ -136,7 +162,7 @@ class _Client:
         try:
             while await self._exchange():
                 pass
-        except (_Disconnected, OSError, asyncio.CancelledError):
+        except (Disconnected, OSError, asyncio.CancelledError):
             pass
         except Exception as error:
             self._proxy.report(error)
@@ -147,7 +173,7 @@ class _Client:
                 self._client.writer.close()
 
     async def _exchange(self) -> bool:
-        """Passes one request and its answer; whether there may be another. Raises: _Disconnected, OSError."""
+        """Passes one request and its answer; whether there may be another. Raises: Disconnected, OSError."""
         reading = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         try:
             request = await self._request(reading)
@@ -166,20 +192,21 @@ class _Client:
         try:
             upstream = await self._connect(route.upstream, reading)
         except OSError as error:
-            return await self._refuse(502, f"{route.upstream.url} cannot be reached: {error.strerror or error}")
-        upstream.writer.write(
-            forward.head(
-                request.method, route.target, request.http_version, request.headers.raw_items(), route.upstream
-            )
-        )
+            return await self._unreachable(route.upstream, error)
         call = forward.call(route.path) if request.method == b"POST" else None
         copy = self._proxy.copy(route.upstream.name, call[1], headers) if call else None
-        return await self._passed(reading, upstream, copy, request)
+        return await self._forward(reading, Asked(request, headers, route, call[1] if call else "", copy), upstream)
+
+    async def _forward(self, reading: h11.Connection, asked: Asked, upstream: Connection) -> bool:
+        """Passes a request as it is, and its answer. Raises: Disconnected, OSError."""
+        upstream.writer.write(asked.head(asked.request.headers.raw_items()))
+        body = self._body(reading, asked.request, upstream, asked.copy)
+        return await self._passed(body, upstream, asked.copy, asked.request)
 
     # --- the request
 
     async def _request(self, reading: h11.Connection) -> h11.Request:
-        """The head of the next request. Raises: _Disconnected, OSError, h11.RemoteProtocolError."""
+        """The head of the next request. Raises: Disconnected, OSError, h11.RemoteProtocolError."""
         if self._ahead:
             reading.receive_data(self._ahead)
             self._ahead = b""
@@ -188,41 +215,41 @@ class _Client:
             if isinstance(event, h11.Request):
                 return event
             if event is not h11.NEED_DATA:
-                raise _Disconnected
+                raise Disconnected
             reading.receive_data(await self._read_idle())
 
     async def _read_idle(self) -> bytes:
         """What the client sends next. Between two requests, what the upstream sends passes, and its end is the
-        client's. Raises: _Disconnected, OSError.
+        client's. Raises: Disconnected, OSError.
         """
         if not self._upstream:
-            return await _read(self._client.reader)
-        client = asyncio.ensure_future(_read(self._client.reader))
+            return await read(self._client.reader)
+        client = asyncio.ensure_future(read(self._client.reader))
         upstream = asyncio.ensure_future(self._upstream.reader.read(CHUNK))
         ready = await _first(client, upstream)
-        await _let_go(client, upstream)
+        await let_go(client, upstream)
         if upstream in ready:
             self._close_upstream()
             if client not in ready:
                 with suppress(OSError):
                     self._client.writer.write(upstream.result())
-                raise _Disconnected
+                raise Disconnected
         return client.result()
 
     async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
-        """The connection to the upstream. Raises: OSError if there is none to be had; _Disconnected with the client."""
+        """The connection to the upstream. Raises: OSError if there is none to be had; Disconnected with the client."""
         if self._upstream and self._connected == upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()
         connecting = asyncio.ensure_future(self._proxy.network.connect(upstream))
-        client = asyncio.ensure_future(_read(self._client.reader))
+        client = asyncio.ensure_future(read(self._client.reader))
         if client in await _first(connecting, client):
             try:
                 reading.receive_data(client.result())
-            except _Disconnected:
-                connecting.add_done_callback(_abort)  # what is cancelled on its way leaves a socket behind
+            except Disconnected:
+                connecting.add_done_callback(abort)  # what is cancelled on its way leaves a socket behind
                 raise
-        await _let_go(client)
+        await let_go(client)
         self._upstream, self._connected = await connecting, upstream
         return self._upstream
 
@@ -234,7 +261,7 @@ class _Client:
     async def _send(self, data: bytes, length: int, upstream: Connection, copy: Copy | None) -> None:
         """Passes the body of a request, which begins with `data`.
 
-        Raises: _Disconnected if the client went away; OSError if the upstream did.
+        Raises: Disconnected if the client went away; OSError if the upstream did.
         """
         while True:
             piece = data[:length]
@@ -246,7 +273,7 @@ class _Client:
             if not length:
                 self._ahead = data[len(piece) :]
                 return
-            data = await _read(self._client.reader)
+            data = await read(self._client.reader)
 
     async def _send_chunks(self, reading: h11.Connection, upstream: Connection, copy: Copy | None) -> None:
         """As `_send`, for a body in chunks, each of which passes as it comes."""
@@ -254,7 +281,7 @@ class _Client:
             try:
                 event = reading.next_event()
             except h11.RemoteProtocolError as error:
-                raise _Disconnected from error
+                raise Disconnected from error
             if isinstance(event, h11.Data):
                 data = bytes(event.data)
                 if copy:
@@ -262,16 +289,16 @@ class _Client:
                 upstream.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
                 await upstream.writer.drain()
             elif event is h11.NEED_DATA:
-                reading.receive_data(await _read(self._client.reader))
+                reading.receive_data(await read(self._client.reader))
             elif isinstance(event, h11.EndOfMessage):
                 trailers = (b"%s: %s\r\n" % item for item in event.headers.raw_items())
                 upstream.writer.write(b"0\r\n%s\r\n" % b"".join(trailers))
                 self._ahead = reading.trailing_data[0]
                 return
             else:
-                raise _Disconnected
+                raise Disconnected
 
-    async def _watch(self, answer: Answer) -> None:
+    async def _watch(self, answer: Answer | None = None) -> None:
         """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
         while len(self._ahead) < HEAD:
             try:
@@ -281,6 +308,8 @@ class _Client:
             if not data:
                 return
             self._ahead += data
+            if answer is None:
+                continue
             answer.look()
             if answer.over:  # it has seen the end, behind which there is more than an answer
                 return
@@ -288,34 +317,38 @@ class _Client:
 
     # --- the answer
 
-    async def _passed(
-        self, reading: h11.Connection, upstream: Connection, copy: Copy | None, request: h11.Request
-    ) -> bool:
-        """Passes the body of a request and its answer, both at once. Raises: _Disconnected, OSError."""
+    def _body(
+        self, reading: h11.Connection, request: h11.Request, upstream: Connection, copy: Copy | None
+    ) -> Coroutine[Any, Any, None]:
+        """Passes the body of a request as it comes."""
         headers = dict(request.headers)
-        answer = Answer(request, copy)
         if b"transfer-encoding" in headers:
-            body = self._send_chunks(reading, upstream, copy)
-        else:
-            body = self._send(reading.trailing_data[0], int(headers.get(b"content-length", b"0")), upstream, copy)
+            return self._send_chunks(reading, upstream, copy)
+        return self._send(reading.trailing_data[0], int(headers.get(b"content-length", b"0")), upstream, copy)
+
+    async def _passed(
+        self, body: Coroutine[Any, Any, None], upstream: Connection, copy: Copy | None, request: h11.Request
+    ) -> bool:
+        """Passes the body of a request and its answer, both at once. Raises: Disconnected, OSError."""
+        answer = Answer(request, copy)
         sending: asyncio.Future[Any] = asyncio.ensure_future(body)
         answering: asyncio.Future[Any] = asyncio.ensure_future(self._answer(upstream, answer))
         watching: asyncio.Future[Any] | None = None
         try:
             await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() and isinstance(sending.exception(), _Disconnected):
-                raise _Disconnected
+            if sending.done() and isinstance(sending.exception(), Disconnected):
+                raise Disconnected
             if not answering.done() and not sending.exception():
                 watching = asyncio.ensure_future(self._watch(answer))
                 await asyncio.wait({watching, answering}, return_when=asyncio.FIRST_COMPLETED)
                 if not answering.done():
-                    raise _Disconnected
+                    raise Disconnected
             goes_on: bool = await answering
             if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
                 await asyncio.wait({sending})
             if sending.done() and not sending.exception():
                 return goes_on
-            await _let_go(sending)
+            await let_go(sending)
             await self._discard()
             return False
         finally:
@@ -325,7 +358,7 @@ class _Client:
             if copy:  # before anything is waited for: this may be cancelled, too
                 answer.look()
                 self._proxy.end(copy, answer)
-            await _let_go(*tasks)
+            await let_go(*tasks)
 
     async def _answer(self, upstream: Connection, answer: Answer) -> bool:
         """Passes an answer; whether both connections can be used again. Raises: OSError with the client."""
@@ -345,6 +378,9 @@ class _Client:
             if not data:
                 return False
         return not answer.unreadable
+
+    async def _unreachable(self, upstream: Upstream, error: OSError) -> bool:
+        return await self._refuse(502, f"{upstream.url} cannot be reached: {error.strerror or error}")
 
     async def _refuse(self, status: int, message: str) -> bool:
         body = json.dumps({"type": "error", "error": {"type": "proxy_error", "message": f"ctxvc: {message}"}}).encode()
@@ -375,14 +411,14 @@ _REASONS = {
 }  # fmt: skip
 
 
-async def _read(reader: asyncio.StreamReader) -> bytes:
-    """Raises: _Disconnected at the end, and where the connection broke."""
+async def read(reader: asyncio.StreamReader) -> bytes:
+    """Raises: Disconnected at the end, and where the connection broke."""
     try:
         data = await reader.read(CHUNK)
     except OSError as error:
-        raise _Disconnected from error
+        raise Disconnected from error
     if not data:
-        raise _Disconnected
+        raise Disconnected
     return data
 
 
@@ -391,17 +427,17 @@ async def _first(*tasks: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
     try:
         return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
     except asyncio.CancelledError:
-        await _let_go(*tasks)
+        await let_go(*tasks)
         raise
 
 
-async def _let_go(*tasks: asyncio.Future[Any]) -> None:
+async def let_go(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _abort(connecting: asyncio.Future[Connection]) -> None:
+def abort(connecting: asyncio.Future[Connection]) -> None:
     if not connecting.cancelled() and not connecting.exception():
         connecting.result().abort()
 

@@ -9,12 +9,14 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ctxvc.wire import forward
-from ctxvc.wire.exchange import Exchange
-from ctxvc.wire.proxy import Port, Proxy, bound
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
+from ctxvc.wire.managed_proxy import ManagedProxy
+from ctxvc.wire.proxy import Port, bound
 
 KEY = "the-key-of-the-tests"
 #: Seconds after which a test is stuck.
@@ -27,16 +29,53 @@ OPEN, RESET, PAUSE = "open", "reset", "pause"
 
 
 class Recording:
-    """A recorder that keeps what it gets."""
+    """A recorder that keeps what it gets. It manages prompts if it is given what to say to requests and to answers."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        requests: Callable[[Requested], Managed] | None = None,
+        answers: Callable[[Answered], Managed] = lambda _answered: Managed(),
+    ) -> None:
         self.exchanges: list[Exchange] = []
+        self.requested: list[Requested] = []
+        self.answered: list[Answered] = []
+        self.manages = requests is not None
+        self._requests, self._answers = requests, answers
+
+    def request(self, requested: Requested) -> Future[Managed]:
+        assert self._requests
+        self.requested.append(requested)
+        return _future(self._requests, requested)
+
+    def answer(self, answered: Answered) -> Future[Managed]:
+        self.answered.append(answered)
+        return _future(self._answers, answered)
 
     def record(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
 
     def close(self) -> None:
         pass
+
+
+T = TypeVar("T")
+
+
+def _future(say: Callable[[T], Managed], value: T) -> Future[Managed]:
+    """What is said, or the exception, a moment later, from another thread."""
+    future: Future[Managed] = Future()
+
+    def run() -> None:
+        time.sleep(0.01)
+        try:
+            managed = say(value)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(managed)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class Seen(NamedTuple):
@@ -134,13 +173,17 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(
-    upstreams: Mapping[str, str], env: Mapping[str, str] = {}, keyless: tuple[str, ...] = ()
+    upstreams: Mapping[str, str],
+    env: Mapping[str, str] = {},
+    keyless: tuple[str, ...] = (),
+    recording: Recording | None = None,
 ) -> Iterator[Running]:
     """A proxy in front of upstreams, name to base URL."""
     ports = [Port(bound()), *(Port(bound(), name) for name in keyless)]
-    recording = Recording()
+    recording = recording or Recording()
     troubles: list[Exception] = []
-    proxy = Proxy(forward.upstreams(upstreams, env), key=KEY, recorder=recording, env=env, report=troubles.append)
+    routes = forward.upstreams(upstreams, env)
+    proxy = ManagedProxy(routes, key=KEY, recorder=recording, env=env, report=troubles.append)
     ready = threading.Event()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()

@@ -112,7 +112,7 @@ def test_prompts_stay_below_the_budget_and_begin_as_the_one_before(run: Run) -> 
     assert max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
     assert all("blue whale" in body for body in run.sent)
     assert {tuple(names(call.sent)) for call in run.wire.calls} == {("Bash", "Read", "archive", "recover", "search")}
-    assert prefix_breaks(run.sent) == 0
+    assert prefix_breaks(run.sent) <= 3  # a group takes in what stood alone
     assert len({body.count("[archived ") for body in run.sent}) < 20
 
 

@@ -39,7 +39,8 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     """
     from ctxvc import loopback
     from ctxvc.wire import forward
-    from ctxvc.wire.proxy import Port, Proxy, bound
+    from ctxvc.wire.managed_proxy import ManagedProxy
+    from ctxvc.wire.proxy import Port, bound
 
     inherited: dict[str, Any] = json.loads(sys.stdin.readline()) if wrapped else {}
     if wrapped:
@@ -51,7 +52,7 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     store = Path(inherited["store"]) if wrapped else app.store_place()
     report = _Trouble(app, store)
     recorder = _recorder(app, store, inherited, report)
-    server = Proxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
+    server = ManagedProxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
     urls = {name: upstream.url for name, upstream in routes.items()}
     answer = Listening(
         address=f"http://127.0.0.1:{listening[0].number}/{key}",

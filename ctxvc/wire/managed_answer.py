@@ -1,0 +1,169 @@
+"""The course of a managed request with tools of ours: the model's answers → the client's. Without I/O."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+
+from ctxvc.forms import form
+from ctxvc.forms.merged import Calls, MergedAnswer, merged
+from ctxvc.wire.exchange import (
+    Answered,
+    Bounded,
+    Copy,
+    Managed,
+    Recorder,
+    Requested,
+    decoded,
+    identifying,
+    is_stream,
+    is_whole,
+)
+
+#: Headers of an answer that are not true of what is made of it.
+_FRAMING = frozenset({"content-length", "transfer-encoding", "content-encoding", "trailer"})
+#: Successes without a body.
+_BARE = (204, 205)
+#: The status of a body that says that the answer broke off.
+BROKEN = 502
+_numbers = itertools.count(1)
+
+
+def is_asked(path: str) -> bool:
+    """Whether requests to a path have a prompt to manage: calls of a model, and counts of their tokens."""
+    return form.of(path) is not None or path.endswith(("/count_tokens", ":countTokens"))
+
+
+def requested(copy: Copy, upstream: str, path: str, headers: Mapping[str, str], body: bytes) -> Requested:
+    """A request as a recorder is asked about it, with its decoded body; its copy gets its number."""
+    copy.number = next(_numbers)
+    return Requested(
+        number=copy.number,
+        upstream=upstream,
+        path=path,
+        headers=identifying(headers.items()),
+        body=body,
+        began=copy.began,
+    )
+
+
+class ManagedAnswer:
+    """What the model is sent, one after the other, and what the client gets of its answers.
+
+    `begin`, `received` and `ended` are called for each answer of the model, `last` when none follows. What the client
+    gets goes into `copy`, too.
+    """
+
+    def __init__(
+        self,
+        requested: Requested,
+        managed: Managed,
+        *,
+        recorder: Recorder,
+        copy: Copy,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._requested, self._managed, self._recorder, self.copy, self._now = requested, managed, recorder, copy, now
+        #: What the model is sent next.
+        self.body = managed.body
+        #: The status for the client; whether it gets a stream, which begins at once, or a body, which comes at the end.
+        self.status = 0
+        self.stream = False
+        #: Whether the client has got all of it, which is known at its end.
+        self.whole = False
+        self._is_broken = False
+        self._merged: MergedAnswer | None = None
+        self._encoding = ""
+        self._content = Bounded()
+        self._calls = Calls()
+        self._first = 0.0
+        self._late = b""
+
+    def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> bool:
+        """An answer of the model begins. False if it cannot be used: it passes as it is, or has broken off if it is a
+        continuation's.
+        """
+        fields = {name.lower(): value for name, value in headers}
+        stream = is_stream(fields)
+        is_usable = 200 <= status < 300 and status not in _BARE
+        if self._merged is None:
+            named = form.of(self._requested.path)
+            if not is_usable or named is None:
+                return False
+            self._merged = merged(named.NAME, stream=stream, ours=self._managed.tools)
+            self.status, self.stream = status, stream
+            self.copy.answered(status, {name: fields[name] for name in fields if name not in _FRAMING}.items())
+        elif not is_usable or stream != self.stream:
+            return False
+        self._encoding = fields.get("content-encoding", "")
+        self._content, self._first = Bounded(), self._now()
+        self._late = self._merged.feed(b"")
+        return True
+
+    def received(self, data: bytes) -> bytes:
+        """What the client gets now, for the next bytes of an answer."""
+        assert self._merged is not None
+        self._content.add(data)
+        # We asked for a plain one. An answer that is encoded all the same is read at its end.
+        return b"" if self._encoding or not data else self._passing(self._merged.feed(data))
+
+    def ended(self, *, complete: bool) -> Future[Managed] | None:
+        """The answer has ended; what the recorder makes of it, None for one that broke off."""
+        assert self._merged is not None
+        answer = decoded(self._content.bytes(), self._encoding)
+        if self._encoding:
+            self._late += self._merged.feed(answer)
+        if not is_whole(answer, stream=self.stream, complete=complete):
+            self.broke()
+            return None
+        self._calls = self._merged.end()
+        return self._recorder.answer(
+            Answered(
+                number=self._requested.number,
+                status=self.status,
+                answer=answer,
+                stream=self.stream,
+                whole=not self._content.cut,
+                first=self._first,
+                ended=self._now(),
+            )
+        )
+
+    def goes_on(self, managed: Managed) -> bool:
+        """Whether the model is sent a continuation, `body`. There is none while the client has calls to answer."""
+        self.body = managed.body if self._calls.ours and not self._calls.others else b""
+        return bool(self.body)
+
+    def broke(self) -> None:
+        """The continuation cannot be had, or something of ours failed."""
+        self._is_broken = True
+
+    def last(self) -> bytes:
+        """What the client gets last: a body that says that the answer broke off has the status for it."""
+        assert self._merged is not None
+        self.whole = not self._is_broken
+        if self.whole:
+            return self._passing(self._merged.close())
+        if not self.stream:
+            self.status = BROKEN
+            self.copy.answered(BROKEN, [("content-type", "application/json")])
+        return self._passing(self._merged.broke())
+
+    def leave(self) -> None:
+        """Nothing more passes: the copy is handed on."""
+        if self.whole:
+            self.copy.end()
+        else:
+            self.copy.leave()
+
+    def _passing(self, data: bytes) -> bytes:
+        late, self._late = self._late, b""
+        self.copy.received(late + data)
+        return late + data
+
+
+def passing(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of the first answer that the client gets."""
+    return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in _FRAMING]
