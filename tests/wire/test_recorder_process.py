@@ -273,12 +273,14 @@ def test_trouble_of_the_recorder_is_told_once(store: Path, opened: Any) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ctxvc.wire.recorder_process import RecorderProcess
+from ctxvc.wire import recorder_process
 from tests.wire.test_recorder_process import conversation, until
-recorder = RecorderProcess(Path(sys.argv[1]), turn=int(sys.argv[2]))
+send, sent = recorder_process.send, []
+recorder_process.send = lambda *what: sent.append(send(*what))
+recorder = recorder_process.RecorderProcess(Path(sys.argv[1]), turn=int(sys.argv[2]))
 for item in conversation(8):
     recorder.record(item)
-until(lambda: not recorder._unsent)
+until(lambda: len(sent) == 9)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
