@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Refused
 from ctxvc.store.store import Store, create
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
 from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
@@ -165,7 +165,10 @@ def open_recorder(
     """A recorder into the store at that path, which is created once there is something to record."""
 
     def open_store() -> Store:
-        return Store(store_path) if store_path.exists() else create(store_path)
+        if not store_path.exists():
+            with suppress(Refused):  # another process was faster
+                return create(store_path)
+        return Store(store_path)
 
     return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
 
@@ -185,8 +188,6 @@ def run(descriptor: int) -> None:
         settings = next(frames, None)
         if settings is None:
             return
-        if settings.turn >= 0:
-            os.lockf(settings.turn, os.F_LOCK, 0)
         recorder = open_recorder(
             Path(os.fsdecode(settings.store)),
             agent=settings.agent,

@@ -6,6 +6,7 @@ records what it has got, and ends.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -15,11 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 
+from ctxvc.errors import CtxvcError
+from ctxvc.store.files import locked
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
 from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
 
@@ -42,18 +45,17 @@ class RecorderProcess:
         session: str = "",
         folder: Path = Path(),
         manages: bool = False,
-        turn: int = -1,
+        turn: Path | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
 
-        `turn` is the descriptor of a file that recorders lock in turn: where this process replaces one that was killed,
-        whose recorder may still be at work.
+        `turn` is a file that recorders lock in turn: where this process replaces one that was killed, whose recorder
+        may still be at work.
         """
         self.manages = manages
-        self._settings = Settings(
-            store=os.fsencode(store), agent=agent, session=session, folder=os.fsencode(folder), turn=turn
-        )
+        self._settings = Settings(store=os.fsencode(store), agent=agent, session=session, folder=os.fsencode(folder))
+        self._turn = turn
         self._on_trouble = on_trouble
         self._troubled = self._closing = False
         self._number = self._waiting = self._deaths = 0
@@ -121,9 +123,11 @@ class RecorderProcess:
         while self._goes_on():
             began = time.monotonic()
             try:
-                self._serve()
-            except OSError as error:
-                self._trouble(f"the recorder cannot be started: {error.strerror}")
+                # Locked here and not by the recorder, which may be slower to start than the next one.
+                with locked(self._turn, timeout=math.inf) if self._turn else nullcontext() as turn:
+                    self._serve(turn)
+            except (OSError, CtxvcError) as error:
+                self._trouble(f"the recorder cannot be started: {error}")
             self._replace(lived=time.monotonic() - began)
 
     def _goes_on(self) -> bool:
@@ -136,9 +140,9 @@ class RecorderProcess:
                 return False
             return True
 
-    def _serve(self) -> None:
+    def _serve(self, turn: int | None) -> None:
         """Starts a recorder, and sends it what comes, until it ends or there is no more. Raises: OSError."""
-        recorder = _Process(self._settings)
+        recorder = _Process(turn)
         listening = threading.Thread(target=self._listen, args=[recorder], name="ctxvc-recorder-answers", daemon=True)
         listening.start()
         with suppress(OSError):  # it has died
@@ -211,8 +215,8 @@ class RecorderProcess:
 class _Process:
     """A recorder that runs. `connection` leads to it."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises: OSError."""
+    def __init__(self, lock: int | None) -> None:
+        """It holds that lock, too, if one is given. Raises: OSError."""
         self.connection, theirs = socket.socketpair()
         self.ended = False
         with theirs:
@@ -222,7 +226,7 @@ class _Process:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     cwd="/",  # modules of ours alone are found by their name
-                    pass_fds=[theirs.fileno(), *([settings.turn] if settings.turn >= 0 else [])],
+                    pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
                     start_new_session=True,  # no signal of the terminal reaches it
                 )
             except OSError:
