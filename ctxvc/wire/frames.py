@@ -32,7 +32,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     again: bool = False
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The recorder is done with what had that number: an exchange is on the disk, or left out."""
 
     number: int

@@ -24,7 +24,7 @@ import msgspec
 from ctxvc.errors import CtxvcError
 from ctxvc.store.files import locked
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
-from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
+from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 
 #: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
 #: that one has lived which is replaced at once; and the wait where it has not.
@@ -75,11 +75,11 @@ class RecorderProcess:
 
     def request(self, requested: Requested) -> Future[Managed]:
         """What goes out instead of a request; nothing where the recorder dies over it."""
-        return self._asked(requested)
+        return self._future(requested)
 
     def answer(self, answered: Answered) -> Future[Managed]:
         """What goes out after an answer; nothing where the recorder dies over it."""
-        return self._asked(answered)
+        return self._future(answered)
 
     def close(self) -> None:
         """Returns once all that was taken is recorded."""
@@ -89,7 +89,7 @@ class RecorderProcess:
         if thread:
             thread.join()
 
-    def _asked(self, item: Requested | Answered) -> Future[Managed]:
+    def _future(self, item: Requested | Answered) -> Future[Managed]:
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         if not self._put(item, future):
@@ -121,14 +121,14 @@ class RecorderProcess:
 
     def _run(self) -> None:
         while self._goes_on():
-            began = time.monotonic()
+            start = time.monotonic()
             try:
                 # Locked here and not by the recorder, which may be slower to start than the next one.
                 with locked(self._turn, timeout=math.inf) if self._turn else nullcontext() as turn:
                     self._serve(turn)
             except (OSError, CtxvcError) as error:
                 self._trouble(f"the recorder cannot be started: {error}")
-            self._replace(lived=time.monotonic() - began)
+            self._replace(lived=time.monotonic() - start)
 
     def _goes_on(self) -> bool:
         """Waits until a recorder is needed; false once none is, and none will be."""
@@ -165,7 +165,7 @@ class RecorderProcess:
             return sent
 
     def _listen(self, recorder: _Process) -> None:
-        for frame in received(recorder.connection, Done | Trouble):
+        for frame in received(recorder.connection, Acknowledged | Trouble):
             if isinstance(frame, Trouble):
                 self._trouble(frame.text)
                 continue
@@ -188,21 +188,21 @@ class RecorderProcess:
     def _replace(self, lived: float) -> None:
         """Makes what a recorder left undone due again; gives up what several have died of."""
         with self._changed:
-            left = [*self._sent.values()]
+            undone = [*self._sent.values()]
             self._sent.clear()
-            asked = [sent for sent in left if not isinstance(sent.item, Exchange)]
-            again = [msgspec.structs.replace(sent, again=True) for sent in left if isinstance(sent.item, Exchange)]
+            given_up = [sent for sent in undone if not isinstance(sent.item, Exchange)]
+            again = [msgspec.structs.replace(sent, again=True) for sent in undone if isinstance(sent.item, Exchange)]
             self._unsent.extendleft(reversed(again))
-            undone = bool(self._unsent)
-            self._deaths += undone
+            goes_on = bool(self._unsent)
+            self._deaths += goes_on
             if self._deaths == _DEATHS and self._unsent:
-                asked.append(self._unsent.popleft())
+                given_up.append(self._unsent.popleft())
                 self._deaths = 0
-        for sent in asked:
+        for sent in given_up:
             self._settle(sent, Managed())
             if isinstance(sent.item, Exchange):
                 self._trouble("the recorder ended several times while it recorded a request, which was left out")
-        if undone and lived < _LIVED:
+        if goes_on and lived < _LIVED:
             time.sleep(_WAIT)
 
     def _trouble(self, text: str) -> None:

@@ -151,13 +151,13 @@ def test_what_is_recorded_and_comes_again_is_there_once(name: str, store: Path, 
     recorder.close()
     before = everything(store)
 
-    done: list[Managed] = []
+    acknowledged: list[Managed] = []
     with Store(store) as there:
         second = Recorder(lambda: there)
-        second.take(AGAIN[name][-1], done.append, again=True)
+        second.take(AGAIN[name][-1], acknowledged.append, again=True)
         second.close()
 
-    assert done == [Managed()]
+    assert acknowledged == [Managed()]
     assert everything(store) == before
 
 
