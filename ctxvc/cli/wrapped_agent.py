@@ -36,8 +36,8 @@ class OwnProxy:
         for item in self._sockets:
             item.listen(128)
         listening = [(item.fileno(), upstream) for item, upstream in sockets]
-        self._turn = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the proxy
-        self._settings = json.dumps({**settings, "sockets": listening, "turn": self._turn.fileno()}).encode() + b"\n"
+        self._turn = tempfile.NamedTemporaryFile(prefix="ctxvc-")  # noqa: SIM115 - as long as the proxy
+        self._settings = json.dumps({**settings, "sockets": listening, "turn": self._turn.name}).encode() + b"\n"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the proxy
         self._process = self._start()
 
@@ -63,6 +63,7 @@ class OwnProxy:
         self._let_go()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST)
+        self._turn.close()
         for item in self._sockets:
             item.close()
 
@@ -79,7 +80,7 @@ class OwnProxy:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd="/",  # modules of ours alone are found by their name
-            pass_fds=[self._turn.fileno(), *(item.fileno() for item in self._sockets)],
+            pass_fds=[item.fileno() for item in self._sockets],
             start_new_session=True,  # no signal of the terminal reaches it
         )
         assert process.stdin

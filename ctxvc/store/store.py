@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -483,26 +484,41 @@ def _unless_missing(error: OSError) -> None:
 def create(path: Path) -> Store:
     """Creates a store at `path` (by convention `.ctxvc` in a project's root), private to this user.
 
+    Where there is not even a folder, it is there whole or not at all for others, who may create it at the same time.
     Raises: Refused if anything else is there, CtxvcError if it cannot be written.
     """
     contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):
         raise Refused(f"{path} exists and is not empty", hint=Phrase("place-taken"))
+    path = path.absolute()
+    new = path if path.exists() else path.with_name(f"{path.name}-{secrets.token_hex(4)}.new")
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
+        new.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new.chmod(0o700)
     except OSError as error:
         raise CtxvcError(f"cannot create {path}: {error.strerror}", hint="check the folder's permissions") from error
     try:
         program.run(
-            None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(path)
+            None, "init", "--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=main", str(new)
         )
-        _furnish(path)
-        known_stores.remember_made(path)
-        _exclude(path)
-        return Store(path)
+        _furnish(new)
+        if new != path:
+            _put_in_place(new, path)
     except (OSError, CtxvcError):
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    known_stores.remember_made(path)
+    _exclude(path)
+    return Store(path)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    """Raises: Refused if another process was faster; OSError."""
+    try:
+        new.rename(path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise Refused(f"{path} exists and is not empty", hint=Phrase("place-taken")) from error
         raise
 
 

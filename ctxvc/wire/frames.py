@@ -16,16 +16,12 @@ _Frame = TypeVar("_Frame")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first frame to a recorder: where it records, as `Recorder` has it. Paths are as the system has them.
-
-    `turn` is the descriptor of a file that recorders of one agent lock in turn; -1 for none.
-    """
+    """The first frame to a recorder: where it records, as `Recorder` has it. Paths are as the system has them."""
 
     store: bytes
     agent: str = ""
     session: str = ""
     folder: bytes = b""
-    turn: int = -1
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -36,7 +32,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     again: bool = False
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The recorder is done with what had that number: an exchange is on the disk, or left out."""
 
     number: int

@@ -123,6 +123,7 @@ class Proxy:
 
     def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.set_write_buffer_limits(0)  # what is drained is on its way
             task = asyncio.ensure_future(self._client_type(self, port, Connection(reader, writer)).serve())
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)
@@ -367,14 +368,12 @@ class Client:
             try:
                 data = await upstream.reader.read(CHUNK)
             except OSError:
-                client.writer.transport.set_write_buffer_limits(0)
-                await client.writer.drain()
                 client.abort()
                 return False
             if data:
                 client.writer.write(data)
-            answer.received(data)
-            await client.writer.drain()
+                await client.writer.drain()
+            answer.received(data)  # once the client has it: to look for the end takes a while
             if not data:
                 return False
         return not answer.unreadable

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Refused
 from ctxvc.store.store import Store, create
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
-from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
+from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 from ctxvc.wire.sessions import Sessions
 
 _T = TypeVar("_T")
@@ -26,13 +26,13 @@ _AHEAD = 32 << 20
 
 
 class _Work(NamedTuple):
-    """What the recorder is to do. `done` is called from its thread, for an exchange once it is on the disk or left out.
+    """What the recorder is to do. `acknowledge` is called from its thread, for an exchange once it is on the disk or left out.
 
     With `again`, the exchange may be recorded already.
     """
 
     item: Exchange | Requested | Answered
-    done: Callable[[Managed], None]
+    acknowledge: Callable[[Managed], None]
     again: bool
 
 
@@ -68,22 +68,22 @@ class Recorder:
 
     def request(self, requested: Requested) -> Future[Managed]:
         """What goes out instead of a request; nothing where that fails."""
-        return self._asked(requested)
+        return self._future(requested)
 
     def answer(self, answered: Answered) -> Future[Managed]:
         """What goes out after an answer; nothing where that fails."""
-        return self._asked(answered)
+        return self._future(answered)
 
-    def _asked(self, item: Requested | Answered) -> Future[Managed]:
+    def _future(self, item: Requested | Answered) -> Future[Managed]:
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         self.take(item, future.set_result)
         return future
 
     def take(
-        self, item: Exchange | Requested | Answered, done: Callable[[Managed], None], *, again: bool = False
+        self, item: Exchange | Requested | Answered, acknowledge: Callable[[Managed], None], *, again: bool = False
     ) -> None:
-        """As `record`, `request` and `answer`; calls `done` in the recorder's thread, for an exchange once it is on the
+        """As `record`, `request` and `answer`; calls `acknowledge` in the recorder's thread, for an exchange once it is on the
         disk or left out. With `again`, the exchange may be recorded already.
         """
         with self._changed:
@@ -93,10 +93,10 @@ class Recorder:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
                     self._thread.start()
-                self._queue.put(_Work(item, done, again))
+                self._queue.put(_Work(item, acknowledge, again))
         if not fits:
             self._trouble(TOO_FAST)
-            done(Managed())
+            acknowledge(Managed())
 
     def wait(self, most: int) -> None:
         """Returns once at most so many bytes wait."""
@@ -112,18 +112,18 @@ class Recorder:
             thread.join()
 
     def _run(self) -> None:
-        taken: list[_Work] = []  # exchanges that are not on the disk yet
+        pending: list[_Work] = []  # exchanges that are not on the disk yet
         while (work := self._queue.get()) is not None:
             managed = self._guarded(lambda work=work: self._do(work))  # type: ignore[misc]
             with self._changed:
                 self._waiting -= work.item.size
                 self._changed.notify_all()
             if isinstance(work.item, Exchange):
-                taken = self._settle([*taken, work])
+                pending = self._settle([*pending, work])
             else:
-                work.done(managed or Managed())
+                work.acknowledge(managed or Managed())
         self._guarded(self._sessions.close)
-        self._settle(taken)
+        self._settle(pending)
 
     def _do(self, work: _Work) -> Managed:
         match work.item:
@@ -136,13 +136,13 @@ class Recorder:
                     self._sessions.take(exchange)
         return Managed()
 
-    def _settle(self, taken: list[_Work]) -> list[_Work]:
-        """Says of what is on the disk that it is done; gives the rest."""
+    def _settle(self, exchanges: list[_Work]) -> list[_Work]:
+        """Acknowledges those that are on the disk; gives the others."""
         unfinished = {id(exchange) for exchange in self._sessions.unfinished()}
-        for work in taken:
+        for work in exchanges:
             if id(work.item) not in unfinished:
-                work.done(Managed())
-        return [work for work in taken if id(work.item) in unfinished]
+                work.acknowledge(Managed())
+        return [work for work in exchanges if id(work.item) in unfinished]
 
     def _guarded(self, work: Callable[[], _T]) -> _T | None:
         try:
@@ -165,7 +165,10 @@ def open_recorder(
     """A recorder into the store at that path, which is created once there is something to record."""
 
     def open_store() -> Store:
-        return Store(store_path) if store_path.exists() else create(store_path)
+        if not store_path.exists():
+            with suppress(Refused):  # another process was faster
+                return create(store_path)
+        return Store(store_path)
 
     return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
 
@@ -174,19 +177,17 @@ def run(descriptor: int) -> None:
     """Records what comes over a socket, until no more does. `RecorderProcess` has the other end."""
     with socket.socket(fileno=descriptor) as connection:
 
-        def reply(frame: Done | Trouble) -> None:
+        def reply(frame: Acknowledged | Trouble) -> None:
             with suppress(OSError):  # the other process has died: what it sent is recorded all the same
                 send(connection, frame)
 
-        def done(number: int, managed: Managed) -> None:
-            reply(Done(number=number, managed=managed))
+        def acknowledge(number: int, managed: Managed) -> None:
+            reply(Acknowledged(number=number, managed=managed))
 
         frames = received(connection, Settings | Sent)
         settings = next(frames, None)
         if settings is None:
             return
-        if settings.turn >= 0:
-            os.lockf(settings.turn, os.F_LOCK, 0)
         recorder = open_recorder(
             Path(os.fsdecode(settings.store)),
             agent=settings.agent,
@@ -195,7 +196,7 @@ def run(descriptor: int) -> None:
             on_trouble=lambda text: reply(Trouble(text=text)),
         )
         for sent in frames:
-            recorder.take(sent.item, partial(done, sent.number), again=sent.again)
+            recorder.take(sent.item, partial(acknowledge, sent.number), again=sent.again)
             del sent  # it may be large
             recorder.wait(_AHEAD)
         recorder.close()

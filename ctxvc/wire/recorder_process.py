@@ -6,6 +6,7 @@ records what it has got, and ends.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -15,13 +16,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 
+from ctxvc.errors import CtxvcError
+from ctxvc.store.files import locked
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
-from ctxvc.wire.frames import Done, Sent, Settings, Trouble, received, send
+from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 
 #: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
 #: that one has lived which is replaced at once; and the wait where it has not.
@@ -42,18 +45,17 @@ class RecorderProcess:
         session: str = "",
         folder: Path = Path(),
         manages: bool = False,
-        turn: int = -1,
+        turn: Path | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
 
-        `turn` is the descriptor of a file that recorders lock in turn: where this process replaces one that was killed,
-        whose recorder may still be at work.
+        `turn` is a file that recorders lock in turn: where this process replaces one that was killed, whose recorder
+        may still be at work.
         """
         self.manages = manages
-        self._settings = Settings(
-            store=os.fsencode(store), agent=agent, session=session, folder=os.fsencode(folder), turn=turn
-        )
+        self._settings = Settings(store=os.fsencode(store), agent=agent, session=session, folder=os.fsencode(folder))
+        self._turn = turn
         self._on_trouble = on_trouble
         self._troubled = self._closing = False
         self._number = self._waiting = self._deaths = 0
@@ -73,11 +75,11 @@ class RecorderProcess:
 
     def request(self, requested: Requested) -> Future[Managed]:
         """What goes out instead of a request; nothing where the recorder dies over it."""
-        return self._asked(requested)
+        return self._future(requested)
 
     def answer(self, answered: Answered) -> Future[Managed]:
         """What goes out after an answer; nothing where the recorder dies over it."""
-        return self._asked(answered)
+        return self._future(answered)
 
     def close(self) -> None:
         """Returns once all that was taken is recorded."""
@@ -87,7 +89,7 @@ class RecorderProcess:
         if thread:
             thread.join()
 
-    def _asked(self, item: Requested | Answered) -> Future[Managed]:
+    def _future(self, item: Requested | Answered) -> Future[Managed]:
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         if not self._put(item, future):
@@ -119,12 +121,14 @@ class RecorderProcess:
 
     def _run(self) -> None:
         while self._goes_on():
-            began = time.monotonic()
+            start = time.monotonic()
             try:
-                self._serve()
-            except OSError as error:
-                self._trouble(f"the recorder cannot be started: {error.strerror}")
-            self._replace(lived=time.monotonic() - began)
+                # Locked here and not by the recorder, which may be slower to start than the next one.
+                with locked(self._turn, timeout=math.inf) if self._turn else nullcontext() as turn:
+                    self._serve(turn)
+            except (OSError, CtxvcError) as error:
+                self._trouble(f"the recorder cannot be started: {error}")
+            self._replace(lived=time.monotonic() - start)
 
     def _goes_on(self) -> bool:
         """Waits until a recorder is needed; false once none is, and none will be."""
@@ -136,9 +140,9 @@ class RecorderProcess:
                 return False
             return True
 
-    def _serve(self) -> None:
+    def _serve(self, turn: int | None) -> None:
         """Starts a recorder, and sends it what comes, until it ends or there is no more. Raises: OSError."""
-        recorder = _Process(self._settings)
+        recorder = _Process(turn)
         listening = threading.Thread(target=self._listen, args=[recorder], name="ctxvc-recorder-answers", daemon=True)
         listening.start()
         with suppress(OSError):  # it has died
@@ -161,7 +165,7 @@ class RecorderProcess:
             return sent
 
     def _listen(self, recorder: _Process) -> None:
-        for frame in received(recorder.connection, Done | Trouble):
+        for frame in received(recorder.connection, Acknowledged | Trouble):
             if isinstance(frame, Trouble):
                 self._trouble(frame.text)
                 continue
@@ -184,21 +188,21 @@ class RecorderProcess:
     def _replace(self, lived: float) -> None:
         """Makes what a recorder left undone due again; gives up what several have died of."""
         with self._changed:
-            left = [*self._sent.values()]
+            undone = [*self._sent.values()]
             self._sent.clear()
-            asked = [sent for sent in left if not isinstance(sent.item, Exchange)]
-            again = [msgspec.structs.replace(sent, again=True) for sent in left if isinstance(sent.item, Exchange)]
+            given_up = [sent for sent in undone if not isinstance(sent.item, Exchange)]
+            again = [msgspec.structs.replace(sent, again=True) for sent in undone if isinstance(sent.item, Exchange)]
             self._unsent.extendleft(reversed(again))
-            undone = bool(self._unsent)
-            self._deaths += undone
+            goes_on = bool(self._unsent)
+            self._deaths += goes_on
             if self._deaths == _DEATHS and self._unsent:
-                asked.append(self._unsent.popleft())
+                given_up.append(self._unsent.popleft())
                 self._deaths = 0
-        for sent in asked:
+        for sent in given_up:
             self._settle(sent, Managed())
             if isinstance(sent.item, Exchange):
                 self._trouble("the recorder ended several times while it recorded a request, which was left out")
-        if undone and lived < _LIVED:
+        if goes_on and lived < _LIVED:
             time.sleep(_WAIT)
 
     def _trouble(self, text: str) -> None:
@@ -211,8 +215,8 @@ class RecorderProcess:
 class _Process:
     """A recorder that runs. `connection` leads to it."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises: OSError."""
+    def __init__(self, lock: int | None) -> None:
+        """It holds that lock, too, if one is given. Raises: OSError."""
         self.connection, theirs = socket.socketpair()
         self.ended = False
         with theirs:
@@ -222,7 +226,7 @@ class _Process:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     cwd="/",  # modules of ours alone are found by their name
-                    pass_fds=[theirs.fileno(), *([settings.turn] if settings.turn >= 0 else [])],
+                    pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
                     start_new_session=True,  # no signal of the terminal reaches it
                 )
             except OSError:

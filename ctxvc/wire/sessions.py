@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import name_rules, wire
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.forms.form import Form, Prompt, Reply, of

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -152,13 +151,13 @@ def test_what_is_recorded_and_comes_again_is_there_once(name: str, store: Path, 
     recorder.close()
     before = everything(store)
 
-    done: list[Managed] = []
+    acknowledged: list[Managed] = []
     with Store(store) as there:
         second = Recorder(lambda: there)
-        second.take(AGAIN[name][-1], done.append, again=True)
+        second.take(AGAIN[name][-1], acknowledged.append, again=True)
         second.close()
 
-    assert done == [Managed()]
+    assert acknowledged == [Managed()]
     assert everything(store) == before
 
 
@@ -273,28 +272,30 @@ def test_trouble_of_the_recorder_is_told_once(store: Path, opened: Any) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from ctxvc.wire.recorder_process import RecorderProcess
+from ctxvc.wire import recorder_process
 from tests.wire.test_recorder_process import conversation, until
-recorder = RecorderProcess(Path(sys.argv[1]), turn=int(sys.argv[2]))
+send, sent = recorder_process.send, []
+recorder_process.send = lambda *what: sent.append(send(*what))
+recorder = recorder_process.RecorderProcess(Path(sys.argv[1]), turn=Path(sys.argv[2]))
 for item in conversation(8):
     recorder.record(item)
-until(lambda: not recorder._unsent)
+until(lambda: len(sent) == 9)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_was_sent_is_recorded_when_the_sender_is_killed_and_before_the_next_one_records(store: Path) -> None:
+def test_what_was_sent_is_recorded_before_what_comes_after_a_killed_sender(store: Path, opened: Any) -> None:
     root = Path(__file__).parents[2]
     sent = conversation(10)
-    with tempfile.TemporaryFile() as turn:
-        subprocess.run(
-            [sys.executable, "-c", KILLED, str(store), str(turn.fileno())],
-            cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, pass_fds=[turn.fileno()], check=False, timeout=60,
-        )  # fmt: skip
-        recorder = RecorderProcess(store, turn=turn.fileno())
-        for item in sent[8:]:
-            recorder.record(item)
-        recorder.close()
+    turn = store.with_name("turn")
+    subprocess.run(
+        [sys.executable, "-c", KILLED, str(store), str(turn)],
+        cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, check=False, timeout=60,
+    )  # fmt: skip
+    recorder, _ = opened(turn=turn)
+    for item in sent[8:]:
+        recorder.record(item)
+    recorder.close()
 
     assert scopes(store) == ["main"]
     assert bodies(store) == [item.body for item in sent]

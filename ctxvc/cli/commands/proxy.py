@@ -91,7 +91,7 @@ def _recorder(app: App, store: Path, inherited: Mapping[str, Any], report: _Trou
         agent=inherited.get("agent", ""),
         session=inherited.get("session", app.session),
         folder=Path(inherited.get("folder") or app.folder),
-        turn=inherited.get("turn", -1),
+        turn=Path(inherited["turn"]) if inherited else None,
         on_trouble=report.text,
     )
 
