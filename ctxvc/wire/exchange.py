@@ -105,6 +105,24 @@ class Managed(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
 
 
+class Management(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asked for: the most tokens of a prompt, the policy's spec, and whether the model gets our tools."""
+
+    budget: int
+    policy: str = "default"
+    tools: bool = True
+
+
+def managing(budget: int, policy: str = "default", *, tools: bool = True) -> Management | None:
+    """The management under a budget in tokens, None under none. Raises: BadInput for a policy that is none."""
+    if not budget:
+        return None
+    from ctxvc import policies
+
+    policies.parse(policy)
+    return Management(budget=budget, policy=policy, tools=tools)
+
+
 class Recorder(Protocol):
     """What takes exchanges, and says what goes to the model where it manages prompts. Nothing here raises.
 

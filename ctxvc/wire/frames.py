@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Requested
 
 _LENGTH = struct.Struct("!I")
 _Frame = TypeVar("_Frame")
@@ -22,6 +22,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     agent: str = ""
     session: str = ""
     folder: bytes = b""
+    management: Management | None = None
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -15,7 +15,7 @@ import httpx2
 from ctxvc.errors import NotFound
 from ctxvc.forms import form
 from ctxvc.wire import forward, trouble
-from ctxvc.wire.exchange import LARGEST, Copy, Managed, NoRecorder, Recorder, Requested, decoded
+from ctxvc.wire.exchange import LARGEST, Copy, Managed, NoRecorder, Recorder, Requested, decoded, managing
 from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, is_asked, passing, requested
 
 #: As both SDKs set them for a client of their own. Their time-out they give with each request.
@@ -31,23 +31,39 @@ _OWN = "ctxvc.own"
 _log = logging.getLogger("ctxvc")
 
 
-def http_client(*, store: str | Path | None = None, session: str = "", **options: Any) -> httpx2.Client:
+def http_client(
+    *,
+    store: str | Path | None = None,
+    session: str = "",
+    budget: int = 0,
+    policy: str = "default",
+    **options: Any,
+) -> httpx2.Client:
     """A client for `anthropic.Anthropic(http_client=…)`, `openai.OpenAI(http_client=…)` and whatever else takes one.
 
     Requests to a model are recorded with their answers, in the store at the path `store`, else in the project's, which
     is the nearest from the working folder upwards and is made if there is none; in the session of that name, if one is
-    given. All else is as without: `options` are those of `httpx2.Client`. What is still in the queue is recorded by
-    `close`, and when the program ends.
+    given. With a `budget`, in tokens, prompts are kept below it by the `policy`. All else is as without: `options` are
+    those of `httpx2.Client`. What is still in the queue is recorded by `close`, and when the program ends.
+
+    Raises: BadInput for a policy that is none.
     """
-    return _Client(_opened(store, session), options)
+    return _Client(_opened(store, session, budget, policy), options)
 
 
-def async_http_client(*, store: str | Path | None = None, session: str = "", **options: Any) -> httpx2.AsyncClient:
+def async_http_client(
+    *,
+    store: str | Path | None = None,
+    session: str = "",
+    budget: int = 0,
+    policy: str = "default",
+    **options: Any,
+) -> httpx2.AsyncClient:
     """As `http_client`, for `anthropic.AsyncAnthropic` and `openai.AsyncOpenAI`."""
-    return _AsyncClient(_opened(store, session), options)
+    return _AsyncClient(_opened(store, session, budget, policy), options)
 
 
-def _opened(store: str | Path | None, session: str) -> _Recording:
+def _opened(store: str | Path | None, session: str, budget: int, policy: str) -> _Recording:
     from ctxvc.core import variables
     from ctxvc.store.git import program
     from ctxvc.store.project import locate
@@ -64,7 +80,9 @@ def _opened(store: str | Path | None, session: str) -> _Recording:
     if variables.is_recording_off(program.environment()):
         _log.warning("%s is off: nothing is recorded", variables.RECORDING)
         return _Recording(NoRecorder(), report)
-    return _Recording(open_recorder(path, session=session, cwd=folder, on_trouble=report), report)
+    management = managing(budget, policy)
+    recorder = open_recorder(path, session=session, cwd=folder, management=management, on_trouble=report)
+    return _Recording(recorder, report)
 
 
 class _LoggedOnce:

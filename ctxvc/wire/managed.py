@@ -27,7 +27,6 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
 from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.plan.plan import Action, Plan
-from ctxvc.core.policy import Policy
 from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.parameters import parameters
@@ -45,21 +44,13 @@ from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.read.sent_body import joined
 from ctxvc.tokens import calibration
 from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply
-from ctxvc.wire.exchange import Answered, Managed, Requested
+from ctxvc.wire.exchange import Answered, Managed, Management, Requested
 from ctxvc.wire.outgoing import Item, Texts, messages
 from ctxvc.wire.places import Places, key
 
 #: Continuations of one reply at most: a model that only reads what left would never answer.
 _MOST_CONTINUATIONS = 50
 _FOLDERS = (fmt.BODY, fmt.CLIENT, fmt.ASIDES)
-
-
-class Management(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asked for: the most tokens of a prompt, the policy, and whether the model gets tools of ours."""
-
-    budget: int
-    policy: Policy
-    tools: bool = True
 
 
 class Aside(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +79,7 @@ class ManagedConversation(Conversation):
 
     def __init__(self, stored: StoredSession, form: Form, management: Management) -> None:
         self.management = management
+        self._policy = policies.parse(management.policy)
         self._sent: dict[int, _Sent] = {}
         self._broken: _Sent | None = None  # the newest whose answer broke off
         super().__init__(stored, form)
@@ -110,7 +102,7 @@ class ManagedConversation(Conversation):
 
     def _opened(self) -> Session:
         """The session, under the policy and the budget. Raises: CtxvcError."""
-        session = Session(self.stored, policy=self.management.policy)
+        session = Session(self.stored, policy=self._policy)
         session.shows_tags = False
         budget, meta = self.management.budget, session.ledger().meta
         guess: dict[str, Any] = {}
@@ -118,7 +110,7 @@ class ManagedConversation(Conversation):
             session.resume()
         else:
             guess = {"calibration": tuple(calibration.initial(meta.model, budget))}
-        session.set(**guess, **budget_fields(Budget(budget)), policy=policies.spec(self.management.policy))
+        session.set(**guess, **budget_fields(Budget(budget)), policy=policies.spec(self._policy))
         session.begin()
         return session
 
@@ -166,8 +158,7 @@ class ManagedConversation(Conversation):
         """The tools of ours that the model gets: from the first request on, or never."""
         if self._tools is None:
             recorded = self.stored.system_and_tools()[1]
-            policy = self.management.policy
-            offered = policy.terms_in(self.session.budget.window).tools
+            offered = self._policy.terms_in(self.session.budget.window).tools
             if recorded:
                 names = ours(recorded, offered)
                 self._tools = [tool for tool in recorded if tool.get("name") in names]

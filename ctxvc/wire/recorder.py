@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.store.store import Store, create
-from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
+from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 from ctxvc.wire.sessions import Sessions
 
@@ -46,15 +46,15 @@ class Recorder:
         agent: str = "",
         session: str = "",
         folder: str = "",
-        manages: bool = False,
+        management: Management | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
 
         `open_store` is called in the recorder's own thread, when there is something to record.
         """
-        self.manages = manages
-        self._sessions = Sessions(open_store, agent=agent, session=session, folder=folder)
+        self.manages = management is not None
+        self._sessions = Sessions(open_store, agent=agent, session=session, folder=folder, management=management)
         self._on_trouble = on_trouble
         self._troubled = False
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
@@ -160,7 +160,13 @@ class Recorder:
 
 
 def open_recorder(
-    store_path: Path, *, agent: str = "", session: str = "", cwd: Path, on_trouble: Callable[[str], None]
+    store_path: Path,
+    *,
+    agent: str = "",
+    session: str = "",
+    cwd: Path,
+    management: Management | None = None,
+    on_trouble: Callable[[str], None],
 ) -> Recorder:
     """A recorder into the store at that path, which is created once there is something to record."""
 
@@ -170,7 +176,9 @@ def open_recorder(
                 return create(store_path)
         return Store(store_path)
 
-    return Recorder(open_store, agent=agent, session=session, folder=str(cwd), on_trouble=on_trouble)
+    return Recorder(
+        open_store, agent=agent, session=session, folder=str(cwd), management=management, on_trouble=on_trouble
+    )
 
 
 def run(descriptor: int) -> None:
@@ -193,6 +201,7 @@ def run(descriptor: int) -> None:
             agent=settings.agent,
             session=settings.session,
             cwd=Path(os.fsdecode(settings.folder)),
+            management=settings.management,
             on_trouble=lambda text: reply(Trouble(text=text)),
         )
         for sent in frames:

@@ -23,7 +23,7 @@ import msgspec
 
 from ctxvc.errors import CtxvcError
 from ctxvc.store.files import locked
-from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Requested
+from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 
 #: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
@@ -44,7 +44,7 @@ class RecorderProcess:
         agent: str = "",
         session: str = "",
         folder: Path = Path(),
-        manages: bool = False,
+        management: Management | None = None,
         turn: Path | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -53,8 +53,14 @@ class RecorderProcess:
         `turn` is a file that recorders lock in turn: where this process replaces one that was killed, whose recorder
         may still be at work.
         """
-        self.manages = manages
-        self._settings = Settings(store=os.fsencode(store), agent=agent, session=session, folder=os.fsencode(folder))
+        self.manages = management is not None
+        self._settings = Settings(
+            store=os.fsencode(store),
+            agent=agent,
+            session=session,
+            folder=os.fsencode(folder),
+            management=management,
+        )
         self._turn = turn
         self._on_trouble = on_trouble
         self._troubled = self._closing = False
@@ -64,8 +70,8 @@ class RecorderProcess:
         self._futures: dict[int, Future[Managed]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._at_once = manages
-        if manages:
+        self._at_once = self.manages
+        if self.manages:
             with self._changed:
                 self._begin()
 

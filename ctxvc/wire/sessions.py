@@ -23,8 +23,8 @@ from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness, is_recorded
-from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
-from ctxvc.wire.managed import ManagedConversation, Management, tools_of
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Requested
+from ctxvc.wire.managed import ManagedConversation, tools_of
 from ctxvc.wire.senders import Sender, asks_for_summary, sender
 
 #: The scopes of the conversation itself, and of calls beside it.

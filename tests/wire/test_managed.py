@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ctxvc import policies
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
-from ctxvc.wire.managed import Management
+from ctxvc.wire.exchange import Management
 from ctxvc.wire.sessions import Sessions
 from tests.wire.clients import FORMS, Blocks, Wire
 
@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, path: Path, form: str, policy: str = "default", budget: int = BUDGET) -> None:
         self.path = path
-        self.management = Management(budget=budget, policy=policies.parse(policy))
+        self.management = Management(budget=budget, policy=policy)
         self.wire = Wire(FORMS[form](TOOLS), self.sessions())
         self.step = 0
 
@@ -121,7 +121,7 @@ def prefix_breaks(bodies: list[str]) -> int:
     return sum(
         later.count("[archived ") <= earlier.count("[archived ")
         and not later.startswith(earlier[: len(earlier) * 3 // 5])
-        for earlier, later in zip(bodies, bodies[1:], strict=False)
+        for earlier, later in itertools.pairwise(bodies)
     )
 
 

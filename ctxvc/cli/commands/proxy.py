@@ -11,25 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+import msgspec
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.management_options import management_options, managing
 from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 
 if TYPE_CHECKING:
-    from ctxvc.wire.exchange import Recorder
+    from ctxvc.wire.exchange import Management, Recorder
     from ctxvc.wire.proxy import Port, Proxy
 
 
 @command("proxy", "ctxvc proxy --port 8790")
 @click.option("--port", "ports", metavar="[NAME=]N", multiple=True,
               help="Listen on this port (a free one); with NAME=, for that upstream alone, without a key.")  # fmt: skip
+@management_options
 @upstream_option
 @click.option("--wrapped", is_flag=True, hidden=True, help="Take the sockets and the key from `wrap`, on stdin.")
 @json_option
 @click.pass_obj
-def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped: bool) -> None:
+def proxy(app: App, /, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped: bool, **management: Any) -> None:
     """Prints its address once it is ready: point a client there instead of at its provider. Requests and answers pass
     byte for byte, and those to a model are recorded in the project's store. Only this machine can reach it (127.0.0.1),
     and only who has the address, whose path is random. Ctrl-C ends it.
@@ -39,6 +42,7 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     """
     from ctxvc import loopback
     from ctxvc.wire import forward
+    from ctxvc.wire.exchange import Management
     from ctxvc.wire.managed_proxy import ManagedProxy
     from ctxvc.wire.proxy import Port, bound
 
@@ -51,7 +55,8 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
     key = inherited.get("key") or loopback.new_token()
     store = Path(inherited["store"]) if wrapped else app.store_place()
     report = _Trouble(app, store)
-    recorder = _recorder(app, store, inherited, report)
+    asked = msgspec.convert(inherited["management"], Management | None) if wrapped else managing(app, **management)
+    recorder = _recorder(app, store, inherited, asked, report)
     server = ManagedProxy(routes, key=key, recorder=recorder, env=app.env, report=report.error)
     urls = {name: upstream.url for name, upstream in routes.items()}
     answer = Listening(
@@ -77,7 +82,9 @@ def proxy(app: App, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped:
         raise KeyboardInterrupt
 
 
-def _recorder(app: App, store: Path, inherited: Mapping[str, Any], report: _Trouble) -> Recorder:
+def _recorder(
+    app: App, store: Path, inherited: Mapping[str, Any], management: Management | None, report: _Trouble
+) -> Recorder:
     from ctxvc.core import variables
     from ctxvc.wire.exchange import NoRecorder
     from ctxvc.wire.recorder_process import RecorderProcess
@@ -92,6 +99,7 @@ def _recorder(app: App, store: Path, inherited: Mapping[str, Any], report: _Trou
         session=inherited.get("session", app.session),
         folder=Path(inherited.get("folder") or app.folder),
         turn=Path(inherited["turn"]) if inherited else None,
+        management=management,
         on_trouble=report.text,
     )
 

@@ -7,11 +7,13 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ctxvc.cli.app import App, Command
+from ctxvc.cli.options.management_options import management_options, managing
 from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, NotFound
@@ -36,13 +38,18 @@ class _Wrap(Command):
 @click.command("wrap", cls=_Wrap, example="ctxvc wrap claude")
 @click.argument("arguments", metavar="AGENT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--print", "only_print", is_flag=True, help="Show what would be set, and run nothing.")
+@management_options
 @upstream_option
 @click.pass_obj
-def wrap(app: App, arguments: tuple[str, ...], only_print: bool, upstreams: tuple[str, ...]) -> None:
+def wrap(
+    app: App, /, arguments: tuple[str, ...], only_print: bool, upstreams: tuple[str, ...], **management: Any
+) -> None:
     """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
     exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
     the variables that most clients read. Agents: claude, codex, gemini, copilot, opencode, qwen, crush, aider, mini,
     openhands, goose.
+
+    With --budget, prompts are kept below so many tokens: what leaves is in the store, and the model can read it back.
 
     Where ANTHROPIC_BASE_URL or a like variable is set, or --upstream given, requests go on to there.
     """
@@ -57,6 +64,7 @@ def wrap(app: App, arguments: tuple[str, ...], only_print: bool, upstreams: tupl
     if only_print:
         _show(app, agents.settings(agent, _urls("PORT", "KEY", {}), app.env), command)
         return
+    managed = managing(app, **management)
     key = loopback.new_token()
     sockets = [(bound(), ""), *((bound(), name) for name in agent.keyless)]
     ports = {name: item.getsockname()[1] for item, name in sockets}
@@ -76,6 +84,7 @@ def wrap(app: App, arguments: tuple[str, ...], only_print: bool, upstreams: tupl
             "store": str(app.store_place()),
             "folder": str(folder),
             "upstreams": {name: upstream.url for name, upstream in routes.items()},
+            "management": msgspec.to_builtins(managed),
         },
     )
     proxy.wait()

@@ -1,0 +1,36 @@
+"""The budget and the policy of prompts that pass on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from ctxvc.cli.app import App
+from ctxvc.cli.options.token_amount import TokenAmount
+
+if TYPE_CHECKING:
+    from ctxvc.wire.exchange import Management
+
+
+def management_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--budget`, `--policy` and `--reach`."""
+    budget = click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
+                          help="Keep prompts below so many tokens, as in 80k (as they are).")  # fmt: skip
+    policy = click.option("--policy", metavar="POLICY", default="",
+                          help="Policy that decides what leaves the prompt (default).")  # fmt: skip
+    reach = click.option("--reach", type=click.Choice(["tools", "files"]), default="tools", show_default=True,
+                         help="How the model reads what left: by tools of ours, or by `ctxvc recover`.")  # fmt: skip
+    return budget(policy(reach(command)))
+
+
+def managing(app: App, *, budget: int | None, policy: str, reach: str) -> Management | None:
+    """What the options and the settings say; None where no budget is set. Raises: BadInput for a policy that is none."""
+    from ctxvc.cli.options.policy_option import usual
+    from ctxvc.policies import spec
+    from ctxvc.wire import exchange
+
+    setting = app.setting("budget")
+    tokens = budget or (setting.value if setting else 0)
+    return exchange.managing(tokens, policy or spec(usual(app)), tools=reach == "tools") if tokens else None
