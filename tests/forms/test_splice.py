@@ -222,6 +222,7 @@ LAST = says(marked(RESULT))
         ([says(TEXT, marked(TEXT, HOUR)), LAST], [0], [says(marked(TEXT, HOUR), marked(TEXT, HOUR))]),
         ([says(marked(TEXT)), LAST], [0], [says(marked(TEXT))]),
         ([says(marked(TEXT, None)), LAST], [0], [says(marked(TEXT))]),
+        ([["cache_control"], ONE, LAST], [0, 1], [["cache_control"], says(TEXT, marked(TEXT))]),
         # A message that is there as another one: its own mark stays, or goes before it.
         ([ONE, LAST], [0, says(marked(TEXT))], [ONE, says(marked(TEXT))]),
         ([ONE, says(marked(RESULT), TEXT)], [0, says(TEXT)], [says(TEXT, marked(TEXT)), says(TEXT)]),
