@@ -121,7 +121,7 @@ def _head_of(item: Any) -> _Head:
 def _head(text: bytes) -> _Head:
     try:
         return _HEAD.decode(text)
-    except msgspec.ValidationError:  # no object
+    except msgspec.DecodeError:  # no object, or a type that is no text
         return _Head(type="")
 
 

@@ -10,7 +10,7 @@ behind the message that they came after, and in nothing that the client gets.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from operator import is_not
 from typing import Any
@@ -447,16 +447,18 @@ class ManagedConversation(Conversation):
 
     def _answer_open_calls(self) -> None:
         """Answers the calls of our tools that have no result yet."""
-        if not self.stored.open_calls or not self._tools:
+        open_calls = self.stored.open_calls
+        if not open_calls or not self._tools:
             return
-        if self._adapter is None:
-            self._adapter = Adapter(self.session)
-        adapter = self._adapter
-        waiting = [
-            row for row in self.session.ledger().rows() if row.kind == "tool_use" and row.call in self.stored.open_calls
-        ]
+        adapter = self._adapter = self._adapter or Adapter(self.session)
+        newest = takewhile(lambda row: row.role == "assistant" or row.kind == "tool_result", self._backwards())
+        waiting = [row for row in newest if row.kind == "tool_use" and row.call in open_calls][::-1]
         answers = [adapter.handle(self._call(row)) for row in waiting if row.tool in adapter.context_tools]
         adapter.results([answer for answer in answers if answer])
+
+    def _backwards(self) -> Iterator[Row]:
+        """The rows of the conversation, newest first."""
+        return (row for row in self.session.ledger().backwards() if not _is_ours(row))
 
     def _call(self, row: Row) -> dict[str, Any]:
         value = msgspec.json.decode(self.stored.body(row) or b"{}")

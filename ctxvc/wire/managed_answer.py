@@ -89,10 +89,10 @@ class ManagedAnswer:
         stream = is_stream(fields)
         is_usable = 200 <= status < 300 and status not in _BARE
         if self._merged is None:
-            named = form.of(self._requested.path)
-            if not is_usable or named is None:
+            own_form = form.of(self._requested.path)
+            if not is_usable or own_form is None:
                 return False
-            self._merged = merged(named.NAME, stream=stream, ours=self._managed.tools)
+            self._merged = merged(own_form.NAME, stream=stream, ours=self._managed.tools)
             self.status, self.stream = status, stream
             self.copy.answered(status, {name: fields[name] for name in fields if name not in _FRAMING}.items())
         elif not is_usable or stream != self.stream:

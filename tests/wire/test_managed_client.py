@@ -98,7 +98,7 @@ def test_answers_with_calls_of_ours_are_one(
     assert (value["id"], value["stop_reason"]) == ("answer-1", "tool_use")
     assert value["usage"]["output_tokens"] == 40
     assert [body_of(request) for request in upstream.requests] == [MANAGED, AGAIN]
-    assert all(b"identity" in request and b"x-api-key: k" in request.lower() for request in upstream.requests)
+    assert all(b": identity" in request and b": Bearer k" in request for request in upstream.requests)
     (exchange,) = recording.exchanges
     assert exchange.whole and b"call_read" in exchange.answer and b"call_search" not in exchange.answer
     assert b'"Hi"' in exchange.body and exchange.number == recording.requested[0].number
