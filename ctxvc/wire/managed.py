@@ -10,7 +10,7 @@ behind the message that they came after, and in nothing that the client gets.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, takewhile
 from operator import is_not
 from typing import Any
@@ -267,6 +267,8 @@ class ManagedConversation(Conversation):
 
     def _items(self, prompt: Prompt, known: Prompt, most: int | None = None) -> list[Item]:
         """The first `most` messages of the client's, all by default, and what passed aside. `known` has the prints."""
+        if not self._asides:
+            return [Item(message, number) for number, message in enumerate(prompt.messages[:most])]
         items: list[Item] = []
         answers: list[Answer] = []
         running, covered = hashlib.sha256(), False
@@ -342,9 +344,8 @@ class ManagedConversation(Conversation):
     def _outgoing(self, body: bytes, prompt: Prompt, known: Prompt) -> bytes:
         """The body that goes to the model."""
         items = self._items(prompt, known)
-        located = [
-            Item(item.value, item.source, blocks) for item, blocks in zip(items, self._places.blocks, strict=True)
-        ]
+        found = zip(items, self._places.blocks, self._places.layouts, strict=True)
+        located = [Item(item.value, item.source, blocks, layout) for item, blocks, layout in found]
         texts = Texts(self._text, self._guarded, lambda slot: _is_ours(slot.row))
         spliced = messages(self.form, located, outline(self.session.ledger()), texts)
         return self.form.spliced(body, spliced, self.tools(prompt))
@@ -451,14 +452,10 @@ class ManagedConversation(Conversation):
         if not open_calls or not self._tools:
             return
         adapter = self._adapter = self._adapter or Adapter(self.session)
-        newest = takewhile(lambda row: row.role == "assistant" or row.kind == "tool_result", self._backwards())
-        waiting = [row for row in newest if row.kind == "tool_use" and row.call in open_calls][::-1]
-        answers = [adapter.handle(self._call(row)) for row in waiting if row.tool in adapter.context_tools]
+        waiting = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
+        ours_waiting = [row for row in waiting.values() if row.tool in adapter.context_tools]
+        answers = [adapter.handle(self._call(row)) for row in ours_waiting]
         adapter.results([answer for answer in answers if answer])
-
-    def _backwards(self) -> Iterator[Row]:
-        """The rows of the conversation, newest first."""
-        return (row for row in self.session.ledger().backwards() if not _is_ours(row))
 
     def _call(self, row: Row) -> dict[str, Any]:
         value = msgspec.json.decode(self.stored.body(row) or b"{}")

@@ -19,12 +19,13 @@ _BEFORE_ALL = -1
 class Item(NamedTuple):
     """A message of the history: `source` is its number in the client's body, -1 for one of the model's or ours.
 
-    `blocks` has the block of each part, empty for one that is not recorded.
+    `blocks` has the block of each part, empty for one that is not recorded, and `layout` its place in the message.
     """
 
     value: Any
     source: int
     blocks: Sequence[str] = ()
+    layout: Sequence[int] = ()
 
 
 class Texts(NamedTuple):
@@ -62,8 +63,7 @@ def _edits(
     places = {
         block: (number, place)
         for number, item in enumerate(items)
-        if any(item.blocks)
-        for block, place in zip(item.blocks, form.layout(item.value), strict=True)
+        for block, place in zip(item.blocks, item.layout, strict=True)
         if block
     }
     shown: set[tuple[int, int]] = set()
