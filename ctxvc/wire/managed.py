@@ -22,6 +22,7 @@ from ctxvc.agent import managed as agents
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.tools.definitions import ours
 from ctxvc.core import display
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
@@ -86,7 +87,6 @@ class ManagedConversation(Conversation):
 
     def _load(self) -> None:
         self.session = self._opened()
-        self._adapter: Adapter | None = None
         self._tools: list[dict[str, Any]] | None = None
         self._places = Places(self.form, self.stored.redacted_messages, self._body)
         self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of all scopes, and their rows
@@ -115,13 +115,27 @@ class ManagedConversation(Conversation):
         return session
 
     def _folder(self, folder: str) -> dict[str, str | bytes]:
-        """What the folder has beside the scope's newest reply; in a new scope, that of the one that it began in."""
-        own, parent = self.stored.pieces(folder=folder), self.stored.ledger().meta.parent
-        if own or parent not in self.stored.scopes() or self.stored.ledger().meta.counters.step > 0:
-            return own
-        return self.stored.pieces(parent, folder)
+        """What the folder has beside the newest reply."""
+        return self.stored.pieces(self._newest_scope(), folder)
+
+    def _newest_scope(self) -> str:
+        """The scope of the newest reply: another one than the session's if that has changed its scope since."""
+        scope, scopes = self.stored.scope, self.stored.scopes()
+        for _ in scopes:
+            ledger = self.stored.ledger(scope)
+            since = takewhile(lambda row: row.role != "assistant", ledger.backwards())
+            notes = (wire.own_metadata(row.extra).get("left") for row in since if row.kind == "note")
+            left = next(filter(None, notes), "")
+            if left not in scopes and not any(row.role == "assistant" for row in ledger.rows()):
+                left = ledger.meta.parent
+            if left not in scopes:
+                break
+            scope = left
+        return scope
 
     def _all_pieces(self) -> dict[str, str | bytes]:
+        if self._newest_scope() != self.stored.scope:
+            return {}  # all of it is written anew
         return {path: item for folder in _FOLDERS for path, item in self.stored.pieces(folder=folder).items()}
 
     def _client_pieces(self) -> dict[str, str | bytes]:
@@ -451,7 +465,7 @@ class ManagedConversation(Conversation):
         open_calls = self.stored.open_calls
         if not open_calls or not self._tools:
             return
-        adapter = self._adapter = self._adapter or Adapter(self.session)
+        adapter = Adapter(self.session)  # a new one for each reply: some servers count ids of calls anew
         waiting = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
         ours_waiting = [row for row in waiting.values() if row.tool in adapter.context_tools]
         answers = [adapter.handle(self._call(row)) for row in ours_waiting]

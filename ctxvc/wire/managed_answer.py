@@ -133,7 +133,10 @@ class ManagedAnswer:
 
     def goes_on(self, managed: Managed) -> bool:
         """Whether the model is sent a continuation, `body`. There is none while the client has calls to answer."""
-        self.body = managed.body if self._calls.ours and not self._calls.others else b""
+        waits = self._calls.ours > 0 and not self._calls.others
+        self.body = managed.body if waits else b""
+        if waits and not self.body:  # the recorder has died: the client asks again
+            self.broke()
         return bool(self.body)
 
     def broke(self) -> None:

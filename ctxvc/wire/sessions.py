@@ -69,7 +69,7 @@ class _Session:
     def moved(self, scope: str) -> None:
         """The conversation of that scope may have gone on in another one: both are known from then on."""
         conversation = self.conversations[scope]
-        if (now := conversation.stored.scope) != scope:
+        if (now := conversation.line) != scope:
             self.conversations[now] = conversation
             del self.conversations[scope]
             management = conversation.management if isinstance(conversation, ManagedConversation) else None
@@ -78,11 +78,11 @@ class _Session:
 
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
         """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
-        related = [item for item in self.conversations.values() if item.stored.scope != SIDE]
+        related = [item for item in reversed(self.conversations.values()) if item.line != SIDE]
         related = [item for item in related if item.is_framed_as(prompt)]
         pairs = [(item.likeness(prompt), item) for item in related]
         # A sub-agent that begins as another one did is another one.
-        pairs = [pair for pair in pairs if pair[0].goes_on or not pair[1].stored.scope.startswith(AGENT)]
+        pairs = [pair for pair in pairs if pair[0].goes_on or not pair[1].line.startswith(AGENT)]
         likeness, best = max(pairs, key=itemgetter(0), default=(_NONE, None))
         if likeness == _NONE:
             best = next((item for item in related if item.has_calls_of(prompt)), None)
@@ -234,12 +234,12 @@ class Sessions:
             return SIDE
         _, best = session.closest(prompt)
         if best:
-            return best.stored.scope
+            return best.line
         if not prompt.tools and (front.has_tools or not front.has_system(prompt)):
             return SIDE
         if front.is_waiting or not front.is_framed_as(prompt):
             return session.new_agent()
-        return front.stored.scope if sender.conversation or self._agent or self._session else ""
+        return front.line if sender.conversation or self._agent or self._session else ""
 
     # --- where it is recorded
 
@@ -266,6 +266,7 @@ class Sessions:
     def _resumed(self, name: str, key: str, form: Form) -> _Session:
         session = _Session(name, key)
         scopes = [scope for scope in self.store.tips(name) if scope != SIDE and not scope.startswith(AGENT)]
+        scopes.sort(key=lambda scope: scope == self.store.current_scope(name))  # that one is the front
         for scope in scopes[-_ASKED:]:
             session.conversation(self.store, scope, form, self._management)
         return session

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from ctxvc.wire.exchange import Management
@@ -194,3 +196,89 @@ def test_the_same_request_once_more_is_the_same_prompt(run: Run) -> None:
     run.answer(text("Done."))
 
     assert first == second == run.sent[-1].encode()
+
+
+def test_what_a_person_does_acts_on_the_next_request(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call("straw\n" * 150 + NEEDLE)
+    run.fill(2)
+    run.answer(text("Done."))
+    assert NEEDLE in run.sent[-1]
+    with Store(run.path) as store, opened(store) as session:
+        result = next(row.id for row in session.ledger().rows() if row.kind == "tool_result")
+        session.archive(result, "the stack")
+        session.note("The harbour is in the north.")
+    run.say("Go on.")
+    run.call("ok")
+    archived = run.sent[-1]
+    with Store(run.path) as store, opened(store) as session:
+        session.restore(result)
+    run.call("ok")
+
+    assert NEEDLE not in archived and "the stack" in archived and "The harbour is in the north." in archived
+    assert NEEDLE in run.sent[-1]
+
+
+def opened(store: Store) -> Session:
+    (name,) = store.sessions()
+    return Session(StoredSession.open(store, name), actor="user")
+
+
+def test_a_client_that_edits_its_history_brings_nothing_back_that_left(run: Run) -> None:
+    run.say("Find the needle, and remember the blue whale.")
+    run.call(STACK)
+    run.fill(30)
+    assert NEEDLE not in run.sent[-1]
+    stubs = run.sent[-1].count("[archived ")
+    messages = run.wire.client.messages
+    del messages[-8:-4]  # a client that cuts something out of the middle
+    run.say("Go on.")
+    run.fill(2)
+
+    assert NEEDLE not in run.sent[-1] and "blue whale" in run.sent[-1]
+    assert run.sent[-2].count("[archived ") >= stubs - 4
+
+
+def test_a_result_larger_than_the_budget_is_a_preview(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call("the beginning\n" + "straw and hay\n" * 8000)
+    run.call("ok")
+
+    assert "the beginning" in run.sent[-1] and len(run.sent[-1]) < 40_000
+
+
+@pytest.mark.parametrize("policy", ["self_managed", "scoped", "episodes", "layered", "clear"])
+def test_every_policy_works_in_any_agent(policy: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / ".ctxvc", "anthropic", policy)
+    run.say("Find the needle, and remember the blue whale.")
+    run.call(STACK)
+    run.fill(25)
+    run.answer(text("Done."))
+
+    assert not run.wire.failures
+    assert [problem for call in run.wire.calls for problem in call.problems] == []
+    assert max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
+    assert all("blue whale" in body for body in run.sent)
+
+
+def test_a_scope_and_back_with_a_note(run: Run) -> None:
+    run.wire.sessions.close()
+    run.management = Management(budget=BUDGET, policy="scoped")
+    run.wire.sessions = run.sessions()
+    run.say("Find the needle, and remember the blue whale.")
+    run.fill(3)
+    opens = iter([asked("scope", {"name": "harbour", "note": "I look into the harbour."})])
+    run.call("a boat", script=lambda _: next(opens, None))
+    run.call(STACK)
+    inside = run.sent[-1]
+    leaves = iter([asked("goto", {"name": "main", "note": f"Found: {NEEDLE}."})])
+    run.call("back", script=lambda _: next(leaves, None))
+    run.call("ok")
+    run.restart()
+    run.answer(text("Done."))
+
+    assert "line of 0 0" not in inside and "blue whale" in inside
+    assert "straw" not in run.sent[-1] and NEEDLE in run.sent[-1] and "line of 0 0" in run.sent[-1]
+    with Store(run.path) as store:
+        (name,) = store.sessions()
+        assert set(store.tips(name)) == {"main", "harbour"}
