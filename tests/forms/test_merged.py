@@ -216,6 +216,51 @@ def test_beyond_a_bound_everything_passes_as_it_is(form: str, stream: bool, monk
     assert fed(merged(form, stream=stream, ours=OURS), [[data[:50], data[50:120], data[120:]]]) == (data, [Calls()])
 
 
+#: How an answer says that it was cut, instead of that it calls.
+CUT = {
+    "anthropic-messages": (b'"stop_reason": "tool_use"', b'"stop_reason": "max_tokens"'),
+    "openai-chat": (b'"finish_reason": "tool_calls"', b'"finish_reason": "length"'),
+    "gemini": (b'"finishReason": "STOP"', b'"finishReason": "MAX_TOKENS"'),
+}
+
+
+@pytest.mark.parametrize("form", CUT)
+@each_kind
+def test_any_other_reason_why_it_ended_stays(form: str, stream: bool) -> None:
+    for blocks in ([TEXT, SEARCH], [SEARCH, READ]):
+        data = encoded(Answer(blocks), form, stream=stream).replace(*CUT[form])
+        passed, _ = fed(merged(form, stream=stream, ours=OURS), [[data]])
+        assert form_of(form).reply(passed, stream=stream).stop == "max_tokens"
+
+
+def test_items_that_came_by_themselves_are_in_the_response() -> None:
+    """As some servers send them, with a response that has none."""
+    form = "openai-responses"
+    streams = []
+    for answer in answers("ours, then a call of the client's"):
+        *events, last = answer.events(form)
+        value = json.loads(last.partition(b"data: ")[2])
+        value["response"]["output"] = []
+        streams.append([b"".join(events), b"event: response.completed\ndata: " + json.dumps(value).encode() + b"\n\n"])
+    passed, _ = fed(merged(form, stream=True, ours=OURS), streams)
+    *_, (_, last_value) = sse.events(passed)
+
+    assert [item["type"] for item in last_value["response"]["output"]] == ["reasoning", "reasoning", "function_call"]
+
+
+def test_an_event_with_other_lines_keeps_them() -> None:
+    first, second = Answer([SEARCH]).stream("anthropic-messages"), Answer([TEXT], 2).events("anthropic-messages")
+    start = next(event for event in second if b"content_block_start" in event)
+    lines = start.replace(b"event: content_block_start\n", b"").replace(b'"index": 0', b'\ndata:"index": 1')
+    spelled = b"id: 7\n: hello\n" + lines.replace(b"\n", b"\r\n")
+    passed, _ = fed(merged("anthropic-messages", stream=True, ours=OURS), [[first], [spelled]])
+    block = b'"content_block":{"type":"text","text":""}'
+
+    assert passed[passed.index(b"id: 7") :] == (
+        b'id: 7\n: hello\ndata: {"type":"content_block_start","index":0,%s}\r\n\r\n' % block
+    )
+
+
 def chunk(*pieces: dict[str, Any], finish: str | None = None, **delta: Any) -> bytes:
     """A chunk of Chat Completions."""
     calls = {"tool_calls": list(pieces)} if pieces else {}
