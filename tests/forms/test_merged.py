@@ -157,6 +157,29 @@ def test_it_is_the_same_however_it_is_cut(form: str, name: str, variant: str, se
     assert parts(form, reply) == parts(form, form_of(form).reply(expected(name).stream(form), stream=True))
 
 
+@each_form
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_is_the_same_byte_by_byte(form: str, variant: str) -> None:
+    streams = [varied(answer.stream(form), variant) for answer in answers("both in a continuation")]
+    pieces = [[data[place : place + 1] for place in range(len(data))] for data in streams]
+
+    assert fed(merged(form, stream=True, ours=OURS), pieces) == fed(
+        merged(form, stream=True, ours=OURS), [[data] for data in streams]
+    )
+
+
+@pytest.mark.parametrize(("form", "name"), [("openai-chat", "id"), ("gemini", "responseId")])
+def test_every_piece_has_the_id_of_the_first_answer(form: str, name: str) -> None:
+    passed, _ = client_has("ours again", form, stream=True)
+
+    assert {value[name] for _, value in sse.events(passed)} == {"answer-1"}
+
+
+def test_an_event_has_come_once_its_empty_line_has() -> None:
+    for ending, count in ((b"", 0), (b"\n", 0), (b"\r\n\r\n", 1), (b"\r\r", 1), (b"\n\r", 1)):
+        assert len(list(sse.events(b"data: {}" + ending))) == count
+
+
 @given(st.sampled_from(FORMS), st.lists(st.binary(max_size=40), max_size=6), st.booleans())
 def test_what_is_no_answer_passes_as_it_is(form: str, pieces: list[bytes], stream: bool) -> None:
     data = b"".join(pieces)
