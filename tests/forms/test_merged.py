@@ -347,6 +347,16 @@ def test_chunks_of_chat_completions(name: str) -> None:
     assert fed(merged("openai-chat", stream=True, ours=OURS), [sent])[0] == b"".join(passed)
 
 
+def test_a_last_piece_of_gemini_may_say_something_too() -> None:
+    parts_sent = [{"text": "so"}, {"functionCall": {"name": "search", "args": {}}}]
+    candidate = {"content": {"role": "model", "parts": parts_sent}, "finishReason": "STOP"}
+    passed, _ = fed(merged("gemini", stream=True, ours=OURS), [[sse_data({"candidates": [candidate]})]])
+    candidates = [value["candidates"][0] for _, value in sse.events(passed)]
+
+    assert [item["content"]["parts"] for item in candidates] == [[{"text": "so"}], [{"text": ""}]]
+    assert [item.get("finishReason") for item in candidates] == [None, "STOP"]
+
+
 def test_a_tool_of_the_clients_whose_name_is_in_a_namespace_is_not_ours() -> None:
     item = {"type": "function_call", "id": "f", "call_id": "c", "name": "search", "arguments": "{}"}
     for namespace, calls in (({}, Calls(1, 0)), ({"namespace": "mcp__docs"}, Calls(0, 1))):
