@@ -489,6 +489,7 @@ def test_a_client_that_goes_away_ends_the_upstreams_request(place: str, upstream
             with connection, suppress(ConnectionResetError):
                 assert connection.recv(65536) == b""
             waiting.set()
+            assert [future.result(PATIENCE).body for future in recording.futures] == [MANAGED] * len(recording.futures)
 
     assert [exchange.whole for exchange in recording.exchanges] == ([False] if place == "while it answers" else [])
     assert not proxy.troubles
