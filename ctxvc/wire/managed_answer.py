@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -170,3 +171,8 @@ class ManagedAnswer:
 def passing(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers of the first answer that the client gets."""
     return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in _FRAMING]
+
+
+async def come(future: Future[Managed]) -> Managed:
+    """What the recorder says. It may say so after the client has gone: it is not cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(future))

@@ -13,7 +13,7 @@ from ctxvc.forms import form
 from ctxvc.wire import forward
 from ctxvc.wire.exchange import LARGEST, Copy, Managed, Requested
 from ctxvc.wire.forward import Upstream
-from ctxvc.wire.managed_answer import ManagedAnswer, is_asked, requested
+from ctxvc.wire.managed_answer import ManagedAnswer, come, is_asked, requested
 from ctxvc.wire.network import Connection
 from ctxvc.wire.passage import Failed, Passage, Unmanageable
 from ctxvc.wire.proxy import Client, Disconnected, Incoming, Proxy, abort, let_go, read
@@ -106,7 +106,7 @@ class ManagedClient(Client):
     async def _managed(self, question: Requested) -> Managed:
         """What goes out instead of a request: nothing where that fails, which is reported."""
         try:
-            return await asyncio.wrap_future(self._proxy.recorder.request(question))
+            return await come(self._proxy.recorder.request(question))
         except Exception as error:
             self._proxy.report(error)
             return Managed()

@@ -39,17 +39,20 @@ class Recording:
         self.exchanges: list[Exchange] = []
         self.requested: list[Requested] = []
         self.answered: list[Answered] = []
+        self.futures: list[Future[Managed]] = []
         self.manages = requests is not None
         self._requests, self._answers = requests, answers
 
     def request(self, requested: Requested) -> Future[Managed]:
         assert self._requests
         self.requested.append(requested)
-        return _future(self._requests, requested)
+        self.futures.append(_future(self._requests, requested))
+        return self.futures[-1]
 
     def answer(self, answered: Answered) -> Future[Managed]:
         self.answered.append(answered)
-        return _future(self._answers, answered)
+        self.futures.append(_future(self._answers, answered))
+        return self.futures[-1]
 
     def record(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
