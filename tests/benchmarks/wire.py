@@ -268,16 +268,19 @@ async def _conversations(server: Server, count: int, calls: int, size: int) -> l
 def _processor(pid: int) -> float:
     """Seconds of processor time that a process and its children have had."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(_processor, map(int, children)))
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(_processor, _children(pid)))
 
 
 def _peak(pid: int) -> float:
     """The most memory that a process and its children have had, in MB."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"VmHWM:\s+([0-9]+) kB", status)
-    return int(match[1]) / 1000 + sum(_peak(int(child)) for child in children) if match else 0.0
+    match = re.search(r"VmHWM:\s+([0-9]+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1000 + sum(map(_peak, _children(pid))) if match else 0.0
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process, in any of its threads, has started."""
+    texts = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(child) for text in texts for child in text.split()]
 
 
 @contextmanager

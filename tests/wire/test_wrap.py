@@ -254,6 +254,15 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     assert trouble.reported(tmp_path / "store") == reason
 
 
+@pytest.mark.parametrize("recording", ["off", "on"])
+def test_recording_that_is_off_is_off_and_said(recording: str, tmp_path: Path, env: dict[str, str]) -> None:
+    ran = wrap(tmp_path, {**env, "CTXVC_RECORDING": recording}, "--", "sh", "-c", ASK)
+
+    assert ran.stdout == "status 200\n"
+    assert ran.stderr == ("ctxvc: CTXVC_RECORDING is off: nothing is recorded\n" if recording == "off" else "")
+    assert (tmp_path / ".ctxvc").exists() == (recording == "on")
+
+
 def test_two_agents_at_once_have_addresses_of_their_own(tmp_path: Path, env: dict[str, str]) -> None:
     script = "echo $ANTHROPIC_BASE_URL; read line; " + ASK
     processes = [
