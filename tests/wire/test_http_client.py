@@ -17,6 +17,7 @@ import ctxvc
 from ctxvc.wire import recorder
 from tests import messages_api, openai_api
 from tests.wire.raw import OPEN, Recording, Upstream
+from tests.wire.sending import reply
 
 PROMPT: dict[str, Any] = {
     "model": "claude-opus-5-5",
@@ -160,13 +161,14 @@ def test_recording_that_is_off_is_off_and_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("CTXVC_RECORDING", recording)
-    upstream.steps = [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", OPEN]
+    answer = reply("Hello")
+    upstream.steps = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer), OPEN]
     with ctxvc.http_client(store=tmp_path / "store") as client:
-        assert client.post(f"http://127.0.0.1:{upstream.port}/v1/messages", json={"messages": []}).text == "{}"
+        assert client.post(f"http://127.0.0.1:{upstream.port}/v1/messages", json=PROMPT).content == answer
 
-    off = recording == "off"
-    assert caplog.messages == (["CTXVC_RECORDING is off: nothing is recorded"] if off else caplog.messages)
-    assert (tmp_path / "store").exists() != off
+    lines = [record.getMessage() for record in caplog.records if record.name == "ctxvc"]
+    assert lines == (["CTXVC_RECORDING is off: nothing is recorded"] if recording == "off" else [])
+    assert (tmp_path / "store").exists() == (recording == "on")
 
 
 def test_what_cannot_be_recorded_is_sent_and_told_once(

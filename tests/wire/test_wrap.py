@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 
 from ctxvc.wire import trouble
 from tests.wire.raw import OPEN, PATIENCE, Upstream, ask, post
+from tests.wire.sending import reply
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CTXVC = (sys.executable, "-m", "ctxvc")
@@ -255,8 +256,14 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
 
 
 @pytest.mark.parametrize("recording", ["off", "on"])
-def test_recording_that_is_off_is_off_and_said(recording: str, tmp_path: Path, env: dict[str, str]) -> None:
-    ran = wrap(tmp_path, {**env, "CTXVC_RECORDING": recording}, "--", "sh", "-c", ASK)
+def test_recording_that_is_off_is_off_and_said(
+    recording: str, tmp_path: Path, env: dict[str, str], upstream: Upstream
+) -> None:
+    answer = reply("Hello")
+    upstream.steps = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer), OPEN]
+    script = ASK.replace('"messages": []', '"model": "m", "messages": [{"role": "user", "content": "Hi"}]')
+
+    ran = wrap(tmp_path, {**env, "CTXVC_RECORDING": recording}, "--", "sh", "-c", script)
 
     assert ran.stdout == "status 200\n"
     assert ran.stderr == ("ctxvc: CTXVC_RECORDING is off: nothing is recorded\n" if recording == "off" else "")
