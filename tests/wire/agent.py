@@ -16,6 +16,8 @@ from typing import Any
 
 #: Seconds in which somebody has to answer.
 _PATIENCE = 120
+_TOOLS = [{"name": "Bash", "description": "Runs a command.", "input_schema": {"type": "object"}}]
+_PROMPT = {"model": "claude-opus-5", "max_tokens": 100, "system": "You are an agent.", "tools": _TOOLS, "stream": True}
 
 
 def main(calls: int, name: str, file: str, conversation: str = "") -> None:
@@ -23,8 +25,7 @@ def main(calls: int, name: str, file: str, conversation: str = "") -> None:
     bodies: list[str] = []
     for number in range(calls):
         history.append({"role": "user", "content": f"{name}: question {number}? " + "text " * 200})
-        prompt = {"model": "claude-opus-5", "max_tokens": 100, "system": "You are an agent.", "stream": True}
-        bodies.append(json.dumps({**prompt, "messages": history}))
+        bodies.append(json.dumps({**_PROMPT, "messages": history}))
         history.append({"role": "assistant", "content": _answer(bodies[-1].encode(), conversation)})
         print(number, flush=True)
     Path(file).write_text(json.dumps({"history": [item["content"] for item in history], "bodies": bodies}))

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ctxvc.wire import forward
-from ctxvc.wire.exchange import Exchange
+from ctxvc.wire.exchange import Exchange, NoRecorder, Recorder
 from ctxvc.wire.proxy import Port, Proxy, bound
 
 KEY = "the-key-of-the-tests"
@@ -26,7 +26,7 @@ Step = bytes | str
 OPEN, RESET, PAUSE = "open", "reset", "pause"
 
 
-class Recording:
+class Recording(NoRecorder):
     """A recorder that keeps what it gets."""
 
     def __init__(self) -> None:
@@ -34,9 +34,6 @@ class Recording:
 
     def record(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
-
-    def close(self) -> None:
-        pass
 
 
 class Seen(NamedTuple):
@@ -134,13 +131,17 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(
-    upstreams: Mapping[str, str], env: Mapping[str, str] = {}, keyless: tuple[str, ...] = ()
+    upstreams: Mapping[str, str],
+    env: Mapping[str, str] = {},
+    keyless: tuple[str, ...] = (),
+    recorder: Recorder | None = None,
 ) -> Iterator[Running]:
-    """A proxy in front of upstreams, name to base URL."""
+    """A proxy in front of upstreams, name to base URL, which records by `recorder`, or into memory."""
     ports = [Port(bound()), *(Port(bound(), name) for name in keyless)]
     recording = Recording()
     troubles: list[Exception] = []
-    proxy = Proxy(forward.upstreams(upstreams, env), key=KEY, recorder=recording, env=env, report=troubles.append)
+    recorder = recorder or recording
+    proxy = Proxy(forward.upstreams(upstreams, env), key=KEY, recorder=recorder, env=env, report=troubles.append)
     ready = threading.Event()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()
