@@ -22,7 +22,7 @@ from ctxvc.wire.sessions import Sessions
 _T = TypeVar("_T")
 
 #: Bytes that are read ahead of what is recorded: so much is recorded even if the process that sends is killed.
-_AHEAD = 32 << 20
+_AHEAD = 8 << 20
 
 
 class _Work(NamedTuple):
