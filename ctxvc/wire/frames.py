@@ -65,5 +65,5 @@ def received(connection: socket.socket, kind: Any) -> Iterator[Any]:
                 del data  # both may be large, and it takes a while until the next comes
                 yield frame
                 del frame
-        except OSError:  # the other process has died
+        except (OSError, msgspec.MsgspecError):  # the other process has died, or is of another version
             return

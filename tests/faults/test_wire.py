@@ -31,6 +31,7 @@ pytestmark = [
 ]
 #: Kills while one agent runs, and calls that it makes; in the last ones nobody is killed.
 _KILLS, _CALLS, _LAST = 10, 60, 2
+_WHAT = ("proxy", "recorder", "both")
 
 
 @pytest.fixture
@@ -67,11 +68,10 @@ def _command(pid: int) -> str:
         return ""
 
 
-def kill(wrap: int, chance: random.Random, counts: Counter[str]) -> bool:
-    """Kills the proxy of a wrap, its recorder, or both; whether there was one."""
+def kill(wrap: int, what: str, counts: Counter[str]) -> bool:
+    """Kills the proxy of a wrap, its recorder, or both; whether they were there."""
     proxies = children(wrap, "--wrapped")
     recorders = [pid for proxy in proxies for pid in children(proxy, "recorder")]
-    what = chance.choice(["proxy", "proxy", "recorder", "recorder", "both"])
     victims = {"proxy": proxies, "recorder": recorders, "both": [*proxies, *recorders] if recorders else []}[what]
     for pid in victims:
         try:
@@ -92,11 +92,13 @@ def run(project: Path, port: int, chance: random.Random, counts: Counter[str], k
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout
+        what = chance.choice(_WHAT)
         answered = [int(process.stdout.readline())]
         os.set_blocking(process.stdout.fileno(), False)
         while kills and answered[-1] < _CALLS - _LAST:
             time.sleep(chance.random() * 0.4)
-            kills -= kill(process.pid, chance, counts)
+            if kill(process.pid, what, counts):
+                kills, what = kills - 1, chance.choice(_WHAT)
             answered += map(int, (process.stdout.read() or b"").split())
         _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors.decode()
