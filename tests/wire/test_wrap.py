@@ -96,6 +96,26 @@ def test_a_signal_is_passed_on(tmp_path: Path, env: dict[str, str]) -> None:
     assert process.returncode == 3
 
 
+#: The signal comes when the agent runs already, and who started it does not know yet.
+AT_ONCE = """
+import os, signal
+from ctxvc.cli import wrapped_agent
+spawn = os.posix_spawnp
+def spawning(*arguments, **options):
+    pid = spawn(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return pid
+os.posix_spawnp = spawning
+print(wrapped_agent.run(["sleep", "60"], dict(os.environ), None))
+"""
+
+
+def test_a_signal_that_comes_at_once_is_passed_on(env: dict[str, str]) -> None:
+    ran = subprocess.run([sys.executable, "-c", AT_ONCE], env=env, capture_output=True, timeout=30, check=True)
+
+    assert ran.stdout == b"%d\n" % signal.SIGTERM
+
+
 def proxies(pid: int) -> list[int]:
     """The processes that a `wrap` has started for its proxy."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
