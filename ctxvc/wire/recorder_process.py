@@ -28,7 +28,7 @@ from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, s
 
 #: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
 #: that one has lived which is replaced at once; and the wait where it has not.
-_DEATHS, _LIVED, _WAIT = 5, 1.0, 0.2
+_DEATHS, _LIVED, _WAIT = 10, 1.0, 0.2
 
 
 class RecorderProcess:
