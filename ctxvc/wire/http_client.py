@@ -227,6 +227,10 @@ class _Client(httpx2.Client):
         super().close()
         self._end()
 
+    def __exit__(self, *failure: Any) -> None:  # which closes without `close`
+        super().__exit__(*failure)
+        self._end()
+
 
 class _AsyncClient(httpx2.AsyncClient):
     def __init__(self, recording: _Recording, options: dict[str, Any]) -> None:
@@ -263,6 +267,10 @@ class _AsyncClient(httpx2.AsyncClient):
 
     async def aclose(self) -> None:
         await super().aclose()
+        self._end()
+
+    async def __aexit__(self, *failure: Any) -> None:
+        await super().__aexit__(*failure)
         self._end()
 
 

@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 
 from ctxvc.wire import trouble
 from tests.wire.raw import OPEN, PATIENCE, Upstream, ask, post
+from tests.wire.sending import reply
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CTXVC = (sys.executable, "-m", "ctxvc")
@@ -93,6 +94,26 @@ def test_a_signal_is_passed_on(tmp_path: Path, env: dict[str, str]) -> None:
         assert process.stdout.readline() == "term\n"
 
     assert process.returncode == 3
+
+
+#: The signal comes when the agent runs already, and who started it does not know yet.
+AT_ONCE = """
+import os, signal
+from ctxvc.cli import wrapped_agent
+spawn = os.posix_spawnp
+def spawning(*arguments, **options):
+    pid = spawn(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return pid
+os.posix_spawnp = spawning
+print(wrapped_agent.run(["sleep", "60"], dict(os.environ), None))
+"""
+
+
+def test_a_signal_that_comes_at_once_is_passed_on(env: dict[str, str]) -> None:
+    ran = subprocess.run([sys.executable, "-c", AT_ONCE], env=env, capture_output=True, timeout=30, check=True)
+
+    assert ran.stdout == b"%d\n" % signal.SIGTERM
 
 
 def proxies(pid: int) -> list[int]:
@@ -252,6 +273,21 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     assert ran.stderr == f"ctxvc: forwarded, but not recorded: {reason}\n"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert trouble.reported(tmp_path / "store") == reason
+
+
+@pytest.mark.parametrize("recording", ["off", "on"])
+def test_recording_that_is_off_is_off_and_said(
+    recording: str, tmp_path: Path, env: dict[str, str], upstream: Upstream
+) -> None:
+    answer = reply("Hello")
+    upstream.steps = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer), OPEN]
+    script = ASK.replace('"messages": []', '"model": "m", "messages": [{"role": "user", "content": "Hi"}]')
+
+    ran = wrap(tmp_path, {**env, "CTXVC_RECORDING": recording}, "--", "sh", "-c", script)
+
+    assert ran.stdout == "status 200\n"
+    assert ran.stderr == ("ctxvc: CTXVC_RECORDING is off: nothing is recorded\n" if recording == "off" else "")
+    assert (tmp_path / ".ctxvc").exists() == (recording == "on")
 
 
 def test_two_agents_at_once_have_addresses_of_their_own(tmp_path: Path, env: dict[str, str]) -> None:
