@@ -257,6 +257,43 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
     assert nothing.returncode == 2 and "name an agent: claude, codex, " in nothing.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments, as_json",
+    [
+        (["wrap", "nowhere", "--json"], False),
+        (["wrap", "claude", "-p", "--json"], False),
+        (["wrap", "--upstream", "anthropic=http://127.0.0.1:1", "nowhere", "--json"], False),
+        (["--session", "x", "wrap", "--session", "y", "nowhere", "--jsonl"], False),
+        (["wrap", "--", "nowhere", "--json"], False),
+        (["wrap", "--json", "nowhere"], True),
+        (["grep", "wrap", "nowhere", "--json"], True),
+        (["--session", "wrap", "status", "--json"], True),
+        (["status", "--json", "--", "nowhere"], True),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_of_the_agents_does_not_turn_our_errors_into_json(
+    arguments: list[str], as_json: bool, tmp_path: Path, env: dict[str, str]
+) -> None:
+    failed = subprocess.run(
+        [*CTXVC, *arguments],
+        cwd=tmp_path, env={**env, "PATH": "/nowhere"}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert failed.returncode in (1, 2) and failed.stdout == ""
+    assert failed.stderr.startswith('{"error":' if as_json else "ctxvc: ")
+
+
+def test_help_for_the_agent_is_recorded_where_the_persons_settings_say(tmp_path: Path, env: dict[str, str]) -> None:
+    settings = tmp_path / "ctxvc"
+    settings.mkdir()
+    (settings / "config.toml").write_text("nonsense = 1\n")
+
+    asked = wrap(tmp_path, {**env, "XDG_CONFIG_HOME": str(tmp_path), "PATH": "/nowhere"}, "claude", "--help")
+
+    assert asked.returncode == 2 and "nonsense" in asked.stderr
+
+
 def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

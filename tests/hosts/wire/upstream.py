@@ -203,15 +203,15 @@ def _messages(body: Body, blocks: Blocks, number: int, size: int) -> tuple[Body,
 
 
 def _chat(body: Body, blocks: Blocks, number: int, size: int) -> tuple[Body, Iterable[bytes]]:
-    completion = {**openai._completion(openai.Reply(blocks), number, size), "model": body.get("model", "")}
-    return completion, (*_data(openai._chunks(completion)), b"data: [DONE]\n\n")
+    completion = {**openai.completion(openai.Reply(blocks), number, size), "model": body.get("model", "")}
+    return completion, (*_data(openai.chunks(completion)), b"data: [DONE]\n\n")
 
 
 def _responses(body: Body, blocks: Blocks, number: int, size: int) -> tuple[Body, Iterable[bytes]]:
     plain = [{"name": "", "input": "", **block, "type": _PLAIN.get(block["type"], block["type"])} for block in blocks]
-    response = {**openai._response(openai.Reply(plain), number, size), "model": body.get("model", "")}
+    response = {**openai.response(openai.Reply(plain), number, size), "model": body.get("model", "")}
     response["output"] = [_tool_item(*pair) for pair in zip(blocks, response["output"], strict=True)]
-    events = openai._response_events(response)
+    events = openai.response_events(response)
     return response, (b"event: %s\n" % event["type"].encode() + data for event in events for data in _data([event]))
 
 
