@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -95,18 +96,27 @@ def recorded_as(conversation: Conversation, form: str) -> Recorded:
         seen = len(client.messages)
         for content in turn.incoming:
             client.incoming(content)
-        before = reader.messages(client.messages[seen:])
+        before = [msgspec.structs.replace(one, time=_iso(turn.at)) for one in reader.messages(client.messages[seen:])]
         body, seen = client.body(), len(client.messages)
         client.took(client.answer(body, turn.reply))
         replies = reader.messages(client.messages[seen:])
         parts = tuple(part for message in replies for part in message.parts)
         reply = Message(role="assistant", parts=parts, time=_iso(turn.replied))
-        calls.append(Call(tuple(msgspec.structs.replace(item, time=_iso(turn.at)) for item in before), reply))
+        calls.append(Call(tuple(_at_once(before)), reply))
     prompt = module.prompt(client.body())
     replayed = msgspec.structs.replace(
         conversation, calls=tuple(calls), system=prompt.system, tools=list(prompt.tools), compactions=(), reported=()
     )
     return frame._replace(conversation=replayed)
+
+
+def _at_once(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages, with results that follow each other in one: a session makes room for what is new at once."""
+    for are_results, group in groupby(messages, lambda one: all(part.kind == "tool_result" for part in one.parts)):
+        own = list(group)
+        if are_results:
+            own = [msgspec.structs.replace(own[0], parts=tuple(part for one in own for part in one.parts))]
+        yield from own
 
 
 def _timed(conversation: Conversation) -> Iterator[Turn]:
@@ -221,7 +231,7 @@ class Upstream(Wire):
         self.sizes: list[int] = []  # tokens of each prompt, as the provider counts
         self.invalid: list[str] = []
         self.cached = 0
-        self.last = b""
+        self.addresses: set[str] = set()  # in any prompt
         self.times: list[tuple[int, float, float]] = []  # tokens of the client's, wall, thread
         self.left: list[dict[int, tuple[str, str]]] = []
         self.used: list[int] = []
@@ -234,7 +244,7 @@ class Upstream(Wire):
         self.used.append(own.session.view().counted)
         self.times.append((self._common(body)[1], *self.timed.took))
         self.clock.now = self.replied
-        self.last = sent
+        self.addresses.update(_ADDRESS.findall(sent.decode("utf-8", "surrogatepass")))
         if isinstance(self.client, Anthropic):
             return self._by_the_judge(sent, content)
         keys, tokens = self._common(sent)
@@ -311,32 +321,39 @@ def sent(recorded: Recorded, form: str, budget: int, folder: Path, *, counted: b
 
 
 def _lost(wire: Upstream, conversation: Conversation) -> dict[str, Any]:
-    """Blocks that left: how many, how many have no address in the newest prompt, how many are not the client's."""
+    """Blocks that left: how many, how many without a stub now, which had an address in no prompt, and which are read
+    with other bytes than the client's."""
     own = wire.timed.conversation
     session, ledger = own.session, own.session.ledger()
     messages = [message for call in conversation.calls for message in (*call.before, call.reply)]
     bodies = [part.body for message in own.stored.redacted_messages(messages) for part in message.parts]
-    addresses = set(_ADDRESS.findall(wire.last.decode("utf-8", "surrogatepass")))
-    count, unnamed, differing = 0, [], []
+    count, pruned, unnamed, differing = 0, 0, [], []
     rows = [row for row in ledger.rows() if not is_ours(row)]
     for row, body in zip(rows, bodies, strict=False):
         if row.present:
             continue
         count += 1
-        address = row.group or row.id
-        while address in ledger.groups and ledger.groups[address].group:
-            address = ledger.groups[address].group
-        if address not in addresses:
-            unnamed.append(f"{row.id} {row.kind} {row.state} {address}")
+        pruned += row.state == "pruned"
+        if not wire.addresses & {row.id, *_groups(ledger, row)}:
+            unnamed.append(f"{row.id} {row.kind} {row.state}")
         read = {one.id: data for one, data in session.recover_bytes(row.id)}
         if read.get(row.id) != body:
             differing.append(f"{row.id} {row.kind}")
     return {
         "left": count,
+        "pruned": pruned,
         "unnamed": unnamed,
         "differing": differing,
         "blocks": [len(rows), len(bodies)],
     }
+
+
+def _groups(ledger: Ledger, row: Row) -> Iterator[str]:
+    """The groups that a block left with."""
+    name = row.group
+    while name and name in ledger.groups:
+        yield name
+        name = ledger.groups[name].group
 
 
 # --- a run
@@ -433,8 +450,8 @@ def _results(path: Path) -> list[dict[str, Any]]:
 # --- the table
 
 COLUMNS = (
-    "budget | form | recordings | calls | invalid | above the budget | failed | left | without an address "
-    "| other bytes | cached, % | replay's, % | within a point | decided as replay"
+    "budget | form | recordings | calls | invalid | above the budget | failed | blocks that left | their stub, too "
+    "| never an address | other bytes | cached, % | replay's, % | within a point | decided as replay"
 )
 
 
@@ -465,8 +482,8 @@ def _cells(rows: Sequence[Mapping[str, Any]], budget: int, form: str, *, counted
 
     near = sum(abs(own["cached"] - own["replay"]) <= 0.01 for own in rows)
     alike = sum(own["first_difference"] is None for own in rows)
-    yield from (f"{budget // 1000}k", form, len(rows), f"{total('calls'):,}", total("invalid"), total("over"))
-    yield from (total("failures"), f"{total('left'):,}", total("unnamed"), total("differing"))
+    yield from (f"{budget // 1000}k", form, len(rows), f"{total('calls'):,}", total("invalid"), "" if counted else total("over"))
+    yield from (total("failures"), f"{total('left'):,}", f"{total('pruned'):,}", total("unnamed"), total("differing"))
     yield from (f"{share('cached'):.1f}", f"{share('replay'):.1f}", f"{near} of {len(rows)}")
     yield f"{alike} of {len(rows)}" if counted else ""
 
