@@ -115,7 +115,7 @@ def figures(folder: Path) -> Iterator[Figure]:
         servers = {"direct": upstream}
         for rival in RIVALS:
             if rival.name == "ctxvc" or shutil.which(rival.command(0, 0)[0], path=os.environ.get("CTXVC_RIVALS", "")):
-                servers[rival.name] = stack.enter_context(_started(rival, upstream.port, folder))
+                servers[rival.name] = stack.enter_context(started(rival, upstream.port, folder))
         yield from _first_bytes(servers)
         yield from _streams(servers)
         yield from _at_once(servers)
@@ -217,7 +217,7 @@ def _starts(rival: Rival, folder: Path) -> Iterator[Figure]:
     with _upstream() as upstream:
         for _ in range(STARTS):
             began = time.perf_counter()
-            with _started(rival, upstream.port, folder):
+            with started(rival, upstream.port, folder):
                 times.append(time.perf_counter() - began)
     target = "500 ms" if rival.name == "ctxvc" else ""
     yield Figure(f"wire: start, {rival.name}", 1000 * statistics.median(times), "ms", None, target)
@@ -349,14 +349,15 @@ def _upstream() -> Iterator[Server]:
 
 
 @contextmanager
-def _started(rival: Rival, upstream: int, folder: Path) -> Iterator[Server]:
+def started(rival: Rival, upstream: int, folder: Path) -> Iterator[Server]:
     """A proxy that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = rival.command(port, upstream)
     places = os.pathsep.join([os.environ.get("CTXVC_RIVALS", ""), os.environ["PATH"]])
     program = shutil.which(command[0], path=places) or command[0]
-    env = {**os.environ, **rival.env(upstream), "PYTHONPATH": str(Path.cwd()), "CTXVC_STORE": str(folder / "store")}
+    own = {"PYTHONPATH": str(Path.cwd()), "CTXVC_STORE": str(folder / "store"), "HOME": str(folder)}
+    env = {**os.environ, **rival.env(upstream), **own}
     with (folder / "output").open("wb") as errors, subprocess.Popen(
         [program, *command[1:]], cwd=folder, env=env, stdout=subprocess.PIPE if rival.name == "ctxvc" else errors,
         stderr=errors, start_new_session=True,
