@@ -105,16 +105,22 @@ def fingerprint(message: Any) -> bytes:
     """Equal for two spellings of one message: a client may leave out nulls and set cache marks anew each time."""
     if not isinstance(message, dict):
         return digest(message)
-    content = message.get("content")
+    return digest([message.get("role"), _bare(message.get("content"))])
+
+
+def _bare(content: Any) -> Any:
+    """A content as a list of blocks, without nulls and cache marks; a result's content, too."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if isinstance(blocks, list):
-        blocks = [
-            {key: value for key, value in block.items() if value is not None and key != "cache_control"}
-            if isinstance(block, dict)
-            else block
-            for block in blocks
-        ]
-    return digest([message.get("role"), blocks])
+    if not isinstance(blocks, list):
+        return blocks
+    return [_bare_block(block) if isinstance(block, dict) else block for block in blocks]
+
+
+def _bare_block(block: dict[str, Any]) -> dict[str, Any]:
+    bare = {key: value for key, value in block.items() if value is not None and key != "cache_control"}
+    if bare.get("type") == "tool_result" and "content" in bare:
+        bare["content"] = _bare(bare["content"])
+    return bare
 
 
 def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:

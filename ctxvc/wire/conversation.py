@@ -43,6 +43,8 @@ _RESENT = 50
 #: A block of Claude Code's system prompt that tells of each request.
 _VOLATILE = re.compile(rb'\{"type":"text","text":"x-anthropic-billing-header:[^"]*"\},?')
 _WENT_BACK = "the client went back to this point"
+#: What the names of scopes end with in which a client that went back goes on.
+_REWIND = re.compile(r"(?:^|-)rewind-\d+$")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ class Conversation:
         self._redactor = stored.store.redaction.of(stored.name)
         self._clean: dict[bytes, bytes] = {}  # a piece's checksum → the piece without secrets, empty for the same
         self.unfinished: Call | None = None  #: the newest call, if its reply broke off: it is not on the disk
+        self._is_in_part = False  # whether the newest reply broke off: a client may keep a part of it
         self._load()
 
     def _load(self) -> None:
@@ -192,7 +195,7 @@ class Conversation:
         repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
         if prompt.continues or (is_whole and (repeated or self.is_empty)):
             return self.stored.redacted_messages(self._read_on(prompt, common + repeated))
-        if commit := self._step_before(prompt, common):
+        if not (is_whole and self._is_in_part) and (commit := self._step_before(prompt, common)):
             self._go_back(commit)
             return self._incoming(prompt)
         return self._edit(prompt)
@@ -331,6 +334,7 @@ class Conversation:
                 transaction.append(at, admitted)
             self.stored.acknowledge(transaction)
         self.prints, self._reply_prints = prompt.prints, tuple(reply.prints)
+        self._is_in_part = not reply.complete
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters, self._newest = frame, fields, self.stored.next_block
 
@@ -371,6 +375,19 @@ class Conversation:
             clean = self._redactor.body(piece, "json")
             self._clean[checksum] = b"" if clean == piece else clean
         return self._clean[checksum] or piece
+
+
+def left_behind(stored: StoredSession) -> list[range]:
+    """The numbers of the blocks that a client left behind when it went back, on the way to the session's scope."""
+    scope, ranges, scopes = stored.scope, [], stored.scopes()
+    while (parent := stored.ledger(scope).meta.parent) in scopes:
+        if _REWIND.search(scope):
+            earlier, now = stored.ledger(parent), stored.ledger(scope)
+            shared = [row.number for row in now.rows() if earlier.get(row.id) is not None]
+            own = [row.number for row in now.rows() if earlier.get(row.id) is None]
+            ranges.append(range(max(shared, default=0) + 1, min(own, default=stored.next_block)))
+        scope = parent
+    return ranges
 
 
 def is_recorded(store: Store, session: str, scope: str, call: Call, form: Form) -> bool:

@@ -30,8 +30,9 @@ _KEPT = re.compile(
 _SECRET = re.compile(r"auth|token|cookie|secret|credential|api[-_]?key")
 
 
-#: What a stream ends with, after which some clients read no further.
+#: What a stream's last event begins or ends with, after which some clients read no further.
 _LAST = b"data: [DONE]"
+_LAST_EVENT = re.compile(rb"(?:event: ?|data: ?\{\"type\": ?\")(?:message_stop|response\.(?:completed|incomplete))\b")
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -268,7 +269,15 @@ def is_stream(headers: Mapping[str, str]) -> bool:
 
 def is_whole(answer: bytes, *, stream: bool, complete: bool) -> bool:
     """Whether an answer came to its end, or its connection did not, behind all that clients read."""
-    return complete or (stream and answer.rstrip().endswith(_LAST))
+    return complete or (stream and _has_last(answer))
+
+
+def _has_last(answer: bytes) -> bool:
+    """Whether the event that is the last one of a stream is there, whole."""
+    if not answer.endswith((b"\n\n", b"\r\n\r\n")):
+        return answer.rstrip().endswith(_LAST)
+    events = answer.rstrip().replace(b"\r\n", b"\n")
+    return events.endswith(_LAST) or _LAST_EVENT.match(events.rpartition(b"\n\n")[2]) is not None
 
 
 class Bounded:

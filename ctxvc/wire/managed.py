@@ -44,7 +44,7 @@ from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.read.sent_body import joined
 from ctxvc.tokens import calibration
-from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply
+from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply, left_behind
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
 from ctxvc.wire.outgoing import Item, Texts, messages
 from ctxvc.wire.places import Places, key
@@ -220,9 +220,19 @@ class ManagedConversation(Conversation):
         if new := [message for message in incoming if not all(key(part) in there for part in message.parts)]:
             self.session.append(*(dated(message, began) for message in new))
             self._locate(prompt)
+            if not newest:
+                self._keep_frame()
         if self.stored.open_calls:
             self.stored.finish()  # the client has dropped their results
         return bool(new) | self._withdraw(newest)
+
+    def _keep_frame(self) -> None:
+        """Pins what the client itself says before all else: its instructions, its tools where they are among them."""
+        rows = self.session.ledger().rows()
+        frame = [row.id for row in rows if row.origin == "client" and row.state == "visible"]
+        if frame:
+            actions = (Action(verb="pin", targets=tuple(frame)),)
+            self.session.commit(Plan(actions=actions, actor="host", reason="the client's own instructions"))
 
     def _incoming(self, prompt: Prompt) -> RedactedMessages:
         if prompt.prints == self.prints and self._asides.get(_digest(prompt.prints)):
@@ -349,7 +359,13 @@ class ManagedConversation(Conversation):
         """The rows of all scopes that a message may be, in their order."""
         ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes()]
         if len(ledgers) != len(self._known[0]) or any(map(is_not, ledgers, self._known[0])):
-            rows = {row.number: row for ledger in ledgers for row in ledger.rows() if not _is_ours(row)}
+            behind = left_behind(self.stored)
+            rows = {
+                row.number: row
+                for ledger in ledgers
+                for row in ledger.rows()
+                if not _is_ours(row) and not any(row.number in numbers for numbers in behind)
+            }
             self._known = ledgers, [rows[number] for number in sorted(rows)]
         return self._known[1]
 
@@ -457,6 +473,7 @@ class ManagedConversation(Conversation):
         for number, message in enumerate(replied):
             self.session.append(dated(message, ended), attached=attached if number == 0 else None)
         self.prints, self._reply_prints = sent.prompt.prints, tuple(reply.prints)
+        self._is_in_part = not reply.complete
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters = frame, fields
 

@@ -75,6 +75,7 @@ class ManagedAnswer:
         #: Whether the client has got all of it, which is known at its end.
         self.whole = False
         self._is_broken = False
+        self._is_coming = False  # an answer has begun, and nobody was told of its end
         self._merged: MergedAnswer | None = None
         self._encoding = ""
         self._content = Bounded()
@@ -99,7 +100,7 @@ class ManagedAnswer:
         elif not is_usable or stream != self.stream:
             return False
         self._encoding = fields.get("content-encoding", "")
-        self._content, self._first = Bounded(), self._now()
+        self._content, self._first, self._is_coming = Bounded(), self._now(), True
         self._late = self._merged.feed(b"")
         return True
 
@@ -113,6 +114,7 @@ class ManagedAnswer:
     def ended(self, *, complete: bool) -> Future[Managed] | None:
         """The answer has ended; what the recorder makes of it, None for one that broke off."""
         assert self._merged is not None
+        self._is_coming = False
         answer = decoded(self._content.bytes(), self._encoding)
         if self._encoding:
             self._late += self._merged.feed(answer)
@@ -155,8 +157,14 @@ class ManagedAnswer:
             self.copy.answered(BROKEN, [("content-type", "application/json")])
         return self._passing(self._merged.broke())
 
+    def settle(self) -> None:
+        """Nothing more passes: a client that has left may have got all of an answer of whose end nobody was told."""
+        if self._is_coming:
+            self.ended(complete=False)
+
     def leave(self) -> None:
         """Nothing more passes: the copy is handed on."""
+        self.settle()
         if self.whole:
             self.copy.end()
         else:

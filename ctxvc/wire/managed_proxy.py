@@ -163,6 +163,7 @@ class ManagedClient(Client):
             self._close_upstream()
             return await self._pass_own(incoming, copy, body)
         finally:
+            answer.settle()
             self._proxy.end(copy, answer)
 
     async def _pass_on(self, first: Unmanageable, copy: Copy) -> bool:

@@ -1,4 +1,4 @@
-"""The messages of a managed prompt: a client's own, as the ledger says of their blocks, and texts of ours among them."""
+"""The messages of a managed prompt: a client's own, as the ledger has their blocks, and texts of ours among them."""
 
 from __future__ import annotations
 

@@ -311,7 +311,10 @@ def _figures(way: Way, recorded: Recorded, lookup: Lookup, direct: Sequence[floa
         "calls": len(way.seconds),
         "sent": read + written + fresh,
         "largest": max(
-            (one["input_tokens"] + one["cache_creation_input_tokens"] + one["cache_read_input_tokens"] for one in answers),
+            (
+                one["input_tokens"] + one["cache_creation_input_tokens"] + one["cache_read_input_tokens"]
+                for one in answers
+            ),
             default=0,
         ),
         "cached": read,

@@ -85,7 +85,9 @@ def client_of(form: str, recorded: Recorded) -> Client:
 def recorded_as(conversation: Conversation, form: str) -> Recorded:
     """The recording in this form. The conversation has what its reader makes of the client's messages."""
     own = list(_timed(conversation))
-    system = conversation.system if isinstance(conversation.system, str) and conversation.system else "You are an agent."
+    system = (
+        conversation.system if isinstance(conversation.system, str) and conversation.system else "You are an agent."
+    )
     frame = Recorded(list(_tools(conversation, own)), system, own, conversation)
     client = client_of(form, frame)
     module = of(client.path)
@@ -306,7 +308,9 @@ def sent(recorded: Recorded, form: str, budget: int, folder: Path, *, counted: b
             opened.redaction.keep_exact(NAME)  # as in a replay
         return opened
 
-    sessions = Timed(store, agent="agent", session=NAME, folder="/", management=Management(budget=budget, policy=POLICY))
+    sessions = Timed(
+        store, agent="agent", session=NAME, folder="/", management=Management(budget=budget, policy=POLICY)
+    )
     wire = Upstream(client_of(form, recorded), sessions, clock, usage=not counted)
     with _alike(clock, counted=counted):
         for turn in recorded.turns:
@@ -359,7 +363,9 @@ def _groups(ledger: Ledger, row: Row) -> Iterator[str]:
 # --- a run
 
 
-def run(conversation: Conversation, recorded: Recorded, raw: Replayed, form: str, budget: int) -> Iterator[dict[str, Any]]:
+def run(
+    conversation: Conversation, recorded: Recorded, raw: Replayed, form: str, budget: int
+) -> Iterator[dict[str, Any]]:
     """Both runs of a recording in a form at a budget."""
     module = of(client_of(form, recorded).path)
     assert module is not None
@@ -461,7 +467,9 @@ def table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"\n{title}\n\n| {COLUMNS} |\n|{'---|' * (COLUMNS.count('|') + 1)}"
         for budget in sorted({own["budget"] for own in results}):
             for form in FORMS:
-                rows = [own for own in results if (own["counted"], own["budget"], own["form"]) == (counted, budget, form)]
+                rows = [
+                    own for own in results if (own["counted"], own["budget"], own["form"]) == (counted, budget, form)
+                ]
                 if rows:
                     yield f"| {' | '.join(map(str, _cells(rows, budget, form, counted=counted)))} |"
     yield "\n| client's prompt, tokens | requests | p50, ms | p90 | max | processor, p50 | p90 |\n|---|---|---|---|---|---|---|"
@@ -482,7 +490,14 @@ def _cells(rows: Sequence[Mapping[str, Any]], budget: int, form: str, *, counted
 
     near = sum(abs(own["cached"] - own["replay"]) <= 0.01 for own in rows)
     alike = sum(own["first_difference"] is None for own in rows)
-    yield from (f"{budget // 1000}k", form, len(rows), f"{total('calls'):,}", total("invalid"), "" if counted else total("over"))
+    yield from (
+        f"{budget // 1000}k",
+        form,
+        len(rows),
+        f"{total('calls'):,}",
+        total("invalid"),
+        "" if counted else total("over"),
+    )
     yield from (total("failures"), f"{total('left'):,}", f"{total('pruned'):,}", total("unnamed"), total("differing"))
     yield from (f"{share('cached'):.1f}", f"{share('replay'):.1f}", f"{near} of {len(rows)}")
     yield f"{alike} of {len(rows)}" if counted else ""

@@ -154,7 +154,11 @@ def _responses_problems(body: Mapping[str, Any]) -> Iterator[str]:
                 if item.get("call_id") in calls:
                     yield f"Duplicate call_id {item.get('call_id')}. {place}"
                 calls.append(item.get("call_id"))
-            case "function_call_output":
+            case "custom_tool_call":
+                if not item.get("call_id") or not isinstance(item.get("input"), str):
+                    yield f"Missing required parameter: '{place}.input'."
+                calls.append(item.get("call_id"))
+            case "function_call_output" | "custom_tool_call_output":
                 if item.get("call_id") not in calls:
                     yield f"No tool call found for function call output with call_id {item.get('call_id')}."
                 answered.append(item.get("call_id"))
@@ -163,8 +167,12 @@ def _responses_problems(body: Mapping[str, Any]) -> Iterator[str]:
                     yield f"Missing required parameter: '{place}.summary'."
                 if body.get("store") is False and not item.get("encrypted_content"):
                     yield f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is false."
-                if following.get("type") not in ("reasoning", "function_call") and following.get("role") != "assistant":
+                owners = ("reasoning", "function_call", "custom_tool_call")
+                if following.get("type") not in owners and following.get("role") != "assistant":
                     yield f"Item '{item.get('id')}' of type 'reasoning' was provided without its following item."
+            case "additional_tools":
+                if not isinstance(item.get("tools"), list):
+                    yield f"Invalid value for '{place}.tools'."
             case _:
                 yield f"Invalid value: '{kind}'. {place}.type"
     yield from (f"No tool output found for function call {call}." for call in calls if call not in answered)

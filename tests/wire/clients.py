@@ -17,6 +17,7 @@ from ctxvc.replay.conversation import Conversation
 from ctxvc.tokens.count import count
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
 from ctxvc.wire.sessions import Sessions
+from tests.messages_api import stream
 from tests.messages_api.judge import Judge
 from tests.messages_api.script import Reply
 from tests.openai_api import judge as openai
@@ -351,6 +352,23 @@ class Wire:
             began=1_790_000_000.0 + 60 * self.number,
         )  # fmt: skip
         return self._guarded(lambda: self.sessions.request(requested)).body
+
+    def ask_broken(self, reply: Blocks) -> None:
+        """One request, whose answer is a stream of the Messages API that breaks off within the reply's last block."""
+        self.number += 1
+        body, at = self.client.body(), 1_790_000_000.0 + 60 * self.number
+        requested = Requested(
+            number=self.number, upstream="any", path=self.client.path, headers=self.headers, body=body, began=at
+        )  # fmt: skip
+        sent = self._guarded(lambda: self.sessions.request(requested)).body
+        message = json.loads(self._answered(body, sent, reply))
+        events = list(map(stream.encoded, stream.events(message)))[:-4]
+        fields = {name: getattr(requested, name) for name in Requested.__struct_fields__}
+        self.sessions.take(
+            Exchange(
+                **fields, status=200, answer=b"".join(events), stream=True, whole=False, first=at + 1, ended=at + 2
+            )
+        )
 
     def _answered(self, body: bytes, sent: bytes, content: Blocks) -> bytes:
         problems = self.client.problems(sent)

@@ -282,3 +282,47 @@ def test_a_scope_and_back_with_a_note(run: Run) -> None:
     with Store(run.path) as store:
         (name,) = store.sessions()
         assert set(store.tips(name)) == {"main", "harbour"}
+
+
+def test_a_client_that_went_back_and_says_the_same_sends_it_all_the_same(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(4)
+    kept = list(run.wire.client.messages)
+    run.fill(3)
+    run.wire.client.messages, run.step = kept, run.step - 3
+    run.say("Another way, please.")
+    run.fill(3)
+    run.answer(text("Done."))
+
+    body = run.sent[-1]
+    assert all(f"Step {number}." in body for number in range(1, 8)) and "Another way" in body
+    with Store(run.path) as store:
+        assert list(store.tips(store.sessions()[0])) == ["main", "rewind-1"]
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_what_a_client_keeps_of_a_reply_that_broke_off_stays(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(3)
+    call = {"type": "tool_use", "id": "call_cut", "name": "Bash", "input": {"command": "x" * 100}}
+    run.wire.ask_broken([*text("I look at part 4."), call])
+    run.wire.client.messages.append({"role": "assistant", "content": text("I look at part 4.")})
+    run.say("You were cut off.")
+    run.fill(3)
+
+    body = run.sent[-1]
+    assert "I look at part 4." in body and "You were cut off." in body and "call_cut" not in body
+    with Store(run.path) as store:
+        assert list(store.tips(store.sessions()[0])) == ["main"]
+
+
+@pytest.mark.parametrize("run", ["responses"], indirect=True)
+def test_the_clients_own_instructions_stay_however_large_they_are(run: Run) -> None:
+    piece = {"type": "input_text", "text": "Never touch config.ini.\n" + "Be precise and helpful. " * 600}
+    run.wire.client.messages.append({"type": "message", "role": "developer", "content": [piece]})
+    tools = [{"type": "function", "name": f"tool_{number}", "parameters": {}} for number in range(20)]
+    run.wire.client.messages.append({"type": "additional_tools", "role": "developer", "tools": tools})
+    run.say("Find the needle.")
+    run.fill(12)
+
+    assert all("Never touch config.ini." in body and "tool_19" in body for body in run.sent)

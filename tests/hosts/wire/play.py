@@ -69,26 +69,30 @@ class Played:
 
     def outputs(self) -> list[tuple[int, list[str]]]:
         """Exit status and lines of output of each run, without what is by chance, as the order of what is parallel."""
-        plain = ((run.code, run.out.replace(str(self.place.folder), ".")) for run in self.runs)
-        return [(code, sorted(_CHANCE.sub("#", out).splitlines())) for code, out in plain]
+        return [(run.code, shown(run.out, self.place)) for run in self.runs]
+
+
+def shown(out: str, place: Place) -> list[str]:
+    """The lines of an output without what is by chance, as the order of what is parallel."""
+    return sorted(_CHANCE.sub("#", out.replace(str(place.folder), ".")).splitlines())
 
 
 @contextmanager
 def straight(client: Client) -> Iterator[Played]:
     """The client at the upstream itself."""
-    with _laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as tap:
-        yield _played(client, place, {**env, **_filled(client, tap.url)}, script, _pointed(client, tap.url), tap, tap)
+    with laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as tap:
+        yield _played(client, place, {**env, **filled(client, tap.url)}, script, pointed(client, tap.url), tap, tap)
 
 
 @contextmanager
 def proxied(client: Client) -> Iterator[Played]:
     """The client at a proxy, with taps on both sides of it; the upstream compresses where the client takes it."""
     with (
-        _laid(client) as (place, env),
+        laid(client) as (place, env),
         serve(script := Script(), compressed=True) as upstream,
         between_taps(place, upstream.url) as (url, near, far),
     ):
-        yield _played(client, place, {**env, **_filled(client, url)}, script, _pointed(client, url), near, far)
+        yield _played(client, place, {**env, **filled(client, url)}, script, pointed(client, url), near, far)
 
 
 @contextmanager
@@ -122,14 +126,20 @@ def _request(passed: Passed) -> tuple[object, ...]:
 @contextmanager
 def wrapped(client: Client) -> Iterator[Played]:
     """The client by `ctxvc wrap`, which points it; its own variables name the upstream."""
-    with _laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as far:
-        command = (sys.executable, "-m", "ctxvc", "wrap", *_upstreams(far.url), client.wrapped)
-        own = {**env, **_filled(client, far.url), "PYTHONPATH": str(ROOT)}
+    with laid(client) as (place, env), serve(script := Script()) as upstream, tapped(upstream.url) as far:
+        command = wrapping(client, far.url)
+        own = {**env, **filled(client, far.url), "PYTHONPATH": str(ROOT)}
         yield _played(client, place, own, script, command, None, far)
 
 
+def wrapping(client: Client, url: str, *options: str) -> Sequence[str]:
+    """The client's command behind `ctxvc wrap` with these options, in front of an upstream."""
+    return sys.executable, "-m", "ctxvc", "wrap", *options, *_upstreams(url), client.wrapped
+
+
 @contextmanager
-def _laid(client: Client) -> Iterator[tuple[Place, dict[str, str]]]:
+def laid(client: Client) -> Iterator[tuple[Place, dict[str, str]]]:
+    """A place for the client, made, and its environment there."""
     with tempfile.TemporaryDirectory(prefix="ctxvc-wire-", ignore_cleanup_errors=True) as folder:
         place = Place(Path(folder))
         place.make()
@@ -137,11 +147,13 @@ def _laid(client: Client) -> Iterator[tuple[Place, dict[str, str]]]:
         yield place, agents.environment(client, place)
 
 
-def _filled(client: Client, url: str) -> dict[str, str]:
+def filled(client: Client, url: str) -> dict[str, str]:
+    """The client's own variables, for an upstream."""
     return {name: value.replace("{url}", url) for name, value in client.env.items()}
 
 
-def _pointed(client: Client, url: str) -> Sequence[str]:
+def pointed(client: Client, url: str) -> Sequence[str]:
+    """The client's command, for an upstream."""
     return client.program, *(argument.replace("{url}", url) for argument in client.arguments)
 
 

@@ -8,6 +8,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,8 +22,18 @@ from tests.openai_api import server as openai
 
 Body = dict[str, Any]
 Blocks = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Failing:
+    """An answer that fails: refused with a status, or, with 200, broken off in its middle."""
+
+    blocks: Blocks = field(default_factory=list)
+    status: int = 200
+
+
 #: The model: what it says to the body of a request, in blocks of the Messages API.
-Model = Callable[[Body], Blocks]
+Model = Callable[[Body], "Blocks | Failing"]
 
 FORMS = {
     "/v1/messages": "messages",
@@ -53,14 +64,16 @@ class Upstream:
     model: Model
     #: Answers are compressed where the client takes it.
     compressed: bool = False
+    #: Seconds between the events of a stream.
+    pause: float = 0.0
     faults: list[BaseException] = field(default_factory=list)
 
 
 @contextmanager
-def serve(model: Model, *, compressed: bool = False) -> Iterator[Upstream]:
+def serve(model: Model, *, compressed: bool = False, pause: float = 0.0) -> Iterator[Upstream]:
     """A server until the end. Raises, on leaving, the first thing that went wrong within the model."""
     server = _Server(("127.0.0.1", 0), _Handler)
-    server.upstream = Upstream(f"http://127.0.0.1:{server.server_address[1]}", model, compressed)
+    server.upstream = Upstream(f"http://127.0.0.1:{server.server_address[1]}", model, compressed, pause)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -122,18 +135,23 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, form: str, body: Body) -> None:
         with self.server.lock:
             try:
-                blocks = self.server.upstream.model(body)
+                said = self.server.upstream.model(body)
             except BaseException as fault:
                 self.server.upstream.faults.append(fault)
                 self._send(400, {"error": {"message": repr(fault), "type": "invalid_request_error", "code": None}})
                 return
             number = next(self.server.numbers)
+        failing = said if isinstance(said, Failing) else None
+        if failing and failing.status != 200:
+            self._send(failing.status, _refusal(form, failing.status))
+            return
+        blocks = said.blocks if isinstance(said, Failing) else said
         size = max(1, len(json.dumps(body)) // 4)
         answer, events = _FORMS[form.removesuffix("-stream")](body, blocks, number, size)
         if form == "gemini-stream" or body.get("stream"):
-            self._stream(events)
+            self._stream(events, breaks=failing is not None)
         else:
-            self._send(200, answer)
+            self._send(200, answer, breaks=failing is not None)
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
@@ -153,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _compresses(self) -> bool:
         return self.server.upstream.compressed and "gzip" in self.headers.get("accept-encoding", "")
 
-    def _send(self, status: int, answer: Any) -> None:
+    def _send(self, status: int, answer: Any, *, breaks: bool = False) -> None:
         data = json.dumps(answer, ensure_ascii=False).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -163,9 +181,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data)
+            self.wfile.write(data[: len(data) // 2] if breaks else data)
+        self.close_connection = self.close_connection or breaks
 
-    def _stream(self, events: Iterable[bytes]) -> None:
+    def _stream(self, events: Iterable[bytes], *, breaks: bool = False) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("transfer-encoding", "chunked")
@@ -173,8 +192,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("content-encoding", "gzip")
             events = [gzip.compress(b"".join(events), mtime=0)]
         self.end_headers()
-        for event in events:
+        events = list(events)
+        for event in events[: len(events) // 2] if breaks else events:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+            time.sleep(self.server.upstream.pause)
+        if breaks:
+            self.close_connection = True
+            return
         self.wfile.write(b"0\r\n\r\n")
 
 
@@ -235,6 +259,15 @@ def _gemini(body: Body, blocks: Blocks, number: int, size: int) -> tuple[Body, I
 
 def _data(events: Iterable[Body], end: bytes = b"\n\n") -> Iterator[bytes]:
     return (b"data: " + json.dumps(event, ensure_ascii=False).encode() + end for event in events)
+
+
+def _refusal(form: str, status: int) -> Body:
+    """The body of a refusal that a client may try again."""
+    if form == "messages":
+        return {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    if form.startswith("gemini"):
+        return {"error": {"code": status, "message": "Resource exhausted", "status": "RESOURCE_EXHAUSTED"}}
+    return {"error": {"message": "Rate limit reached", "type": "rate_limit_error", "code": "rate_limit_exceeded"}}
 
 
 _FORMS = {"messages": _messages, "chat": _chat, "responses": _responses, "gemini": _gemini}
