@@ -42,6 +42,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import Attachment
+from ctxvc.store.read.revision import CLIENT_TOKENS
 from ctxvc.store.read.sent_body import joined
 from ctxvc.tokens import calibration
 from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply, left_behind
@@ -468,7 +469,10 @@ class ManagedConversation(Conversation):
         framed = msgspec.structs.replace(sent.prompt, tools=(*sent.prompt.tools, *self.tools(sent.prompt)))
         files, without, frame = self._files(framed, pieces_now)
         without = (*without, *_FOLDERS) if is_first else without
-        attached = Attachment(self._trailers(reply, frame, fields), files, without)
+        trailers = self._trailers(reply, frame, fields)
+        if sent.body != sent.requested.body:
+            trailers[CLIENT_TOKENS] = str(self._tokens_of_client())
+        attached = Attachment(trailers, files, without)
         replied = self._reader.messages(reply.messages, reply)
         for number, message in enumerate(replied):
             self.session.append(dated(message, ended), attached=attached if number == 0 else None)
@@ -476,6 +480,11 @@ class ManagedConversation(Conversation):
         self._is_in_part = not reply.complete
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters = frame, fields
+
+    def _tokens_of_client(self) -> int:
+        """The size of the client's own prompt, as the provider would count it."""
+        view, rows = self.session.view(), self._rows()
+        return view.calibrated(view.overhead + sum(map(view.price.body, rows)))
 
     def _answer_open_calls(self) -> None:
         """Answers the calls of our tools that have no result yet."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +17,12 @@ import msgspec
 from ctxvc.cli.app import App, Command
 from ctxvc.cli.options.management_options import management_options, managing
 from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
-from ctxvc.cli.output import safe
-from ctxvc.errors import BadInput, NotFound
+from ctxvc.cli.output import counted, safe
+from ctxvc.core.display import human_tokens
+from ctxvc.errors import BadInput, CtxvcError, NotFound
 
 if TYPE_CHECKING:
+    from ctxvc.inspection.client_prompts import Beside
     from ctxvc.wire.agents import Agent, Settings
 
 #: What stands for `--` once click has had its turn.
@@ -88,6 +92,7 @@ def wrap(
         },
     )
     proxy.wait()
+    began = time.time()
     os.chdir(folder)
     try:
         env = {**app.env, **settings.env, **_files(settings)}
@@ -96,6 +101,8 @@ def wrap(
         proxy.close()
     if trouble := proxy.errors():
         app.output.note(f"ctxvc: {trouble}")
+    if managed:
+        _report(app, began)
     click.get_current_context().exit(end_as(status))
 
 
@@ -125,6 +132,30 @@ def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
     return {**urls, "any": address}
+
+
+def _report(app: App, since: float) -> None:
+    """One line on what the budget came to. A store that cannot be read has been reported before."""
+    from ctxvc.inspection.client_prompts import beside
+    from ctxvc.store.store import Store
+
+    with suppress(CtxvcError), Store(app.store_place()) as store:
+        figures = beside(store, int(since))
+        if figures.calls:
+            app.output.note(f"ctxvc: {summary(figures)}")
+
+
+def summary(figures: Beside) -> str:
+    """`31 calls; largest prompt 79k tokens, 412k without ctxvc; 1.9M tokens sent, 6.3M without; …`."""
+    parts = [
+        counted(figures.calls, "call"),
+        f"largest prompt {human_tokens(figures.largest)} tokens, {human_tokens(figures.largest_of_client)} without",
+        f"{human_tokens(figures.tokens)} tokens sent, {human_tokens(figures.tokens_of_client)} without",
+    ]
+    if figures.dollars is not None and figures.dollars_of_client is not None:
+        parts.append(f"${figures.dollars:.2f}, ${figures.dollars_of_client:.2f} without")
+    parts.append(f"{counted(figures.left, 'block')} left, {figures.read} read back")
+    return "; ".join(parts)
 
 
 def _files(settings: Settings) -> dict[str, str]:
