@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Beside(NamedTuple):
     """The managed calls of some sessions, beside what their clients sent.
 
     Sizes are tokens; `dollars` are None where the table has no price for the model. A client's own prompts are priced
-    as if its cache had never been broken: each reads the one before, and writes what is new.
+    as if its cache had never been broken, if it uses one: each reads the one before, and writes what is new.
     """
 
     calls: int = 0
@@ -72,12 +72,15 @@ def _blocks(entry: Entry) -> int:
     return sum(name.startswith("B") for name in names)
 
 
-def _dollars_of_client(costs: Iterable[CallCost]) -> Iterator[float | None]:
+def _dollars_of_client(costs: Sequence[CallCost]) -> Iterator[float | None]:
     before, time = 0, -_LIFETIME
+    has_cache = any(cost.usage.read for cost in costs)
     for cost in costs:
         size = _of_client(cost.entry)
-        read = min(before, size) if cost.entry.time - time <= _LIFETIME else 0
-        usage = Usage(fresh=0, written=size - read, read=read, reply=cost.usage.reply)
+        read = min(before, size) if has_cache and cost.entry.time - time <= _LIFETIME else 0
+        new = size - read
+        usage = Usage(new, 0, read) if not cost.usage.written else Usage(0, new, read)
+        usage = usage._replace(reply=cost.usage.reply)
         yield models.dollars(cost.model, usage)
         before, time = size, cost.entry.time
 

@@ -22,6 +22,7 @@ from ctxvc.forms.form import Form, Prompt, Reply, of
 from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.wire import trouble
 from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness, is_recorded
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.managed import ManagedConversation, tools_of
@@ -139,7 +140,7 @@ class Sessions:
     def request(self, requested: Requested) -> Managed:
         """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
         form = of(requested.path)
-        if self._management is None or form is None:
+        if self._management is None or form is None or trouble.is_paused(self.store.path):
             return Managed()
         prompt = _prompt(requested, form)
         if prompt.continues:

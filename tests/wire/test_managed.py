@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from ctxvc.inspection.client_prompts import beside
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
+from ctxvc.wire import trouble
 from ctxvc.wire.exchange import Management
 from ctxvc.wire.sessions import Sessions
 from tests.wire.clients import FORMS, Blocks, Wire
@@ -326,3 +328,32 @@ def test_the_clients_own_instructions_stay_however_large_they_are(run: Run) -> N
     run.fill(12)
 
     assert all("Never touch config.ini." in body and "tool_19" in body for body in run.sent)
+
+
+def test_a_paused_agent_sends_its_own_requests(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(12)
+    trouble.pause(run.path, paused=True)
+    run.fill(2)
+    own = [call.sent == call.client for call in run.wire.calls[-2:]]
+    trouble.pause(run.path, paused=False)
+    run.fill(2)
+
+    assert own == [True, True]
+    assert [call.sent == call.client for call in run.wire.calls[-2:]] == [False, False]
+    assert run.wire.client.tokens(run.wire.calls[-1].sent) <= BUDGET
+
+
+def test_what_the_budget_came_to_is_counted(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(30)
+    run.answer(text("Done."))
+    run.restart()
+    with Store(run.path) as store:
+        figures = beside(store, 0)
+
+    assert figures.calls == len(run.wire.calls)
+    sizes = [run.wire.client.tokens(call.client) for call in run.wire.calls]
+    assert figures.largest == max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
+    assert abs(figures.largest_of_client - max(sizes)) < max(sizes) / 5
+    assert figures.tokens < figures.tokens_of_client and figures.left > 5

@@ -42,11 +42,20 @@ class _Wrap(Command):
 @click.command("wrap", cls=_Wrap, example="ctxvc wrap claude")
 @click.argument("arguments", metavar="AGENT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--print", "only_print", is_flag=True, help="Show what would be set, and run nothing.")
+@click.option("--pause", "managed_now", flag_value="off", default=None,
+              help="Send agents' own requests from now on, also for those that run.")  # fmt: skip
+@click.option("--go", "managed_now", flag_value="on", help="Keep prompts inside the budget again.")
 @management_options
 @upstream_option
 @click.pass_obj
 def wrap(
-    app: App, /, arguments: tuple[str, ...], only_print: bool, upstreams: tuple[str, ...], **management: Any
+    app: App,
+    /,
+    arguments: tuple[str, ...],
+    only_print: bool,
+    managed_now: str | None,
+    upstreams: tuple[str, ...],
+    **management: Any,
 ) -> None:
     """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
     exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
@@ -60,9 +69,14 @@ def wrap(
     from ctxvc import loopback
     from ctxvc.cli.wrapped_agent import OwnProxy, end_as, run
     from ctxvc.core import variables
-    from ctxvc.wire import agents, forward
+    from ctxvc.wire import agents, forward, trouble
     from ctxvc.wire.proxy import bound
 
+    if managed_now:
+        trouble.pause(app.store_place(), paused=managed_now == "off")
+        if not arguments:
+            app.output.say("paused: agents' own requests go out" if managed_now == "off" else "on: budgets hold again")
+            return
     agent, command = _chosen(arguments)
     routes = forward.upstreams({**agents.upstreams(agent, app.env), **parsed_urls(upstreams)}, app.env)
     if only_print:
@@ -99,8 +113,8 @@ def wrap(
         status = run([command[0], *settings.arguments, *command[1:]], env, proxy)
     finally:
         proxy.close()
-    if trouble := proxy.errors():
-        app.output.note(f"ctxvc: {trouble}")
+    if reported := proxy.errors():
+        app.output.note(f"ctxvc: {reported}")
     if managed:
         _report(app, began)
     click.get_current_context().exit(end_as(status))
