@@ -18,7 +18,7 @@ from ctxvc.tokens.models import Usage
 _LIFETIME = 300
 
 
-class Beside(NamedTuple):
+class Comparison(NamedTuple):
     """The managed calls of some sessions, beside what their clients sent.
 
     Sizes are tokens; `dollars` are None where the table has no price for the model. A client's own prompts are priced
@@ -32,20 +32,20 @@ class Beside(NamedTuple):
     tokens_of_client: int = 0
     dollars: float | None = None
     dollars_of_client: float | None = None
-    left: int = 0
-    read: int = 0
+    removed: int = 0
+    recovered: int = 0
 
 
-def beside(store: Store, since: float) -> Beside:
+def comparison(store: Store, since: float) -> Comparison:
     """The managed calls since a time, in seconds since 1970; of no calls where there is none."""
     runs = [list(_since(store, tip, since)) for tips in store.all_tips().values() for tip in tips.values()]
     entries = {entry.commit: entry for run in runs for entry in run}
     ordered = sorted(entries.values(), key=lambda entry: entry.time)
     costs = [cost for cost in call_costs(store, ordered) if CLIENT_TOKENS in cost.entry.trailers]
     if not costs:
-        return Beside()
+        return Comparison()
     sizes = [_of_client(cost.entry) for cost in costs]
-    return Beside(
+    return Comparison(
         calls=len(costs),
         largest=max(cost.usage.prompt for cost in costs),
         largest_of_client=max(sizes),
@@ -53,8 +53,10 @@ def beside(store: Store, since: float) -> Beside:
         tokens_of_client=sum(sizes),
         dollars=_total(cost.dollars for cost in costs),
         dollars_of_client=_total(_dollars_of_client(costs)),
-        left=sum(_blocks(entry) for entry in ordered if entry.trailers.get("Ctxvc-Op") in ("archive", "plan", "mask")),
-        read=sum(entry.trailers.get("Ctxvc-Op") == "recover" for entry in ordered),
+        removed=sum(
+            _blocks(entry) for entry in ordered if entry.trailers.get("Ctxvc-Op") in ("archive", "plan", "mask")
+        ),
+        recovered=sum(entry.trailers.get("Ctxvc-Op") == "recover" for entry in ordered),
     )
 
 
@@ -86,5 +88,5 @@ def _dollars_of_client(costs: Sequence[CallCost]) -> Iterator[float | None]:
 
 
 def _total(dollars: Iterable[float | None]) -> float | None:
-    known = [item for item in dollars if item is not None]
-    return math.fsum(known) if known else None
+    priced = [item for item in dollars if item is not None]
+    return math.fsum(priced) if priced else None

@@ -47,7 +47,7 @@ from ctxvc.store.read.sent_body import joined
 from ctxvc.tokens import calibration
 from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply, left_behind
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
-from ctxvc.wire.outgoing import Item, Texts, messages
+from ctxvc.wire.managed_prompt import Item, Texts, messages
 from ctxvc.wire.places import Places, key
 
 #: Continuations of one reply at most: a model that only reads what left would never answer.
@@ -126,12 +126,12 @@ class ManagedConversation(Conversation):
             ledger = self.stored.ledger(scope)
             since = takewhile(lambda row: row.role != "assistant", ledger.backwards())
             notes = (wire.own_metadata(row.extra).get("left") for row in since if row.kind == "note")
-            left = next(filter(None, notes), "")
-            if left not in scopes and not any(row.role == "assistant" for row in ledger.rows()):
-                left = ledger.meta.parent
-            if left not in scopes:
+            origin = next(filter(None, notes), "")
+            if origin not in scopes and not any(row.role == "assistant" for row in ledger.rows()):
+                origin = ledger.meta.parent
+            if origin not in scopes:
                 break
-            scope = left
+            scope = origin
         return scope
 
     def _all_pieces(self) -> dict[str, str | bytes]:
@@ -156,15 +156,15 @@ class ManagedConversation(Conversation):
         """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
         self._refresh()
         _, clean = self.cleaned(requested.body)
-        known = prompt if clean == requested.body else self.form.prompt(clean)
+        redacted = prompt if clean == requested.body else self.form.prompt(clean)
         tools = self.tools(prompt)
-        is_new = self._take_in(known, requested.began)
+        is_new = self._take_in(redacted, requested.began)
         if prompt.model:
             self.session.set(model=prompt.model)
         if is_new or not self._is_prepared():
             self._prepare()
-        body = self._outgoing(requested.body, prompt, known)
-        sent = _Sent(requested=requested, own=prompt, prompt=known, body=body)
+        body = self._outgoing(requested.body, prompt, redacted)
+        sent = _Sent(requested=requested, own=prompt, prompt=redacted, body=body)
         self._sent[requested.number] = sent
         self._newest = self.stored.next_block
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
@@ -208,7 +208,7 @@ class ManagedConversation(Conversation):
         newest = next(ledger.backwards(), None)
         return self._prepared is ledger or (newest is not None and newest.kind == "dashboard")
 
-    def _take_in(self, prompt: Prompt, began: float) -> bool:
+    def _take_in(self, prompt: Prompt, moment: float) -> bool:
         """Records what is new in a request, and what left the client's history; whether anything is new."""
         unfinished, self.unfinished = self.unfinished, None
         if unfinished and unfinished.prompt.prints != prompt.prints:
@@ -219,7 +219,7 @@ class ManagedConversation(Conversation):
         newest = next((row.number for row in self.session.ledger().backwards() if row.role == "assistant"), 0)
         there = self._places.recorded_since(newest)
         if new := [message for message in incoming if not all(key(part) in there for part in message.parts)]:
-            self.session.append(*(dated(message, began) for message in new))
+            self.session.append(*(dated(message, moment) for message in new))
             self._locate(prompt)
             if not newest:
                 self._keep_frame()
@@ -278,27 +278,27 @@ class ManagedConversation(Conversation):
     def _withdraw(self, newest: int) -> bool:
         """Takes out of the prompt what came in with a request that was never answered, and is not sent any more."""
         here = {block for blocks in self._places.blocks for block in blocks}
-        gone = [
+        absent = [
             row.id
             for row in takewhile(lambda row: row.number > newest, self.session.ledger().backwards())
             if row.present and row.id not in here and row.kind != "tool_result" and not _is_ours(row)
         ]
-        if gone:
-            action = Action(verb="archive", targets=tuple(gone), index="the client left it out")
+        if absent:
+            action = Action(verb="archive", targets=tuple(absent), index="the client left it out")
             self.session.commit(Plan(actions=(action,), actor="host", allow_user=True, reason="left out by the client"))
-        return bool(gone)
+        return bool(absent)
 
     # --- the true history
 
-    def _items(self, prompt: Prompt, known: Prompt, most: int | None = None) -> list[Item]:
-        """The first `most` messages of the client's, all by default, and what passed aside. `known` has the prints."""
+    def _items(self, prompt: Prompt, redacted: Prompt, most: int | None = None) -> list[Item]:
+        """The first `most` messages of the client's, all by default, and what passed aside. `redacted` has the prints."""
         if not self._asides:
             return [Item(message, number) for number, message in enumerate(prompt.messages[:most])]
         items: list[Item] = []
         answers: list[Answer] = []
         running, covered = hashlib.sha256(), False
         for number, message in enumerate(prompt.messages[:most]):
-            running.update(known.prints[number])
+            running.update(redacted.prints[number])
             if covered and is_reply(self.form.reader().messages([message])):
                 continue  # the client's copy of what passed aside
             covered = False
@@ -354,7 +354,7 @@ class ManagedConversation(Conversation):
             prompt.prints[item.source] if item.source >= 0 else hashlib.sha256(repr(item.value).encode()).digest()
             for item in items
         ]
-        self._places.read([item.value for item in items], prints, self._rows())
+        self._places.locate([item.value for item in items], prints, self._rows())
 
     def _rows(self) -> Sequence[Row]:
         """The rows of all scopes that a message may be, in their order."""
@@ -372,11 +372,11 @@ class ManagedConversation(Conversation):
 
     # --- what goes out
 
-    def _outgoing(self, body: bytes, prompt: Prompt, known: Prompt) -> bytes:
+    def _outgoing(self, body: bytes, prompt: Prompt, redacted: Prompt) -> bytes:
         """The body that goes to the model."""
-        items = self._items(prompt, known)
-        found = zip(items, self._places.blocks, self._places.layouts, strict=True)
-        located = [Item(item.value, item.source, blocks, layout) for item, blocks, layout in found]
+        items = self._items(prompt, redacted)
+        rows_of_items = zip(items, self._places.blocks, self._places.layouts, strict=True)
+        located = [Item(item.value, item.source, blocks, layout) for item, blocks, layout in rows_of_items]
         texts = Texts(self._text, self._guarded, lambda slot: _is_ours(slot.row))
         spliced = messages(self.form, located, outline(self.session.ledger()), texts)
         return self.form.spliced(body, spliced, self.tools(prompt))
@@ -439,14 +439,14 @@ class ManagedConversation(Conversation):
         """Records an exchange that was not managed, or whose answer broke off."""
         assert call.reply is not None
         _, clean = self.cleaned(call.exchange.body)
-        known = self.form.prompt(clean)
-        if known.prints == self.prints:
+        redacted = self.form.prompt(clean)
+        if redacted.prints == self.prints:
             return  # it has a reply already
-        self._take_in(known, call.exchange.began)
+        self._take_in(redacted, call.exchange.began)
         exchange, sent = call.exchange, self._broken
         if sent is None or sent.requested.number != exchange.number:
             fields = {name: getattr(exchange, name) for name in Requested.__struct_fields__}
-            sent = _Sent(requested=Requested(**fields), own=call.prompt, prompt=known, body=exchange.body)
+            sent = _Sent(requested=Requested(**fields), own=call.prompt, prompt=redacted, body=exchange.body)
         self._reply(sent, call.reply, exchange.ended)
         self._newest = self.stored.next_block
 

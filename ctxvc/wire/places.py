@@ -39,7 +39,7 @@ class Places:
         self._of_message: dict[int, list[Row]] = defaultdict(list)
         self._messages: dict[str, int] = {}  # block → the number of its message
 
-    def read(self, messages: Sequence[Any], prints: Sequence[bytes], rows: Iterable[Row]) -> None:
+    def locate(self, messages: Sequence[Any], prints: Sequence[bytes], rows: Iterable[Row]) -> None:
         """Finds the blocks of the messages among the rows, which are all of the session's in their order."""
         if list(prints[: len(self._prints)]) != self._prints:
             self._forget()

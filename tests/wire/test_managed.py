@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.inspection.client_prompts import beside
+from ctxvc.inspection.client_prompts import comparison
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
@@ -350,10 +350,10 @@ def test_what_the_budget_came_to_is_counted(run: Run) -> None:
     run.answer(text("Done."))
     run.restart()
     with Store(run.path) as store:
-        figures = beside(store, 0)
+        figures = comparison(store, 0)
 
     assert figures.calls == len(run.wire.calls)
     sizes = [run.wire.client.tokens(call.client) for call in run.wire.calls]
     assert figures.largest == max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
     assert abs(figures.largest_of_client - max(sizes)) < max(sizes) / 5
-    assert figures.tokens < figures.tokens_of_client and figures.left > 5
+    assert figures.tokens < figures.tokens_of_client and figures.removed > 5

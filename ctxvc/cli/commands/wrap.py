@@ -22,7 +22,7 @@ from ctxvc.core.display import human_tokens
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 
 if TYPE_CHECKING:
-    from ctxvc.inspection.client_prompts import Beside
+    from ctxvc.inspection.client_prompts import Comparison
     from ctxvc.wire.agents import Agent, Settings
 
 #: What stands for `--` once click has had its turn.
@@ -106,7 +106,7 @@ def wrap(
         },
     )
     proxy.wait()
-    began = time.time()
+    start = time.time()
     os.chdir(folder)
     try:
         env = {**app.env, **settings.env, **_files(settings)}
@@ -116,7 +116,7 @@ def wrap(
     if reported := proxy.errors():
         app.output.note(f"ctxvc: {reported}")
     if managed:
-        _report(app, began)
+        _report(app, start)
     click.get_current_context().exit(end_as(status))
 
 
@@ -150,16 +150,16 @@ def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]
 
 def _report(app: App, since: float) -> None:
     """One line on what the budget came to. A store that cannot be read has been reported before."""
-    from ctxvc.inspection.client_prompts import beside
+    from ctxvc.inspection.client_prompts import comparison
     from ctxvc.store.store import Store
 
     with suppress(CtxvcError), Store(app.store_place()) as store:
-        figures = beside(store, int(since))
+        figures = comparison(store, int(since))
         if figures.calls:
             app.output.note(f"ctxvc: {summary(figures)}")
 
 
-def summary(figures: Beside) -> str:
+def summary(figures: Comparison) -> str:
     """`31 calls; largest prompt 79k tokens, 412k without ctxvc; 1.9M tokens sent, 6.3M without; …`."""
     parts = [
         counted(figures.calls, "call"),
@@ -168,7 +168,7 @@ def summary(figures: Beside) -> str:
     ]
     if figures.dollars is not None and figures.dollars_of_client is not None:
         parts.append(f"${figures.dollars:.2f}, ${figures.dollars_of_client:.2f} without")
-    parts.append(f"{counted(figures.left, 'block')} left, {figures.read} read back")
+    parts.append(f"{counted(figures.removed, 'block')} left, {figures.recovered} read back")
     return "; ".join(parts)
 
 
