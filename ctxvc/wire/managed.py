@@ -346,8 +346,8 @@ class ManagedConversation(Conversation):
             Item(item.value, item.source, blocks) for item, blocks in zip(items, self._places.blocks, strict=True)
         ]
         texts = Texts(self._text, self._guarded, lambda slot: _is_ours(slot.row))
-        spliced = messages(self.form, located, outline(self.session.ledger()), texts)
-        return self.form.spliced(body, spliced, self.tools(prompt))
+        spliced, lasting = messages(self.form, located, outline(self.session.ledger()), texts)
+        return self.form.spliced(body, spliced, self.tools(prompt), lasting=lasting)
 
     def _text(self, slot: Slot) -> str:
         """The text of a slot as it is sent; empty for none."""

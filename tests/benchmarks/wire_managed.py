@@ -85,7 +85,9 @@ def client_of(form: str, recorded: Recorded) -> Client:
 def recorded_as(conversation: Conversation, form: str) -> Recorded:
     """The recording in this form. The conversation has what its reader makes of the client's messages."""
     own = list(_timed(conversation))
-    system = conversation.system if isinstance(conversation.system, str) and conversation.system else "You are an agent."
+    system = (
+        conversation.system if isinstance(conversation.system, str) and conversation.system else "You are an agent."
+    )
     frame = Recorded(list(_tools(conversation, own)), system, own, conversation)
     client = client_of(form, frame)
     module = of(client.path)
@@ -231,7 +233,8 @@ class Upstream(Wire):
         self.sizes: list[int] = []  # tokens of each prompt, as the provider counts
         self.invalid: list[str] = []
         self.cached = 0
-        self.addresses: set[str] = set()  # in any prompt
+        self.named: set[str] = set()  # blocks that left, and whose stub has stood in a prompt
+        self.client_problems: list[str] = []
         self.times: list[tuple[int, float, float]] = []  # tokens of the client's, wall, thread
         self.left: list[dict[int, tuple[str, str]]] = []
         self.used: list[int] = []
@@ -244,22 +247,31 @@ class Upstream(Wire):
         self.used.append(own.session.view().counted)
         self.times.append((self._common(body)[1], *self.timed.took))
         self.clock.now = self.replied
-        self.addresses.update(_ADDRESS.findall(sent.decode("utf-8", "surrogatepass")))
+        addresses = set(_ADDRESS.findall(sent.decode("utf-8", "surrogatepass")))
+        ledger = own.session.ledger()
+        gone = (row for row in ledger.rows() if not row.present and row.id not in self.named)
+        self.named.update(row.id for row in gone if addresses & {row.id, *_groups(ledger, row)})
         if isinstance(self.client, Anthropic):
-            return self._by_the_judge(sent, content)
+            return self._by_the_judge(body, sent, content)
         keys, tokens = self._common(sent)
-        self.invalid += self.client.problems(sent)
+        self._note(self.client.problems(sent), body)
         self.sizes.append(tokens)
         sizes = [self._pieces[key] for key in keys]
         self.cached += self._simulation.send(keys, sizes, self.clock.now).cached
         answer = self.client.answer(sent, content)
         return answer if self.usage else _without_usage(answer)
 
-    def _by_the_judge(self, sent: bytes, content: Blocks) -> bytes:
+    def _note(self, problems: Sequence[str], body: bytes) -> None:
+        """Takes in what is wrong with a body that was sent, unless the client's own is as wrong: the recording is."""
+        if problems:
+            own = self.client.problems(body)
+            (self.client_problems if own else self.invalid).extend(problems)
+
+    def _by_the_judge(self, body: bytes, sent: bytes, content: Blocks) -> bytes:
         assert isinstance(self.client, Anthropic)
         request = json.loads(sent)
         ruling = self.client.judge.rule(request)
-        self.invalid += ruling.problems
+        self._note(ruling.problems, body)
         self.sizes.append(ruling.tokens)
         if ruling.positions:
             self.cached += self._cache.charge(ruling.positions, MODELS[MODEL], self.clock.now).read
@@ -306,7 +318,9 @@ def sent(recorded: Recorded, form: str, budget: int, folder: Path, *, counted: b
             opened.redaction.keep_exact(NAME)  # as in a replay
         return opened
 
-    sessions = Timed(store, agent="agent", session=NAME, folder="/", management=Management(budget=budget, policy=POLICY))
+    sessions = Timed(
+        store, agent="agent", session=NAME, folder="/", management=Management(budget=budget, policy=POLICY)
+    )
     wire = Upstream(client_of(form, recorded), sessions, clock, usage=not counted)
     with _alike(clock, counted=counted):
         for turn in recorded.turns:
@@ -334,7 +348,7 @@ def _lost(wire: Upstream, conversation: Conversation) -> dict[str, Any]:
             continue
         count += 1
         pruned += row.state == "pruned"
-        if not wire.addresses & {row.id, *_groups(ledger, row)}:
+        if row.id not in wire.named:
             unnamed.append(f"{row.id} {row.kind} {row.state}")
         read = {one.id: data for one, data in session.recover_bytes(row.id)}
         if read.get(row.id) != body:
@@ -359,7 +373,9 @@ def _groups(ledger: Ledger, row: Row) -> Iterator[str]:
 # --- a run
 
 
-def run(conversation: Conversation, recorded: Recorded, raw: Replayed, form: str, budget: int) -> Iterator[dict[str, Any]]:
+def run(
+    conversation: Conversation, recorded: Recorded, raw: Replayed, form: str, budget: int
+) -> Iterator[dict[str, Any]]:
     """Both runs of a recording in a form at a budget."""
     module = of(client_of(form, recorded).path)
     assert module is not None
@@ -378,6 +394,7 @@ def run(conversation: Conversation, recorded: Recorded, raw: Replayed, form: str
             "calls": len(wire.sizes),
             "failures": [f"{type(error).__name__}: {error}"[:300] for error in wire.failures],
             "invalid": [problem[:200] for problem in wire.invalid],
+            "recorded_invalid": [problem[:200] for problem in wire.client_problems],
             "over": sum(size > budget for size in wire.sizes),
             "largest": max(wire.sizes, default=0),
             "client": max((size for size, _, _ in wire.times), default=0),
@@ -461,7 +478,9 @@ def table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"\n{title}\n\n| {COLUMNS} |\n|{'---|' * (COLUMNS.count('|') + 1)}"
         for budget in sorted({own["budget"] for own in results}):
             for form in FORMS:
-                rows = [own for own in results if (own["counted"], own["budget"], own["form"]) == (counted, budget, form)]
+                rows = [
+                    own for own in results if (own["counted"], own["budget"], own["form"]) == (counted, budget, form)
+                ]
                 if rows:
                     yield f"| {' | '.join(map(str, _cells(rows, budget, form, counted=counted)))} |"
     yield "\n| client's prompt, tokens | requests | p50, ms | p90 | max | processor, p50 | p90 |\n|---|---|---|---|---|---|---|"
@@ -482,7 +501,14 @@ def _cells(rows: Sequence[Mapping[str, Any]], budget: int, form: str, *, counted
 
     near = sum(abs(own["cached"] - own["replay"]) <= 0.01 for own in rows)
     alike = sum(own["first_difference"] is None for own in rows)
-    yield from (f"{budget // 1000}k", form, len(rows), f"{total('calls'):,}", total("invalid"), "" if counted else total("over"))
+    yield from (
+        f"{budget // 1000}k",
+        form,
+        len(rows),
+        f"{total('calls'):,}",
+        total("invalid"),
+        "" if counted else total("over"),
+    )
     yield from (total("failures"), f"{total('left'):,}", f"{total('pruned'):,}", total("unnamed"), total("differing"))
     yield from (f"{share('cached'):.1f}", f"{share('replay'):.1f}", f"{near} of {len(rows)}")
     yield f"{alike} of {len(rows)}" if counted else ""
