@@ -1,7 +1,7 @@
 """Cache marks of the Messages API (`cache_control`) in messages of which some change or leave.
 
 The mark of a block that leaves moves to the nearest block before it that may have one and has none. A request with
-fewer marks than the provider takes gets one more, at the end of what is likely to stay: a prompt of which much leaves is
+fewer marks than the provider takes gets one more, at the end of what is likely to stay: when much leaves, the rest is
 found in the cache only where a mark is near. As others stand behind it, it has nothing written that would not be.
 """
 

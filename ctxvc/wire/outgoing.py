@@ -1,4 +1,4 @@
-"""The messages of a managed prompt: a client's own, as the ledger says of their blocks, and texts of ours among them."""
+"""The messages of a managed prompt: the client's own, as the ledger says of their blocks, with texts of ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Texts(NamedTuple):
 def messages(form: Form, items: Sequence[Item], slots: Iterable[Slot], texts: Texts) -> tuple[list[Any], int]:
     """The messages of the prompt whose slots these are: numbers of the client's, or values in their place.
 
-    And how many of them there are up to the newest stub: what leaves next mostly stands behind it.
+    And how many of them there are up to the newest stub of a group, or of a block where there are no groups: what
+    leaves next mostly stands behind it.
     """
     edits, loose, newest_stub = _edits(form, items, slots, texts)
     out: list[Any] = [form.own(loose[_BEFORE_ALL])] if _BEFORE_ALL in loose else []
@@ -64,8 +65,8 @@ def messages(form: Form, items: Sequence[Item], slots: Iterable[Slot], texts: Te
 def _edits(
     form: Form, items: Sequence[Item], slots: Iterable[Slot], texts: Texts
 ) -> tuple[dict[int, Edit], dict[int, list[str]], int]:
-    """Number of an item → its edit; and → the texts of ours that stand alone behind it; and the item of the newest
-    stub."""
+    """Number of an item → its edit; and → the texts of ours that stand alone behind it; and the item up to
+    which prompts are likely to stay."""
     places = {
         block: (number, place)
         for number, item in enumerate(items)
@@ -76,7 +77,7 @@ def _edits(
     shown: set[tuple[int, int]] = set()
     replaced: dict[int, dict[int, str]] = defaultdict(dict)
     appended: dict[int, list[str]] = defaultdict(list)
-    newest = newest_stub = lasting = _BEFORE_ALL
+    newest = newest_stub = in_place = _BEFORE_ALL
     for slot in slots:
         at = places.get(slot.row.id)
         if at:
@@ -88,7 +89,7 @@ def _edits(
                 continue
             if _stands_in_place(slot):
                 replaced[at[0]][at[1]] = texts.text(slot)
-                lasting = lasting if slot.row.present else at[0]
+                in_place = in_place if slot.row.present else at[0]
                 continue
         elif slot.kind == "tool_result" or (slot.show == "body" and not texts.is_ours(slot)):
             continue  # no client sends it; for a call without a result it has a text of its own
@@ -104,7 +105,7 @@ def _edits(
         for number in {*dropped, *replaced}
     }  # fmt: skip
     edits, loose, stands_in = _with_texts(form, items, edits, appended, newest_stub)
-    return edits, loose, max(lasting, stands_in)
+    return edits, loose, in_place if newest_stub == _BEFORE_ALL else stands_in
 
 
 def _with_texts(

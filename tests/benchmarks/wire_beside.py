@@ -1,12 +1,12 @@
-"""`python -m tests.benchmarks.wire_beside RESULTS RECORDING…`: no proxy, ctxvc and headroom-ai, each in front of one API.
+"""`python -m tests.benchmarks.wire_beside RESULTS RECORDING…`: no proxy, ctxvc and headroom before one API.
 
 Each recording is sent in Anthropic's form, the whole history each time, to `tests.messages_api` on this machine: by
 itself, through `ctxvc proxy` at each budget, and through headroom in each of its modes, call by call in turns. RESULTS
 gets a line of JSON for each; `--table` prints the sums of a file. CTXVC_RIVALS names the folder of `headroom`.
 
 Calls come within seconds, so no cached prefix expires in any of them. The evidence is that of docs/measures.md, of what
-was really sent: a body as it is in a block, or the rest of a result in the place of that result, is visible; what stands
-anywhere else, as in a stub, is not.
+was really sent: a block's text, and what stands in the place of a result, is visible; what stands anywhere else, as in
+a stub, is not.
 """
 
 from __future__ import annotations
@@ -383,7 +383,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"{100 * total['cached'] / max(1, total['sent']):.1f}",
             f"{total['price'] / 1e6:.2f} M",
             f"{total['price'] / max(1, base):.2f}",
-            f"{100 * total['visible'] / max(1, total['uses']):.1f} / {100 * total['nt_visible'] / max(1, total['nt']):.1f}",
+            " / ".join(
+                f"{100 * total[seen] / max(1, total[of]):.1f}"
+                for seen, of in (("visible", "uses"), ("nt_visible", "nt"))
+            ),
             str(total["lost"]),
             *(f"{one} of {many}" for one, many in handles),
             str(sum(len(row["invalid"]) + len(row["refused"]) for row in own)),

@@ -457,7 +457,8 @@ def main() -> None:
 def _line(own: Mapping[str, Any]) -> str:
     counts = {name: len(own[name]) for name in ("failures", "invalid", "unnamed", "differing")}
     shares = [round(100 * own[name], 1) for name in ("cached", "replay", "alike")]
-    return f"{own['file'][:30]} {own['form']} {own['budget']} {own['counted']} {own['calls']} calls {own['seconds']} s {counts} over {own['over']} left {own['left']} {shares} {own['first_difference']}"
+    names = ("file", "form", "budget", "counted", "calls", "over", "left", "seconds", "first_difference")
+    return " ".join(f"{name} {own[name]}" for name in names) + f" {counts} {shares}"
 
 
 def _results(path: Path) -> list[dict[str, Any]]:
@@ -483,13 +484,15 @@ def table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 ]
                 if rows:
                     yield f"| {' | '.join(map(str, _cells(rows, budget, form, counted=counted)))} |"
-    yield "\n| client's prompt, tokens | requests | p50, ms | p90 | max | processor, p50 | p90 |\n|---|---|---|---|---|---|---|"
+    yield "\n| client's prompt, tokens | requests | p50, ms | p90 | max | processor, p50 | p90 |"
+    yield f"|{'---|' * 7}"
     times = [one for own in results for one in own["times"]]
     for low, high in zip((0, *SIZES), SIZES, strict=False):
         if own := [one for one in times if low < one[0] <= high]:
             wall, thread = sorted(one[1] for one in own), sorted(one[2] for one in own)
             figures = (_at(wall, 50), _at(wall, 90), wall[-1], _at(thread, 50), _at(thread, 90))
-            yield f"| {low:,} to {min(high, max(one[0] for one in own)):,} | {len(own):,} | {' | '.join(f'{one:.0f}' for one in figures)} |"
+            most = min(high, max(one[0] for one in own))
+            yield f"| {low:,} to {most:,} | {len(own):,} | {' | '.join(f'{one:.0f}' for one in figures)} |"
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], budget: int, form: str, *, counted: bool) -> Iterable[object]:
