@@ -378,8 +378,8 @@ class ManagedConversation(Conversation):
         rows_of_items = zip(items, self._places.blocks, self._places.layouts, strict=True)
         located = [Item(item.value, item.source, blocks, layout) for item, blocks, layout in rows_of_items]
         texts = Texts(self._text, self._guarded, lambda slot: _is_ours(slot.row))
-        spliced = messages(self.form, located, outline(self.session.ledger()), texts)
-        return self.form.spliced(body, spliced, self.tools(prompt))
+        spliced, lasting = messages(self.form, located, outline(self.session.ledger()), texts)
+        return self.form.spliced(body, spliced, self.tools(prompt), lasting=lasting)
 
     def _text(self, slot: Slot) -> str:
         """The text of a slot as it is sent; empty for none."""

@@ -1,12 +1,12 @@
-"""`python -m tests.benchmarks.wire_beside RESULTS RECORDING…`: no proxy, ctxvc and headroom-ai, each in front of one API.
+"""`python -m tests.benchmarks.wire_beside RESULTS RECORDING…`: no proxy, ctxvc and headroom before one API.
 
 Each recording is sent in Anthropic's form, the whole history each time, to `tests.messages_api` on this machine: by
 itself, through `ctxvc proxy` at each budget, and through headroom in each of its modes, call by call in turns. RESULTS
 gets a line of JSON for each; `--table` prints the sums of a file. CTXVC_RIVALS names the folder of `headroom`.
 
 Calls come within seconds, so no cached prefix expires in any of them. The evidence is that of docs/measures.md, of what
-was really sent: a body as it is in a block, or the rest of a result in the place of that result, is visible; what stands
-anywhere else, as in a stub, is not.
+was really sent: a block's text, and what stands in the place of a result, is visible; what stands anywhere else, as in
+a stub, is not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ctxvc.replay.prompt import Prompt
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store, create
 from tests.benchmarks.wire import Rival, Server, started
-from tests.benchmarks.wire_managed import Recorded, client_of, recorded_as
+from tests.benchmarks.wire_managed import Recorded, client_of, is_ours, recorded_as
 from tests.messages_api import server
 from tests.messages_api.judge import Judge
 from tests.messages_api.script import Reply
@@ -44,7 +44,14 @@ from tests.wire.clients import Blocks
 #: How headroom marks what it took away, and how ctxvc does.
 _HASH = re.compile(r"<<ccr:([a-f0-9]{12,24})|hash=([a-f0-9]{12,24})")
 _STUB = re.compile(r"\[(?:archived|masked|pruned|blocked|deleted) ")
-_ADDRESS = re.compile(r"\[archived ([BG][0-9]+)")
+
+
+#: The vocabularies that come with a dependency of headroom's, in its environment.
+_VOCABULARIES = "lib/python*/site-packages/litellm/litellm_core_utils/tokenizers"
+
+
+def _program(name: str) -> Path:
+    return Path(shutil.which(name, path=os.environ.get("CTXVC_RIVALS", "")) or name)
 
 
 def _ctxvc(budget: int) -> Rival:
@@ -65,6 +72,8 @@ def _headroom(mode: str) -> Rival:
             "ANTHROPIC_TARGET_API_URL": f"http://127.0.0.1:{upstream}",
             "HEADROOM_TELEMETRY": "off",
             "HEADROOM_OFFLINE": "1",
+            # It counts with a vocabulary that it would download, and without one it compresses nothing.
+            "TIKTOKEN_CACHE_DIR": str(next(_program("headroom").parents[1].glob(_VOCABULARIES), "")),
         },
     )
 
@@ -134,34 +143,34 @@ class Way:
 
     def readable(self, conversation: Conversation) -> tuple[int, int]:
         """Of the handles in the prompts, how many lead to what was taken away, and how many there are."""
-        texts = [text for body in (self.bodies if self._is_headroom else self.bodies[-1:]) for text in _texts(body)]
         if self._is_headroom:
+            texts = (text for body in self.bodies for text in _texts(body))
             hashes = {one or other for text in texts for one, other in _HASH.findall(text)}
-            known = {block.text for block in conversation.blocks}
-            return sum(self._is_kept(one, known) for one in hashes), len(hashes)
+            return sum(map(self._is_kept, hashes)), len(hashes)
         if self.rival is None:
             return 0, 0
-        addresses = {one for text in texts for one in _ADDRESS.findall(text)}
-        return sum(self._reads(addresses, conversation)), len(addresses)
+        read = list(self._reads(conversation))
+        return sum(read), len(read)
 
     @property
     def _is_headroom(self) -> bool:
         return self.name.startswith("headroom")
 
-    def _is_kept(self, name: str, known: set[str]) -> bool:
+    def _is_kept(self, name: str) -> bool:
         status, answer = self._post("/v1/retrieve", json.dumps({"hash": name}).encode())
         if status != 200:
             return False
-        original = str(json.loads(answer).get("original_content"))
-        return any(original.strip() in text for text in known)
+        return bool(json.loads(answer).get("original_content"))
 
-    def _reads(self, addresses: set[str], conversation: Conversation) -> Iterator[bool]:
+    def _reads(self, conversation: Conversation) -> Iterator[bool]:
+        """Of each block that left, whether its address leads to the client's bytes."""
         known = {part.body for call in conversation.calls for one in (*call.before, call.reply) for part in one.parts}
         with Store(self.folder / "store") as store:
             (name,) = store.sessions()
         with Session.open(self.folder / "store", name) as session:
-            for address in addresses:
-                yield all(data in known for _, data in session.recover_bytes(address))
+            for row in session.ledger().rows():
+                if not is_ours(row) and row.state not in ("visible", "pinned"):
+                    yield all(data in known for _, data in session.recover_bytes(row.id))
 
 
 # --- the evidence in what was sent
@@ -374,7 +383,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"{100 * total['cached'] / max(1, total['sent']):.1f}",
             f"{total['price'] / 1e6:.2f} M",
             f"{total['price'] / max(1, base):.2f}",
-            f"{100 * total['visible'] / max(1, total['uses']):.1f} / {100 * total['nt_visible'] / max(1, total['nt']):.1f}",
+            " / ".join(
+                f"{100 * total[seen] / max(1, total[of]):.1f}"
+                for seen, of in (("visible", "uses"), ("nt_visible", "nt"))
+            ),
             str(total["lost"]),
             *(f"{one} of {many}" for one, many in handles),
             str(sum(len(row["invalid"]) + len(row["refused"]) for row in own)),

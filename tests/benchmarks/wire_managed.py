@@ -233,7 +233,8 @@ class Upstream(Wire):
         self.sizes: list[int] = []  # tokens of each prompt, as the provider counts
         self.invalid: list[str] = []
         self.cached = 0
-        self.addresses: set[str] = set()  # in any prompt
+        self.named: set[str] = set()  # blocks that left, and whose stub has stood in a prompt
+        self.client_problems: list[str] = []
         self.times: list[tuple[int, float, float]] = []  # tokens of the client's, wall, thread
         self.left: list[dict[int, tuple[str, str]]] = []
         self.used: list[int] = []
@@ -246,22 +247,31 @@ class Upstream(Wire):
         self.used.append(own.session.view().counted)
         self.times.append((self._common(body)[1], *self.timed.took))
         self.clock.now = self.replied
-        self.addresses.update(_ADDRESS.findall(sent.decode("utf-8", "surrogatepass")))
+        addresses = set(_ADDRESS.findall(sent.decode("utf-8", "surrogatepass")))
+        ledger = own.session.ledger()
+        gone = (row for row in ledger.rows() if not row.present and row.id not in self.named)
+        self.named.update(row.id for row in gone if addresses & {row.id, *_groups(ledger, row)})
         if isinstance(self.client, Anthropic):
-            return self._by_the_judge(sent, content)
+            return self._by_the_judge(body, sent, content)
         keys, tokens = self._common(sent)
-        self.invalid += self.client.problems(sent)
+        self._note(self.client.problems(sent), body)
         self.sizes.append(tokens)
         sizes = [self._pieces[key] for key in keys]
         self.cached += self._simulation.send(keys, sizes, self.clock.now).cached
         answer = self.client.answer(sent, content)
         return answer if self.usage else _without_usage(answer)
 
-    def _by_the_judge(self, sent: bytes, content: Blocks) -> bytes:
+    def _note(self, problems: Sequence[str], body: bytes) -> None:
+        """Takes in what is wrong with a body that was sent, unless the client's own is as wrong: the recording is."""
+        if problems:
+            own = self.client.problems(body)
+            (self.client_problems if own else self.invalid).extend(problems)
+
+    def _by_the_judge(self, body: bytes, sent: bytes, content: Blocks) -> bytes:
         assert isinstance(self.client, Anthropic)
         request = json.loads(sent)
         ruling = self.client.judge.rule(request)
-        self.invalid += ruling.problems
+        self._note(ruling.problems, body)
         self.sizes.append(ruling.tokens)
         if ruling.positions:
             self.cached += self._cache.charge(ruling.positions, MODELS[MODEL], self.clock.now).read
@@ -338,7 +348,7 @@ def _lost(wire: Upstream, conversation: Conversation) -> dict[str, Any]:
             continue
         count += 1
         pruned += row.state == "pruned"
-        if not wire.addresses & {row.id, *_groups(ledger, row)}:
+        if row.id not in wire.named:
             unnamed.append(f"{row.id} {row.kind} {row.state}")
         read = {one.id: data for one, data in session.recover_bytes(row.id)}
         if read.get(row.id) != body:
@@ -384,6 +394,7 @@ def run(
             "calls": len(wire.sizes),
             "failures": [f"{type(error).__name__}: {error}"[:300] for error in wire.failures],
             "invalid": [problem[:200] for problem in wire.invalid],
+            "recorded_invalid": [problem[:200] for problem in wire.client_problems],
             "over": sum(size > budget for size in wire.sizes),
             "largest": max(wire.sizes, default=0),
             "client": max((size for size, _, _ in wire.times), default=0),
@@ -446,7 +457,8 @@ def main() -> None:
 def _line(own: Mapping[str, Any]) -> str:
     counts = {name: len(own[name]) for name in ("failures", "invalid", "unnamed", "differing")}
     shares = [round(100 * own[name], 1) for name in ("cached", "replay", "alike")]
-    return f"{own['file'][:30]} {own['form']} {own['budget']} {own['counted']} {own['calls']} calls {own['seconds']} s {counts} over {own['over']} left {own['left']} {shares} {own['first_difference']}"
+    names = ("file", "form", "budget", "counted", "calls", "over", "left", "seconds", "first_difference")
+    return " ".join(f"{name} {own[name]}" for name in names) + f" {counts} {shares}"
 
 
 def _results(path: Path) -> list[dict[str, Any]]:
@@ -472,13 +484,15 @@ def table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 ]
                 if rows:
                     yield f"| {' | '.join(map(str, _cells(rows, budget, form, counted=counted)))} |"
-    yield "\n| client's prompt, tokens | requests | p50, ms | p90 | max | processor, p50 | p90 |\n|---|---|---|---|---|---|---|"
+    yield "\n| client's prompt, tokens | requests | p50, ms | p90 | max | processor, p50 | p90 |"
+    yield f"|{'---|' * 7}"
     times = [one for own in results for one in own["times"]]
     for low, high in zip((0, *SIZES), SIZES, strict=False):
         if own := [one for one in times if low < one[0] <= high]:
             wall, thread = sorted(one[1] for one in own), sorted(one[2] for one in own)
             figures = (_at(wall, 50), _at(wall, 90), wall[-1], _at(thread, 50), _at(thread, 90))
-            yield f"| {low:,} to {min(high, max(one[0] for one in own)):,} | {len(own):,} | {' | '.join(f'{one:.0f}' for one in figures)} |"
+            most = min(high, max(one[0] for one in own))
+            yield f"| {low:,} to {most:,} | {len(own):,} | {' | '.join(f'{one:.0f}' for one in figures)} |"
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], budget: int, form: str, *, counted: bool) -> Iterable[object]:

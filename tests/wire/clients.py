@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,8 @@ from tests.openai_api import server
 
 MODEL = "claude-opus-5"
 Blocks = list[dict[str, Any]]
+#: What no provider takes in a call's id.
+_NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 #: What a model does when it is asked: the blocks of its reply. It gets the request's body.
 Script = Callable[[Mapping[str, Any]], Blocks]
 
@@ -32,7 +35,8 @@ Script = Callable[[Mapping[str, Any]], Blocks]
 def blocks(message: Message) -> Blocks:
     """A recorded message's content as the Messages API has it."""
     content = [
-        Piece(message=0, role=part.role, kind=part.kind, body=part.body, ext=part.ext, call=part.call, tool=part.tool,
+        Piece(message=0, role=part.role, kind=part.kind, body=part.body, ext=part.ext,
+              call=_NO_ID.sub("_", part.call), tool=part.tool,
               error=part.error, extra=part.extra, files=dict(part.files))
         for part in message.parts
     ]  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from ctxvc.store.verify.verify import verify
 from ctxvc.wire import trouble
 from ctxvc.wire.exchange import Management
 from ctxvc.wire.sessions import Sessions
-from tests.wire.clients import FORMS, Blocks, Wire
+from tests.messages_api.cache import Position
+from tests.wire.clients import FORMS, Anthropic, Blocks, Wire
 
 TOOLS = [
     {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}},
@@ -357,3 +359,27 @@ def test_what_the_budget_came_to_is_counted(run: Run) -> None:
     assert figures.largest == max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
     assert abs(figures.largest_of_client - max(sizes)) < max(sizes) / 5
     assert figures.tokens < figures.tokens_of_client and figures.removed > 5
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_what_stays_when_much_leaves_is_read_from_the_cache(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(60)
+    run.answer(text("Done."))
+
+    client = run.wire.client
+    assert isinstance(client, Anthropic)
+    prompts = [client.judge.rule(json.loads(body)).positions for body in run.sent]
+    marks = [[place for place, position in enumerate(prompt) if position.mark] for prompt in prompts]
+    assert max(map(len, marks)) == 4
+    left = [number for number in range(1, len(prompts)) if prompts[number][-1].tokens < prompts[number - 1][-1].tokens]
+    assert len(left) >= 4
+    shared = [shared_tokens(*prompts[number - 1 : number + 1]) for number in left]
+    read = [client.usage[number]["cache_read_input_tokens"] for number in left]
+    assert sum(read[1:]) > 0.8 * sum(shared[1:])
+
+
+def shared_tokens(before: Sequence[Position], after: Sequence[Position]) -> int:
+    """The tokens of what two prompts have in common from their beginning."""
+    same = takewhile(lambda pair: pair[0].digest == pair[1].digest, zip(before, after, strict=False))
+    return max((position.tokens for _, position in same), default=0)
