@@ -70,11 +70,17 @@ class _Session:
         """The conversation of that scope may have gone on in another one: both are known from then on."""
         conversation = self.conversations[scope]
         if (now := conversation.stored.scope) != scope:
+            if former := self.conversations.get(now):
+                former.stored.close()  # it knows nothing of what comes from here on
             self.conversations[now] = conversation
             del self.conversations[scope]
             management = conversation.management if isinstance(conversation, ManagedConversation) else None
             stays = self.conversation(conversation.stored.store, scope, conversation.form, management)
             self.conversations = {scope: stays, **self.conversations}
+
+    def scope_of(self, conversation: Conversation) -> str:
+        """The scope that the conversation was in when it was asked for; empty if it is none of these."""
+        return next((scope for scope, item in self.conversations.items() if item is conversation), "")
 
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
         """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
@@ -157,7 +163,12 @@ class Sessions:
     def answer(self, answered: Answered) -> Managed:
         """What goes to the model after an answer of it: a continuation, or nothing. Raises: CtxvcError."""
         conversation = self._managed.get(answered.number)
-        return conversation.answer(answered) if conversation and answered.status < _REDIRECTED else Managed()
+        if conversation is None or answered.status >= _REDIRECTED:
+            return Managed()
+        try:
+            return conversation.answer(answered)
+        finally:
+            self._moved(conversation)
 
     def take(self, exchange: Exchange) -> None:
         """Records an exchange, if it is a call of a model. Raises: CtxvcError."""
@@ -169,12 +180,20 @@ class Sessions:
         call = _call(exchange, form, sent)
         if conversation and sent:
             conversation.finish(call)
+            self._moved(conversation)
             return
         session, scope = self._place(call.prompt, form, _sender(exchange))
         try:
             session.conversation(self.store, scope, form, self._management).take(call)
         finally:
             session.moved(scope)
+
+    def _moved(self, conversation: Conversation) -> None:
+        """The model may have gone to another scope, by a tool of ours."""
+        for session in self._open.values():
+            if scope := session.scope_of(conversation):
+                session.moved(scope)
+                return
 
     def has(self, exchange: Exchange) -> bool:
         """Whether an exchange is among the newest steps of a scope of the newest sessions. Raises: CtxvcError."""

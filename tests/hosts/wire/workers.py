@@ -51,7 +51,7 @@ class Turn:
     failing: int = 0
 
 
-def ours(name: str, **given: object) -> dict[str, Any]:
+def ours(name: str, /, **given: object) -> dict[str, Any]:
     """A call of a tool of ours."""
     return {**call(name, **given), "ours": True}
 
