@@ -49,7 +49,9 @@ print("Done.")
 """
 
 
-def test_an_agent_inside_a_budget_is_looked_at_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_inside_a_budget_is_looked_at_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "my_agent.py").write_text(_AGENT)
     replies: list[Any] = [[text(f"Look {number}."), call("sh", n=number)] for number in range(12)]
     replies.insert(10, [text("What was it?"), call("search", pattern="kingfisher")])

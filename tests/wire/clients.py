@@ -357,7 +357,9 @@ class Wire:
         events = list(map(stream.encoded, stream.events(message)))[:-4]
         fields = {name: getattr(requested, name) for name in Requested.__struct_fields__}
         self.sessions.take(
-            Exchange(**fields, status=200, answer=b"".join(events), stream=True, whole=False, first=at + 1, ended=at + 2)
+            Exchange(
+                **fields, status=200, answer=b"".join(events), stream=True, whole=False, first=at + 1, ended=at + 2
+            )
         )
 
     def _answered(self, body: bytes, sent: bytes, content: Blocks) -> bytes:

@@ -162,8 +162,13 @@ def test_a_task_in_a_scope_and_back_with_a_note_is_in_the_store_as_with_our_own_
         Turn([text("All done.")]),
     ]
     with work(codex, "--policy", "scoped", turns=turns) as ended:
-        assert (ended.code, ended.model.turns, ended.model.beyond) == (0, [], []), (ended.out[-2000:], ended.err[-2000:])
-        assert [problem for one in ended.calls() for problem in problems(one) if "Unknown parameter" not in problem] == []
+        assert (ended.code, ended.model.turns, ended.model.beyond) == (0, [], []), (
+            ended.out[-2000:],
+            ended.err[-2000:],
+        )
+        assert [
+            problem for one in ended.calls() for problem in problems(one) if "Unknown parameter" not in problem
+        ] == []
         bodies = [one.body.decode() for one in ended.calls()]
         store = ended.place.project / ".ctxvc"
         recorded.check(store, ended.calls(), 1)
@@ -199,7 +204,10 @@ def test_what_the_model_archives_and_restores_is_in_the_store_and_in_its_prompts
         Turn([text("All done.")]),
     ]
     with work(codex, "--policy", "self_managed", turns=turns) as ended:
-        assert (ended.code, ended.model.turns, ended.model.beyond) == (0, [], []), (ended.out[-2000:], ended.err[-2000:])
+        assert (ended.code, ended.model.turns, ended.model.beyond) == (0, [], []), (
+            ended.out[-2000:],
+            ended.err[-2000:],
+        )
         recorded.check(ended.place.project / ".ctxvc", ended.calls(), 1)
         operations = run_ctxvc(ended.place.project, "ops")
         assert f"archive {block[0]}" in operations and f"restore {block[0]}" in operations

@@ -178,7 +178,14 @@ def _mini(name: str, model: str) -> Worker:
 
 def _aider(name: str, model: str) -> Worker:
     """It has no tools: a person runs commands, whose output becomes a part of the chat."""
-    flags = ("--yes-always", "--no-check-update", "--no-show-release-notes", "--no-show-model-warnings", "--model", model)
+    flags = (
+        "--yes-always",
+        "--no-check-update",
+        "--no-show-release-notes",
+        "--no-show-model-warnings",
+        "--model",
+        model,
+    )
     flags = (*flags, "--analytics-disable", "--no-fancy-input", "--no-pretty", "--no-auto-commits", "--map-tokens", "0")
     lines = "".join(f"/run cat {part(number)}\nGo on after part {number}.\n" for number in range(1, STEPS + 1))
     return Worker(
