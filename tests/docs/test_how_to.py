@@ -41,7 +41,7 @@ while True:
     calls = [block for block in reply.content if block.type == "tool_use"]
     if not calls:
         break
-    outputs = [f"the password is kingfisher-77\\n{call.id}: a line\\n" + f"{call.id}: a line\\n" * 150 for call in calls]
+    outputs = ["the password is kingfisher-77\\n" + f"{call.id}: a line\\n" * 150 for call in calls]
     messages.append({"role": "user", "content": [
         {"type": "tool_result", "tool_use_id": call.id, "content": output} for call, output in zip(calls, outputs)
     ]})

@@ -58,7 +58,11 @@ def ours(name: str, /, **given: object) -> dict[str, Any]:
 
 @dataclass
 class Model:
-    """Says one turn after the other. `bodies` are those of all calls of the conversation, `beyond` of those too many."""
+    """Says one turn after the other.
+
+    `bodies` are those of all calls of the conversation, `continued` those that came after a call of ours alone, and
+    `beyond` has the last words of those too many.
+    """
 
     turns: list[Turn]
     bodies: list[Body] = field(default_factory=list)
