@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def play(page: Path, folder: Path, *, may_fail: str = "") -> int:
 
 def _ran(program: str, words: list[str]) -> tuple[int, str, str]:
     """Exit code, stdout and stderr; of `ctxvc` in this process."""
+    if program == "ctxvc" and words[0] == "wrap":  # which takes signals and children for its own
+        program, words = sys.executable, ["-m", "ctxvc", *words]
     if program == "ctxvc":
         result = CliRunner().invoke(cli, words)
         return result.exit_code, result.stdout, result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from ctxvc.core.plan import Problem, Rehearsal
 from ctxvc.core.prompt.recover import Recovered
 from ctxvc.core.prompt.request import Request
 from tests.docs.console import play
-from tests.messages_api import problems
+from tests.messages_api import call, problems, script, serve, text
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -27,6 +28,41 @@ BLOCK = re.compile(r"<!-- (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 @pytest.mark.parametrize("name", ["rewind-and-branch", "recover-after-compaction", "choose-a-policy"])
 def test_every_command_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     assert play(HOW_TO / f"{name}.md", tmp_path) >= 4
+
+
+_AGENT = """
+import anthropic
+
+client, messages = anthropic.Anthropic(api_key="not-a-key"), [{"role": "user", "content": "Find the password."}]
+tools = [{"name": "sh", "description": "a shell", "input_schema": {"type": "object"}}]
+while True:
+    reply = client.messages.create(model="claude-sonnet-4-5", max_tokens=1000, messages=messages, tools=tools)
+    messages.append({"role": "assistant", "content": [block.to_dict() for block in reply.content]})
+    calls = [block for block in reply.content if block.type == "tool_use"]
+    if not calls:
+        break
+    outputs = ["the password is kingfisher-77\\n" + f"{call.id}: a line\\n" * 150 for call in calls]
+    messages.append({"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": call.id, "content": output} for call, output in zip(calls, outputs)
+    ]})
+print("Done.")
+"""
+
+
+def test_an_agent_inside_a_budget_is_looked_at_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_agent.py").write_text(_AGENT)
+    replies: list[Any] = [[text(f"Look {number}."), call("sh", n=number)] for number in range(12)]
+    replies.insert(10, [text("What was it?"), call("search", pattern="kingfisher")])
+    with serve(script(*replies, [text("It is done.")])) as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        assert play(HOW_TO / "keep-any-agent-inside-a-budget.md", tmp_path) >= 4
+        assert [one.status for one in api.calls] == [200] * 14
+        assert {"search", "recover", "archive"} <= {tool["name"] for tool in api.bodies[0]["tools"]}
+        assert any("[archived B" in str(body["messages"]) for body in api.bodies)
 
 
 # --- the loop

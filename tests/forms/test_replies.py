@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.errors import BadInput
-from ctxvc.forms import sse
+from ctxvc.forms import anthropic, sse
 from tests.forms.dialects import BLOCKS, DIALECTS, Dialect
 
 each_form = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -105,3 +105,14 @@ def test_a_field_of_any_type_is_read_or_refused(dialect: Dialect, value: Any) ->
 @pytest.mark.parametrize("ending", [b"\r\n", b"\r"])
 def test_events_do_not_depend_on_how_lines_end(dialect: Dialect, ending: bytes) -> None:
     assert list(sse.events(dialect.stream.replace(b"\n", ending))) == list(sse.events(dialect.stream))
+
+
+def test_a_result_that_a_client_marks_for_the_cache_is_the_same_without_its_mark() -> None:
+    text = {"type": "text", "text": "a line"}
+    marked = {"type": "tool_result", "tool_use_id": "t", "content": [text], "cache_control": {"type": "ephemeral"}}
+    inside = {**marked, "content": [{**text, "cache_control": {"type": "ephemeral"}}]}
+    plain = {"type": "tool_result", "tool_use_id": "t", "content": "a line"}
+    prints = {anthropic.fingerprint({"role": "user", "content": [item]}) for item in (marked, inside, plain)}
+
+    assert len(prints) == 1
+    assert anthropic.fingerprint({"role": "user", "content": [{**plain, "content": "another"}]}) not in prints

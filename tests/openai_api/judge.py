@@ -32,18 +32,19 @@ _ITEM_PARTS = {
 
 def chat_problem(body: Mapping[str, Any]) -> str:
     """What is wrong with a request for a chat completion; empty for nothing."""
-    return next(_chat_problems(body), "")
+    return next(chat_problems(body), "")
 
 
 def responses_problem(body: Mapping[str, Any]) -> str:
     """What is wrong with a request for a response; empty for nothing."""
-    return next(_responses_problems(body), "")
+    return next(responses_problems(body), "")
 
 
 # --- Chat Completions
 
 
-def _chat_problems(body: Mapping[str, Any]) -> Iterator[str]:
+def chat_problems(body: Mapping[str, Any]) -> Iterator[str]:
+    """All that is wrong with a request for a chat completion."""
     yield from (f"Unrecognized request argument supplied: {name}" for name in body if name not in _CHAT)
     if not isinstance(body.get("model"), str):
         yield "you must provide a model parameter"
@@ -132,7 +133,8 @@ def _tools(functions: list[Any]) -> Iterator[str]:
 # --- Responses
 
 
-def _responses_problems(body: Mapping[str, Any]) -> Iterator[str]:
+def responses_problems(body: Mapping[str, Any]) -> Iterator[str]:
+    """All that is wrong with a request for a response."""
     yield from (f"Unknown parameter: '{name}'." for name in body if name not in _RESPONSES)
     yield from _tools([tool for tool in body.get("tools", ()) if tool.get("type") == "function"])
     items = body.get("input")

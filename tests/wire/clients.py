@@ -256,7 +256,7 @@ class Gemini(Client):
         self.messages.append(json.loads(answer)["candidates"][0]["content"])
 
     def problems(self, body: bytes) -> list[str]:
-        return list(_gemini_problems(json.loads(body)["contents"]))
+        return list(gemini_problems(json.loads(body)["contents"]))
 
     def answer(self, body: bytes, content: Blocks) -> bytes:
         parts: list[dict[str, Any]] = []
@@ -272,7 +272,7 @@ class Gemini(Client):
         return json.dumps({"candidates": [candidate], "usageMetadata": counts}).encode()
 
 
-def _gemini_problems(contents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def gemini_problems(contents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What `generateContent` refuses: a turn of calls is followed by as many responses, and by nothing else."""
     waiting: list[str] = []
     for number, content in enumerate(contents):

@@ -275,6 +275,17 @@ def test_a_stream_passes_while_it_comes(upstream: Upstream) -> None:
     assert b"call_read" in data
 
 
+def test_an_answer_whose_client_leaves_at_its_last_event_is_recorded(upstream: Upstream) -> None:
+    data = SECOND.stream("anthropic-messages")
+    upstream.steps = [response(data, stream=True).removesuffix(b"0\r\n\r\n"), OPEN]  # its end is on its way
+    with managing(upstream, tools) as proxy:
+        seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY), until=lambda data: b"message_stop" in data)
+
+    assert b"message_stop" in seen.data
+    assert [answered.answer for answered in proxy.recording.answered] == [data]
+    assert [(exchange.whole, exchange.answer) for exchange in proxy.recording.exchanges] == [(True, data)]
+
+
 def test_an_old_client_gets_an_end_instead_of_chunks(upstream: Upstream) -> None:
     upstream.answers = answers_in_turn(
         *([response(answer.stream("anthropic-messages"), stream=True), OPEN] for answer in (FIRST, SECOND))

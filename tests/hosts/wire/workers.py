@@ -46,19 +46,23 @@ class Turn:
     """
 
     blocks: Blocks
-    asides: Sequence[Blocks] = ()
+    asides: Sequence[Blocks | Callable[[Body], Blocks]] = ()
     beside: Blocks = field(default_factory=list)
     failing: int = 0
 
 
-def ours(name: str, **given: object) -> dict[str, Any]:
+def ours(name: str, /, **given: object) -> dict[str, Any]:
     """A call of a tool of ours."""
     return {**call(name, **given), "ours": True}
 
 
 @dataclass
 class Model:
-    """Says one turn after the other. `bodies` are those of all calls of the conversation, `beyond` of those too many."""
+    """Says one turn after the other.
+
+    `bodies` are those of all calls of the conversation, `continued` those that came after a call of ours alone, and
+    `beyond` has the last words of those too many.
+    """
 
     turns: list[Turn]
     bodies: list[Body] = field(default_factory=list)
@@ -84,16 +88,18 @@ class Model:
             self.continued.append(json.dumps(body))
         if self.aside < len(turn.asides) and OURS & names:
             self.aside += 1
-            return _plain(turn.asides[self.aside - 1])
+            return _plain(_said(turn.asides[self.aside - 1], body))
         self.turns.pop(0)
         aside, self.aside, self.failed = self.aside, 0, False
         if OURS & names:
             return _plain([*turn.blocks, *turn.beside])
         assert not aside
-        return [*(block for blocks in turn.asides for block in blocks if "ours" not in block), *turn.blocks]
+        said = [_said(blocks, body) for blocks in turn.asides]
+        return [*(block for blocks in said for block in blocks if "ours" not in block), *turn.blocks]
 
 
-OURS = {"search", "recover", "archive", "scope", "restore"}
+#: Tools of ours: no client has one of that name.
+OURS = {"recover", "archive", "scope", "restore"}
 
 
 def tool_names(body: Body) -> set[str]:
@@ -102,6 +108,10 @@ def tool_names(body: Body) -> set[str]:
     declared = [inner for tool in tools for inner in (tool, tool.get("function") or {})]
     declared += [function for tool in tools for function in tool.get("functionDeclarations", ())]
     return {str(tool.get("name", "")) for tool in declared}
+
+
+def _said(aside: Blocks | Callable[[Body], Blocks], body: Body) -> Blocks:
+    return aside(body) if callable(aside) else aside
 
 
 def _plain(blocks: Blocks) -> Blocks:
@@ -114,7 +124,7 @@ class Worker:
 
     client: Client
     arguments: Callable[[Place], Sequence[str]]
-    read: Callable[[Place, int], dict[str, Any]]
+    read: Callable[[Place, int], Blocks]
     end: Blocks
     resume: Callable[[Place], Sequence[str]] | None
     #: The least that its own system prompt and tools leave room under.
@@ -122,15 +132,19 @@ class Worker:
     #: What refuses a request that it sends again.
     busy: int = 503
     stdin: str = ""
+    #: Whether it goes on after a stream that broke off.
+    goes_on: bool = True
 
     def turns(self, place: Place) -> list[Turn]:
         """The work: reads, a needle that left, calls of both kinds, a refusal, and a stream that breaks."""
-        turns = [Turn([text(f"Part {number} is next."), self.read(place, number)]) for number in range(1, STEPS + 1)]
+        turns = [Turn([text(f"Part {number} is next."), *self.read(place, number)]) for number in range(1, STEPS + 1)]
         search = [text("Where was that?"), ours("search", pattern=PATTERN)]
         turns[7] = Turn(turns[7].blocks, failing=self.busy)
         turns[12] = Turn([text(FOUND), *turns[12].blocks], asides=[search])
-        turns[14] = Turn(turns[14].blocks, beside=[ours("search", pattern=PATTERN)])
-        turns[16] = Turn(turns[16].blocks, failing=200)
+        if "tool_use" in str(turns[14].blocks):
+            turns[14] = Turn(turns[14].blocks, beside=[ours("search", pattern=PATTERN)])
+        if self.goes_on:
+            turns[16] = Turn(turns[16].blocks, failing=200)
         return [*turns, Turn(self.end, asides=[[text("Once more."), ours("recover", block="B3")]])]
 
 
@@ -140,16 +154,19 @@ _CODEX = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
 _OTHER = (*_CODEX, "-m", "gpt-other")
 
 
-def _shell(name: str, **more: Any) -> Callable[[Place, int], dict[str, Any]]:
-    return lambda _, number: call(name, command=f"cat {part(number)}", **more)
+_Read = Callable[[Place, int], Blocks]
 
 
-def _file(name: str, field: str) -> Callable[[Place, int], dict[str, Any]]:
-    return lambda place, number: call(name, **{field: place.file(part(number))})
+def _shell(name: str, field: str = "command", **more: Any) -> _Read:
+    return lambda _, number: [call(name, **{field: f"cat {part(number)}"}, **more)]
 
 
-def _code(_: Place, number: int) -> dict[str, Any]:
-    return custom("exec", f'text((await tools.exec_command({{cmd: "cat {part(number)}"}})).output);')
+def _file(name: str, field: str) -> _Read:
+    return lambda place, number: [call(name, **{field: place.file(part(number))})]
+
+
+def _code(_: Place, number: int) -> Blocks:
+    return [custom("exec", f'text((await tools.exec_command({{cmd: "cat {part(number)}"}})).output);')]
 
 
 def _mini(name: str, model: str) -> Worker:
@@ -162,6 +179,67 @@ def _mini(name: str, model: str) -> Worker:
         None,
     )
 
+
+def _aider(name: str, model: str) -> Worker:
+    """It has no tools: a person runs commands, whose output becomes a part of the chat."""
+    flags = (
+        "--yes-always",
+        "--no-check-update",
+        "--no-show-release-notes",
+        "--no-show-model-warnings",
+        "--model",
+        model,
+    )
+    flags = (*flags, "--analytics-disable", "--no-fancy-input", "--no-pretty", "--no-auto-commits", "--map-tokens", "0")
+    lines = "".join(f"/run cat {part(number)}\nGo on after part {number}.\n" for number in range(1, STEPS + 1))
+    return Worker(
+        _ALL[name],
+        lambda _: (*flags, "--max-chat-history-tokens", "1000000"),
+        lambda _, __: [],
+        say("All done."),
+        lambda _: (*flags, "--restore-chat-history", "--message", BYE),
+        stdin=f"{lines}{ASKED}\n",
+    )
+
+
+def _opencode(name: str, model: str) -> Worker:
+    flags = ("run", "-m", model)
+    return Worker(
+        _ALL[name],
+        lambda _: (*flags, ASKED),
+        _file("read", "filePath"),
+        say("All done."),
+        lambda _: (*flags, "--continue", BYE),
+        budget=20_000,
+    )
+
+
+def _copilot(name: str) -> Worker:
+    flags = ("--allow-all-tools", "--allow-all-paths")
+    return Worker(
+        _ALL[name],
+        lambda place: (*flags, "--session-id", place.session, "-p", ASKED),
+        _file("view", "path"),
+        say("All done."),
+        lambda place: (*flags, "--session-id", place.session, "-p", BYE),
+        budget=32_000,
+    )
+
+
+def _openhands(name: str) -> Worker:
+    flags = ("--headless", "--json", "--override-with-envs")
+    return Worker(
+        _ALL[name],
+        lambda _: (*flags, "-t", ASKED),
+        _shell("terminal", summary="reads", security_risk="LOW"),
+        [call("finish", message="All done.", summary="ends")],
+        lambda _: (*flags, "--resume", "--last", "-t", BYE),
+        budget=20_000,
+    )
+
+
+_GEMINI = ("--yolo", "--skip-trust", "-m", "gemini-2.5-pro")
+_QWEN = ("--yolo", "--auth-type", "openai")
 
 WORKERS = (
     Worker(
@@ -183,16 +261,40 @@ WORKERS = (
     Worker(
         _ALL["codex-functions"],
         lambda _: ("exec", *_OTHER, ASKED),
-        lambda _, number: call("exec_command", cmd=f"cat {part(number)}"),
+        _shell("exec_command", "cmd"),
         say("All done."),
         lambda _: ("exec", *_OTHER, "resume", "--last", BYE),
+        budget=24_000,
     ),
     _mini("mini-openai", "openai/gpt-4.1"),
     _mini("mini-anthropic", "anthropic/claude-sonnet-4-5"),
+    _aider("aider-openai", "openai/gpt-4.1"),
+    _aider("aider-anthropic", "anthropic/claude-sonnet-4-5"),
+    _opencode("opencode-anthropic", "anthropic/claude-sonnet-4-5"),
+    _opencode("opencode-openai", "openai/gpt-5.1"),
+    Worker(
+        _ALL["gemini"],
+        lambda _: (*_GEMINI, "-p", ASKED),
+        _file("read_file", "file_path"),
+        say("All done."),
+        lambda _: (*_GEMINI, "--resume", "latest", "-p", BYE),
+        budget=20_000,
+        goes_on=False,
+    ),
+    Worker(
+        _ALL["qwen"],
+        lambda place: (*_QWEN, "--session-id", place.session, "-p", ASKED),
+        _file("read_file", "file_path"),
+        say("All done."),
+        lambda place: (*_QWEN, "--resume", place.session, "-p", BYE),
+        budget=32_000,
+    ),
+    *map(_copilot, ("copilot-chat", "copilot-responses", "copilot-messages")),
+    *map(_openhands, ("openhands-openai", "openhands-anthropic")),
 )
 
 
-def project(place: Place) -> Iterator[Path]:
-    """All files that a client left."""
+def kept(place: Place) -> Iterator[Path]:
+    """All files that a client has left."""
     store = place.project / ".ctxvc"
     return (path for path in place.folder.rglob("*") if path.is_file() and store not in path.parents)
