@@ -291,7 +291,10 @@ class ManagedConversation(Conversation):
     # --- the true history
 
     def _items(self, prompt: Prompt, redacted: Prompt, most: int | None = None) -> list[Item]:
-        """The first `most` messages of the client's, all by default, and what passed aside. `redacted` has the prints."""
+        """What the model has: the first `most` of the client's messages, all by default, and what passed aside.
+
+        `redacted` has the prints.
+        """
         if not self._asides:
             return [Item(message, number) for number, message in enumerate(prompt.messages[:most])]
         items: list[Item] = []

@@ -184,7 +184,7 @@ def _at_once(servers: dict[str, Server]) -> Iterator[Figure]:
 def _memory(rival: Rival, folder: Path) -> Iterator[Figure]:
     """Of all its processes, the most that each has had."""
     target = "150 MB" if rival.name == "ctxvc" else ""
-    with _upstream() as upstream, _started(rival, upstream.port, folder) as server:
+    with _upstream() as upstream, started(rival, upstream.port, folder) as server:
         for what, count, calls in (("a conversation of", 1, CALLS), ("20 at once of", CONVERSATIONS, 2)):
             with suppress(ConnectionError):  # headroom ends some of these
                 asyncio.run(_conversations(server, count, calls, LARGE_PROMPT))
