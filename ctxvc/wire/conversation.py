@@ -298,7 +298,7 @@ class Conversation:
 
     def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
         """What these messages make of the blocks of the ledger."""
-        return recast(ledger, messages, lambda row: self.stored.body(row, ledger.meta.scope))
+        return recast(ledger, messages, lambda row: self.stored.body(row, ledger.meta.scope), moves=True)
 
     # --- what is written
 

@@ -263,7 +263,7 @@ class ManagedConversation(Conversation):
     def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
         """What the client's history makes of the blocks; what a verb took out of the prompt stays out."""
         body = self.stored.body
-        changes = recast(ledger, messages, lambda row: body(row, ledger.meta.scope), as_recorded=False)
+        changes = recast(ledger, messages, lambda row: body(row, ledger.meta.scope), as_recorded=False, moves=True)
         for row in ledger.rows():
             if _is_ours(row) and row.present:
                 changes.keys.setdefault(row.id, "")

@@ -75,6 +75,9 @@ class ManagedAnswer:
         #: Whether the client has got all of it, which is known at its end.
         self.whole = False
         self._is_broken = False
+        #: Whether the model's first answer is a stream that broke off: the client's does, too, as it would without us.
+        self.is_cut = False
+        self._is_first = False
         self._is_coming = False  # an answer has begun, and nobody was told of its end
         self._merged: MergedAnswer | None = None
         self._encoding = ""
@@ -95,10 +98,12 @@ class ManagedAnswer:
             if not is_usable or own_form is None:
                 return False
             self._merged = merged(own_form.NAME, stream=stream, ours=self._managed.tools)
-            self.status, self.stream = status, stream
+            self.status, self.stream, self._is_first = status, stream, True
             self.copy.answered(status, {name: fields[name] for name in fields if name not in _FRAMING}.items())
         elif not is_usable or stream != self.stream:
             return False
+        else:
+            self._is_first = False
         self._encoding = fields.get("content-encoding", "")
         self._content, self._first, self._is_coming = Bounded(), self._now(), True
         self._late = self._merged.feed(b"")
@@ -119,6 +124,7 @@ class ManagedAnswer:
         if self._encoding:
             self._late += self._merged.feed(answer)
         if not is_whole(answer, stream=self.stream, complete=complete):
+            self.is_cut = self.stream and self._is_first
             self.broke()
             return None
         self._calls = self._merged.end()

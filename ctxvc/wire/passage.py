@@ -156,6 +156,8 @@ class Passage:
             await self._client.writer.drain()
 
     async def _finish(self) -> bool:
+        if self._answer.is_cut:
+            return False  # without its end, as the model's
         data = self._answer.last()
         if self._answer.stream:
             await self._send(data)

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,20 @@ def kill(wrap: int, what: str, counts: Counter[str]) -> bool:
     return bool(victims)
 
 
-def run(project: Path, port: int, chance: random.Random, counts: Counter[str], kills: int, name: str) -> dict[str, Any]:
+def run(
+    project: Path,
+    port: int,
+    chance: random.Random,
+    counts: Counter[str],
+    kills: int,
+    name: str,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
     """What an agent says of its run, during which so many processes are killed; the longest time without an answer."""
     project.mkdir()
-    command = ["wrap", "--", sys.executable, "-m", "tests.wire.agent", str(_CALLS), name, str(project / "said")]
+    kind = "client" if options else "person"
+    agent = [sys.executable, "-m", "tests.wire.agent", str(_CALLS), name, str(project / "said"), kind]
+    command = ["wrap", *options, "--", *agent]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}"}
     with subprocess.Popen(
         [sys.executable, "-m", "ctxvc", "-C", str(project), *command, *([name] if chance.random() < 0.5 else [])],
@@ -145,3 +156,46 @@ def test_kills_of_proxies_and_recorders(
               recorders=counts["recorder"], both=counts["both"], calls=counts["calls"], exact_bodies=counts["exact"],
               scopes=counts["scopes"], requests=len(upstream.requests), wrong=len(problems)))  # fmt: skip
     assert not problems, "\n".join(problems)
+
+
+def test_kills_while_prompts_are_kept_inside_a_budget(
+    tmp_path: Path, upstream: Upstream, seed: int, times: Times, tell: Tell
+) -> None:
+    chance, counts = random.Random(seed), Counter[str]()
+    problems: list[str] = []
+    wanted = times(200)
+    number = 0
+    while (killed := counts["proxy"] + counts["recorder"] + counts["both"]) < wanted and len(problems) < 20:
+        project, before = tmp_path / f"project-{number}", len(upstream.requests)
+        kills = min(_KILLS, wanted - killed)
+        said = run(project, upstream.port, chance, counts, kills, f"agent-{number}", ["--budget", "8k"])
+        sent = [request.partition(b"\r\n\r\n")[2].decode() for request in upstream.requests[before:]]
+        problems += [f"run {number}: {problem}" for problem in wrong_inside(project, said, sent, counts)]
+        number += 1
+    tell(line("kills inside a budget", cases=killed, seed=seed, runs=number, proxies=counts["proxy"],
+              recorders=counts["recorder"], both=counts["both"], calls=counts["calls"], managed=counts["managed"],
+              breaks=counts["breaks"], requests=len(upstream.requests), wrong=len(problems)))  # fmt: skip
+    assert not problems, "\n".join(problems)
+
+
+def wrong_inside(project: Path, said: dict[str, Any], sent: list[str], counts: Counter[str]) -> Iterator[str]:
+    """What is not in the store as the agent has it, and prompts that begin otherwise though nothing has left."""
+    store = project / ".ctxvc"
+    with Store(store) as opened:
+        if len(opened.sessions()) != 1:
+            yield f"sessions: {opened.sessions()}"
+            return
+    kept = {text for scope in scopes(store) for _, text in texts(store, scope)}
+    if lost := [text for text in said["history"] if text not in kept]:
+        yield f"{len(lost)} of {len(said['history'])} texts are not there: {lost[0][:80]}"
+    if len(sent) > said["attempts"]:
+        yield f"{len(sent)} requests for {said['attempts']} of the agent's"
+    managed = [body for body in sent if '"recover"' in body]
+    breaks = sum(
+        not later.startswith(earlier[: len(earlier) // 2]) and later.count("[archived ") <= earlier.count("[archived ")
+        for earlier, later in pairwise(managed)
+    )
+    counts["calls"] += len(said["bodies"])
+    counts["managed"] += len(managed)
+    counts["breaks"] += breaks
+    yield from unsound(store)

@@ -1,7 +1,9 @@
 """An agent in a process: it sends its whole history, and asks again until the answer has come whole.
 
-`agent.py CALLS NAME FILE [ID]`, with the base URL in ANTHROPIC_BASE_URL. A line for each call that was answered; at its
+`agent.py CALLS NAME FILE KIND [ID]`, with the base URL in ANTHROPIC_BASE_URL.
+A line for each call that was answered; at its
 end its history, and the body of each request that was answered, are in the file. ID is what it calls its conversation.
+KIND is `person`, or `client` for questions that no person asks, so that they may leave a prompt.
 """
 
 from __future__ import annotations
@@ -20,15 +22,22 @@ _TOOLS = [{"name": "Bash", "description": "Runs a command.", "input_schema": {"t
 _PROMPT = {"model": "claude-opus-5", "max_tokens": 100, "system": "You are an agent.", "tools": _TOOLS, "stream": True}
 
 
-def main(calls: int, name: str, file: str, conversation: str = "") -> None:
+#: How often it has asked.
+_attempts = [0]
+
+
+def main(calls: int, name: str, file: str, kind: str, conversation: str = "") -> None:
     history: list[dict[str, Any]] = []
     bodies: list[str] = []
     for number in range(calls):
-        history.append({"role": "user", "content": f"{name}: question {number}? " + "text " * 200})
+        question = f"{name}: question {number}? " + "text " * 200
+        question = f"<system-reminder>{question}</system-reminder>" if kind == "client" and number else question
+        history.append({"role": "user", "content": question})
         bodies.append(json.dumps({**_PROMPT, "messages": history}))
         history.append({"role": "assistant", "content": _answer(bodies[-1].encode(), conversation)})
         print(number, flush=True)
-    Path(file).write_text(json.dumps({"history": [item["content"] for item in history], "bodies": bodies}))
+    asked = {"history": [item["content"] for item in history], "bodies": bodies, "attempts": _attempts[0]}
+    Path(file).write_text(json.dumps(asked))
 
 
 def _answer(body: bytes, conversation: str) -> str:
@@ -39,6 +48,7 @@ def _answer(body: bytes, conversation: str) -> str:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
         connection = http.client.HTTPConnection(authority, timeout=30)
+        _attempts[0] += 1
         try:
             connection.request("POST", f"/{path}/v1/messages", body=body, headers=headers)
             response = connection.getresponse()

@@ -405,3 +405,22 @@ def test_a_task_in_a_scope_and_back_with_a_note(tmp_path: Path) -> None:
     with Store(run.path) as store:
         (session,) = store.sessions()
         assert set(store.tips(session)) == {"main", "find"} and store.current_scope(session) == "main"
+
+
+@pytest.mark.parametrize("run", ["chat"], indirect=True)
+def test_rules_that_a_client_says_last_each_time_are_last(run: Run) -> None:
+    """As aider does, which also answers itself."""
+    rules = {"role": "system", "content": "Every edit must use this format."}
+    run.say("Find the needle.")
+    for number in range(12):
+        run.say(f"The output of command {number}:\n" + f"line {number}\n" * 60)
+        run.wire.client.messages.append({"role": "assistant", "content": "Ok."})
+        run.say(f"Go on after {number}.")
+        run.wire.client.messages.append(rules)
+        answer = run.wire.ask(text(f"Part {number} is next."))
+        run.wire.client.messages.pop()
+        run.wire.client.took(answer)
+
+    assert max(run.wire.client.tokens(body.encode()) for body in run.sent) <= BUDGET
+    assert all("Every edit" in str(json.loads(body)["messages"][-2:]) for body in run.sent)
+    assert all(body.count("Every edit") == 1 for body in run.sent)

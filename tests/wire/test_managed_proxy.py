@@ -375,13 +375,18 @@ def test_a_continuation_that_breaks_tells_the_client_to_ask_again(name: str, str
 
 
 @each_kind
-def test_a_first_answer_that_breaks_does_too(stream: bool, upstream: Upstream) -> None:
+def test_a_first_answer_that_breaks_does_too_and_a_stream_breaks_for_the_client(
+    stream: bool, upstream: Upstream
+) -> None:
     form = "anthropic-messages"
     upstream.steps = [cut(response(FIRST.stream(form) if stream else FIRST.body(form), stream=stream)), RESET]
     with managing(upstream, tools, once) as proxy:
         seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY), until=complete)
 
-    assert b"overloaded_error" in content(seen.data)
+    if stream:
+        assert seen.end == "closed" and not complete(seen.data) and b"error" not in seen.data
+    else:
+        assert b"overloaded_error" in content(seen.data)
     assert [exchange.whole for exchange in proxy.recording.exchanges] == [False]
     assert not proxy.recording.answered
 

@@ -162,7 +162,16 @@ def proxy(folder: Path, upstream: str) -> Iterator[str]:
 def agent(address: str, name: str, file: Path, *command: str, conversation: str = "") -> subprocess.Popen[bytes]:
     """An agent at work that makes ten calls; with a command in front."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "ANTHROPIC_BASE_URL": address}
-    own = [sys.executable, "-m", "tests.wire.agent", "10", name, str(file), *([conversation] if conversation else [])]
+    own = [
+        sys.executable,
+        "-m",
+        "tests.wire.agent",
+        "10",
+        name,
+        str(file),
+        "person",
+        *([conversation] if conversation else []),
+    ]
     return subprocess.Popen([*command, *own], env=env, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 

@@ -34,12 +34,18 @@ class Recast:
 
 
 def recast(
-    ledger: Ledger, prompt: Sequence[Message], body: Callable[[Row], bytes], *, as_recorded: bool = True
+    ledger: Ledger,
+    prompt: Sequence[Message],
+    body: Callable[[Row], bytes],
+    *,
+    as_recorded: bool = True,
+    moves: bool = False,
 ) -> Recast:
     """What the messages of `prompt` make of the blocks of `ledger`.
 
     A stub of ours takes out the block that it names. Where verbs have changed the ledger, so that it is
-    not `as_recorded`, they have decided on that block: it stays as it is.
+    not `as_recorded`, they have decided on that block: it stays as it is. With `moves`, a text of the client's that stands
+    behind what is newer, such as rules that are always said last, is there anew, and leaves its old place.
     """
     pairs = [(message, *pair) for message in prompt for pair in _host_messages(message)]
     places = match([host_message for _, host_message, _ in pairs], ledger, body).places
@@ -48,7 +54,7 @@ def recast(
     added: list[tuple[Message, int]] = []
     for place in places:
         message, host_message, parts = pairs[place.message]
-        if place.shows == "new":
+        if place.shows == "new" or (moves and _has_moved(place, order, added, ledger)):
             new = (parts[place.at],) if place.part != "text" else parts
             added.append((msgspec.structs.replace(message, parts=new), len(order)))
         elif place.shows != "again":
@@ -56,6 +62,19 @@ def recast(
             order += [block for block in place.blocks if ledger[block].present]
     result.additions = [(message, order[at] if at < len(order) else "") for message, at in added]
     return result
+
+
+def _has_moved(place: Place, order: Sequence[str], added: Sequence[object], ledger: Ledger) -> bool:
+    """Whether a text that is not the model's stands behind new messages and blocks that are newer than it is."""
+    texts = [ledger[block] for block in place.blocks]
+    if (
+        place.part != "text"
+        or not added
+        or not order
+        or any(row.role == "assistant" or not row.present for row in texts)
+    ):
+        return False
+    return all(row.number < ledger[order[-1]].number for row in texts)
 
 
 def _note(place: Place, message: HostMessage, ledger: Ledger, result: Recast, *, as_recorded: bool) -> None:
