@@ -370,9 +370,11 @@ def started(rival: Rival, upstream: int, folder: Path) -> Iterator[Server]:
                 _wait(port, process, folder)
             yield Server(port, path, process.pid)
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
             try:
+                os.killpg(process.pid, signal.SIGTERM)
                 process.wait(10)
+            except ProcessLookupError:
+                pass  # it ended by itself, which `_wait` reports
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
 
