@@ -44,8 +44,8 @@ def recast(
     """What the messages of `prompt` make of the blocks of `ledger`.
 
     A stub of ours takes out the block that it names. Where verbs have changed the ledger, so that it is
-    not `as_recorded`, they have decided on that block: it stays as it is. With `moves`, a text of the client's that stands
-    behind what is newer, such as rules that are always said last, is there anew, and leaves its old place.
+    not `as_recorded`, they have decided on that block: it stays as it is. With `moves`, a text of the client's that
+    stands behind what is newer, such as rules that are always said last, is there anew, and leaves its old place.
     """
     pairs = [(message, *pair) for message in prompt for pair in _host_messages(message)]
     places = match([host_message for _, host_message, _ in pairs], ledger, body).places
