@@ -89,8 +89,7 @@ class ManagedConversation(Conversation):
     def _load(self) -> None:
         self.session = self._opened()
         self._tools: list[dict[str, Any]] | None = None
-        self._places = Places(self.form, self.stored.redacted_messages, self._body)
-        self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of all scopes, and their rows
+        self._forget_places()
         self._loaded = self.stored.scope
         self._prepared: Ledger | None = None  # that of the newest prompt
         stored_asides = self._folder(fmt.ASIDES)
@@ -100,6 +99,16 @@ class ManagedConversation(Conversation):
         ]
         self._asides = {aside.after: aside for aside in decoded}
         super()._load()
+
+    def _forget_places(self) -> None:
+        self._places = Places(self.form, self.stored.redacted_messages, self._body)
+        self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of all scopes, and their rows
+
+    def _edit(self, prompt: Prompt) -> RedactedMessages:
+        try:
+            return super()._edit(prompt)
+        finally:
+            self._forget_places()  # a message may be another block now
 
     def _opened(self) -> Session:
         """The session, under the policy and the budget. Raises: CtxvcError."""
@@ -368,7 +377,7 @@ class ManagedConversation(Conversation):
                 row.number: row
                 for ledger in ledgers
                 for row in ledger.rows()
-                if not _is_ours(row) and not any(row.number in numbers for numbers in behind)
+                if not (_is_ours(row) or _has_left(row) or any(row.number in numbers for numbers in behind))
             }
             self._known = ledgers, [rows[number] for number in sorted(rows)]
         return self._known[1]
@@ -520,6 +529,11 @@ def _digest(prints: Sequence[bytes]) -> str:
 def _is_ours(row: Row) -> bool:
     """Whether no client sends it: a note, a dashboard, the text on the tools."""
     return row.kind in ASIDE or is_protocol(row)
+
+
+def _has_left(row: Row) -> bool:
+    """Whether the client has dropped it: what says the same later is another block."""
+    return not row.present and row.removed_by == "host"
 
 
 def _outermost(ledger: Ledger, name: str) -> str:

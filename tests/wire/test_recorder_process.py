@@ -17,7 +17,7 @@ import pytest
 from ctxvc.store.store import Store
 from ctxvc.wire import exchange as exchanges
 from ctxvc.wire import recorder_process
-from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
+from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.frames import received
 from ctxvc.wire.recorder import Recorder
 from ctxvc.wire.recorder_process import RecorderProcess
@@ -217,7 +217,7 @@ def test_a_reply_that_broke_off_outlives_a_recorder(
 def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies(
     opened: Any, processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    recorder, _ = opened(manages=True)
+    recorder, _ = opened(management=Management(budget=12_000))
     until(lambda: processes)
     assert recorder.manages
     assert recorder.request(REQUESTED).result(PATIENCE) == recorder.answer(ANSWERED).result(PATIENCE) == Managed()

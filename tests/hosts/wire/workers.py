@@ -131,7 +131,6 @@ class Worker:
     budget: int = 12_000
     #: What refuses a request that it sends again.
     busy: int = 503
-    stdin: str = ""
     #: Whether it goes on after a stream that broke off.
     goes_on: bool = True
 
@@ -141,8 +140,7 @@ class Worker:
         search = [text("Where was that?"), ours("search", pattern=PATTERN)]
         turns[7] = Turn(turns[7].blocks, failing=self.busy)
         turns[12] = Turn([text(FOUND), *turns[12].blocks], asides=[search])
-        if "tool_use" in str(turns[14].blocks):
-            turns[14] = Turn(turns[14].blocks, beside=[ours("search", pattern=PATTERN)])
+        turns[14] = Turn(turns[14].blocks, beside=[ours("search", pattern=PATTERN)])
         if self.goes_on:
             turns[16] = Turn(turns[16].blocks, failing=200)
         return [*turns, Turn(self.end, asides=[[text("Once more."), ours("recover", block="B3")]])]
@@ -180,28 +178,6 @@ def _mini(name: str, model: str) -> Worker:
     )
 
 
-def _aider(name: str, model: str) -> Worker:
-    """It has no tools: a person runs commands, whose output becomes a part of the chat."""
-    flags = (
-        "--yes-always",
-        "--no-check-update",
-        "--no-show-release-notes",
-        "--no-show-model-warnings",
-        "--model",
-        model,
-    )
-    flags = (*flags, "--analytics-disable", "--no-fancy-input", "--no-pretty", "--no-auto-commits", "--map-tokens", "0")
-    lines = "".join(f"/run cat {part(number)}\nGo on after part {number}.\n" for number in range(1, STEPS + 1))
-    return Worker(
-        _ALL[name],
-        lambda _: (*flags, "--max-chat-history-tokens", "1000000"),
-        lambda _, __: [],
-        say("All done."),
-        lambda _: (*flags, "--restore-chat-history", "--message", BYE),
-        stdin=f"{lines}{ASKED}\n",
-    )
-
-
 def _opencode(name: str, model: str) -> Worker:
     flags = ("run", "-m", model)
     return Worker(
@@ -222,7 +198,7 @@ def _copilot(name: str) -> Worker:
         _file("view", "path"),
         say("All done."),
         lambda place: (*flags, "--session-id", place.session, "-p", BYE),
-        budget=32_000,
+        budget=24_000,
     )
 
 
@@ -268,8 +244,6 @@ WORKERS = (
     ),
     _mini("mini-openai", "openai/gpt-4.1"),
     _mini("mini-anthropic", "anthropic/claude-sonnet-4-5"),
-    _aider("aider-openai", "openai/gpt-4.1"),
-    _aider("aider-anthropic", "anthropic/claude-sonnet-4-5"),
     _opencode("opencode-anthropic", "anthropic/claude-sonnet-4-5"),
     _opencode("opencode-openai", "openai/gpt-5.1"),
     Worker(
