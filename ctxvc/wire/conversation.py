@@ -34,6 +34,8 @@ from ctxvc.store.read.sent_body import joined
 from ctxvc.store.store import Store, request_files
 from ctxvc.wire.exchange import Exchange
 
+#: The scope of what a client asks beside its conversation.
+SIDE = "side"
 #: What the names of sub-agents' scopes begin with.
 AGENT = "agent-"
 #: The commits before the newest one in which a history is looked for that a client went back to.

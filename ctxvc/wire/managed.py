@@ -45,7 +45,18 @@ from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.read.revision import CLIENT_TOKENS
 from ctxvc.store.read.sent_body import joined
 from ctxvc.tokens import calibration
-from ctxvc.wire.conversation import Call, Conversation, blob_id, dated, gist, gist_of, is_reply, left_behind
+from ctxvc.wire.conversation import (
+    AGENT,
+    SIDE,
+    Call,
+    Conversation,
+    blob_id,
+    dated,
+    gist,
+    gist_of,
+    is_reply,
+    left_behind,
+)
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
 from ctxvc.wire.managed_prompt import Item, Texts, messages
 from ctxvc.wire.places import Places, key
@@ -368,9 +379,13 @@ class ManagedConversation(Conversation):
         ]
         self._places.locate([item.value for item in items], prints, self._rows())
 
+    def _is_near(self, scope: str) -> bool:
+        """Whether the client's messages may be of that scope: not of a sub-agent's, nor of one beside them."""
+        return scope == self.stored.scope or not (scope == SIDE or scope.startswith(AGENT))
+
     def _rows(self) -> Sequence[Row]:
         """The rows of all scopes that a message may be, in their order."""
-        ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes()]
+        ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes() if self._is_near(scope)]
         if len(ledgers) != len(self._known[0]) or any(map(is_not, ledgers, self._known[0])):
             behind = left_behind(self.stored)
             rows = {

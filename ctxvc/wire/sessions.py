@@ -23,13 +23,13 @@ from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.wire import trouble
-from ctxvc.wire.conversation import AGENT, Call, Conversation, Likeness, is_recorded
+from ctxvc.wire.conversation import AGENT, SIDE, Call, Conversation, Likeness, is_recorded
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.managed import ManagedConversation, tools_of
 from ctxvc.wire.senders import Sender, asks_for_summary, sender
 
 #: The scopes of the conversation itself, and of calls beside it.
-MAIN, SIDE = "main", "side"
+MAIN = "main"
 #: The name of clients that are known by nothing else.
 _UNKNOWN = "wire"
 #: Sessions that stay open; the one that was used least recently is closed first.

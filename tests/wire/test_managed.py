@@ -424,3 +424,20 @@ def test_rules_that_a_client_says_last_each_time_are_last(run: Run) -> None:
     assert max(run.wire.client.tokens(body.encode()) for body in run.sent) <= BUDGET
     assert all("Every edit" in str(json.loads(body)["messages"][-2:]) for body in run.sent)
     assert all(body.count("Every edit") == 1 for body in run.sent)
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_what_a_client_asks_beside_the_conversation_is_no_part_of_it(run: Run) -> None:
+    """As opencode does: it asks for a title of the very message that it sends next."""
+    client, run.wire.headers = run.wire.client, {"x-opencode-session-id": "one"}
+    run.say("Find the needle.")
+    tools, system = client.tools, client.system
+    client.tools, client.system = (), "You make titles."
+    run.wire.ask(text("A title"))
+    client.tools, client.system = tools, system
+    run.call("a line\n")
+    run.answer(text("Done."))
+
+    with Store(run.path) as store:
+        assert set(store.tips(store.sessions()[0])) == {"main", "side"}
+    assert all("Find the needle." in body for body in run.sent)

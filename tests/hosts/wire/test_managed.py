@@ -42,7 +42,7 @@ class Ended:
     far: Tap
 
     def shown(self) -> tuple[int, list[str]]:
-        """Exit status and output, without the reason that a client has for an answer that broke off: it is our text."""
+        """Exit status and output, without the reason that a client has for a broken answer."""
         return self.code, play.shown(_REASON.sub("(#)", self.out), self.place)
 
     def calls(self, *, whole: bool = True) -> list[Passed]:
@@ -104,6 +104,7 @@ def test_a_client_inside_a_budget_ends_as_without(worker: Worker) -> None:
         assert (managed.model.turns, managed.model.beyond) == ([], []), (managed.out[-2000:], managed.err[-2000:])
         assert managed.shown() == shown
         assert "ctxvc:" not in managed.err
+        assert all(workers.ASKED in json.dumps(body) for body in managed.model.bodies)
         assert max(map(size, managed.calls())) <= worker.budget
         assert [problem for one in managed.calls() for problem in problems(one) if _kind(problem) not in usual] == []
         assert workers.NEEDLE.encode()[-12:] in managed.model.continued[0].encode()
