@@ -29,6 +29,8 @@ CLOSED_PIPE = 141
 
 #: What a host or a shell starts, and what tells how to write the file: no file of settings may break it.
 _UNCONFIGURED = frozenset({"hook", "mcp", "completion", "help"})
+#: Options before an agent's name whose value is an argument of its own.
+_WITH_VALUE = frozenset({"-C", "--session", "--color", "--upstream"})
 
 
 class Failure(NamedTuple):
@@ -70,8 +72,7 @@ class Root(LazyGroup):
             from click.shell_completion import shell_complete
 
             return shell_complete(self, {}, "ctxvc", COMPLETE, instruction)
-        options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-        extra.setdefault("obj", App(configured=not {"-h", "--help"}.intersection(options)))
+        extra.setdefault("obj", App(configured=not {"-h", "--help"}.intersection(_own(arguments))))
         try:
             with self.make_context("ctxvc", arguments, **extra) as ctx, warnings.catch_warnings():
                 warnings.showwarning = _warn
@@ -175,8 +176,22 @@ def _print_failure(failure: Failure, *, as_json: bool) -> None:
 
 def _asks_json(arguments: Sequence[str]) -> bool:
     """Whether errors are for a program, too; decided from the raw arguments, which may be the error."""
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "--json" in options or "--jsonl" in options
+    return not {"--json", "--jsonl"}.isdisjoint(_own(arguments))
+
+
+def _own(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments up to `--`, or up to the agent that `wrap` runs: what follows is not for ctxvc."""
+    command = ""
+    places = iter(range(len(arguments)))
+    for place in places:
+        argument = arguments[place]
+        if argument == "--" or (command == "wrap" and not argument.startswith("-")):
+            return arguments[:place]
+        if argument in _WITH_VALUE:
+            next(places, None)
+        elif not argument.startswith("-"):
+            command = command or argument
+    return arguments
 
 
 def _let_go_of_stdout() -> None:

@@ -99,9 +99,12 @@ class OwnProxy:
 def run(command: list[str], env: Mapping[str, str], proxy: OwnProxy) -> int:
     """Runs an agent until it ends, and gives the status that the system has for it. Raises: OSError."""
     agent = 0
+    early: list[int] = []  # signals that came while the agent was being started
 
     def pass_on(number: int, _frame: object) -> None:
-        if agent and not (number in _OF_TERMINALS and _in_foreground()):
+        if not agent:
+            early.append(number)
+        elif not (number in _OF_TERMINALS and _in_foreground()):
             with suppress(ProcessLookupError):
                 os.kill(agent, number)
 
@@ -114,6 +117,8 @@ def run(command: list[str], env: Mapping[str, str], proxy: OwnProxy) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # which the agent inherits
             signal.signal(number, pass_on)
     agent = os.posix_spawnp(command[0], command, env, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ])
+    for signal_number in early:
+        pass_on(signal_number, None)
     while True:
         pid, status = os.waitpid(-1, os.WUNTRACED | os.WNOHANG)
         if not pid:

@@ -76,10 +76,10 @@ def tool(definition: dict[str, Any]) -> Any:
     return definition
 
 
-def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]], *, lasting: int = 0) -> bytes:
     request = splice.opened(body)
     own_places = splice.places(request, "messages")
-    elements = cache_marks.elements(body, own_places, messages)
+    elements = cache_marks.elements(body, own_places, messages, lasting)
     change = splice.with_items(request, "messages", own_places, elements)
     return splice.changed(body, [change, *splice.added(request, "tools", list(map(tool, tools)))])
 

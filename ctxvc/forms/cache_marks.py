@@ -1,7 +1,8 @@
 """Cache marks of the Messages API (`cache_control`) in messages of which some change or leave.
 
-The mark of a block that leaves moves to the nearest block before it that may have one and has none. A request never
-gets more marks than it came with, so that it is within the provider's limit if it was so before.
+The mark of a block that leaves moves to the nearest block before it that may have one and has none. A request with
+fewer marks than the provider takes gets one more, at the end of what is likely to stay: when much leaves, the rest is
+found in the cache only where a mark is near. As others stand behind it, it has nothing written that would not be.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from ctxvc.forms.values import objects, text_of
 
 MARK = "cache_control"
 _NAME = b'"cache_control"'
+#: The most marks of a request, its tools' and its system prompt's included.
+_MOST = 4
 
 
 def blocks(message: Any) -> list[Any]:
@@ -58,10 +61,11 @@ def _may_have_one(block: Any) -> bool:
     return False
 
 
-def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any]) -> list[splice.Element]:
+def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any], lasting: int = 0) -> list[splice.Element]:
     """The elements of a request's list for `messages`, of which numbers are those whose places are `own`.
 
     The marks of messages that are not among them move. Of marks that no message of the body stood for none is sent.
+    Another is set behind the first `lasting` messages, where there is room and a mark behind it.
     """
     texts = [body[slice(*span)] for span in own]
     marked = {
@@ -74,7 +78,23 @@ def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any]) ->
     spare = _limit(entries, there, sum(map(len, marked.values())))
     for end, mark in list(_homeless(messages, len(own), marked, there))[:spare]:
         _settle(entries, texts, end, mark)
+    if lasting and body.count(_NAME) < _MOST:
+        _mark_lasting(entries, texts, lasting)
     return [entry if isinstance(entry, bytes) else splice.element(entry) for entry in entries]
+
+
+def _mark_lasting(entries: list[Any], texts: Sequence[bytes], lasting: int) -> None:
+    """Marks the last of the first `lasting` messages, if it has no mark and a later one has: as long as that one."""
+    later = (mark for entry in entries[lasting:] for mark in _marks_of(entry, texts))
+    if not _marks_of(entries[lasting - 1], texts) and (mark := next(later, None)):
+        _settle(entries, texts, lasting, mark)
+
+
+def _marks_of(entry: Any, texts: Sequence[bytes]) -> list[Any]:
+    text = texts[entry] if type(entry) is int else entry
+    if not isinstance(text, bytes):
+        return _message_marks(text)
+    return _message_marks(wire.parsed(text, dict)) if _NAME in text else []
 
 
 def _message_marks(message: Any) -> list[Any]:

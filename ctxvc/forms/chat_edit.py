@@ -71,7 +71,13 @@ def tool(definition: dict[str, Any]) -> Any:
     return elements.function(definition)
 
 
-def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+def spliced(
+    body: bytes,
+    messages: Sequence[int | Any],
+    tools: Sequence[dict[str, Any]],
+    *,
+    lasting: int = 0,  # noqa: ARG001 - there are no marks
+) -> bytes:
     request = splice.opened(body)
     if tools and "functions" in request.members and "tools" not in request.members:
         raise BadInput("the request has functions, beside which no tools may be")

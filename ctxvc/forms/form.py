@@ -116,11 +116,14 @@ class Form(Protocol):
         """A tool of the Messages API, with a name, a description and a schema, as requests have it here."""
         ...
 
-    def spliced(self, body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+    def spliced(
+        self, body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]], *, lasting: int = 0
+    ) -> bytes:
         """A request's body with these messages, and with more tools (Messages API) behind its own.
 
         A message is the number of one of the body's `Prompt.messages`, which keeps its bytes, or a value. All else in
-        the body keeps its bytes, too. Takes time linear in its length.
+        the body keeps its bytes, too. The first `lasting` messages are likely to stay when more of them changes: where
+        a provider caches up to marks, one may go there. Takes time linear in the body's length.
 
         Raises: BadInput if it cannot be told where they stand, as in a body that has a name twice.
         """

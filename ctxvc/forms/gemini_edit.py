@@ -63,7 +63,13 @@ def tool(definition: dict[str, Any]) -> Any:
     return {**fields, "parametersJsonSchema": definition["input_schema"]}
 
 
-def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+def spliced(
+    body: bytes,
+    messages: Sequence[int | Any],
+    tools: Sequence[dict[str, Any]],
+    *,
+    lasting: int = 0,  # noqa: ARG001 - there are no marks
+) -> bytes:
     """More functions are added to the newest declarations."""
     request = splice.opened(body)
     elements = list(map(splice.element, messages))

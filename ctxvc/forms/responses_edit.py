@@ -84,7 +84,13 @@ def tool(definition: dict[str, Any]) -> Any:
     return {"type": "function", **function["function"], "strict": False} if function else definition
 
 
-def spliced(body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]]) -> bytes:
+def spliced(
+    body: bytes,
+    messages: Sequence[int | Any],
+    tools: Sequence[dict[str, Any]],
+    *,
+    lasting: int = 0,  # noqa: ARG001 - there are no marks
+) -> bytes:
     """Reasoning leaves with the item that it belongs to, which is the next one that is none."""
     request = splice.opened(body)
     if request.begins("input", '"'):
@@ -121,7 +127,7 @@ def _head_of(item: Any) -> _Head:
 def _head(text: bytes) -> _Head:
     try:
         return _HEAD.decode(text)
-    except msgspec.ValidationError:  # no object
+    except msgspec.DecodeError:  # no object, or a type that is no text
         return _Head(type="")
 
 

@@ -72,6 +72,8 @@ class Conversation:
 
     def __init__(self, stored: StoredSession, form: Form, *, goes_back: bool = True) -> None:
         self.stored = stored
+        #: The scope that the client's history is known by. A policy may have the session in another one.
+        self.line = stored.scope
         self.form = form
         self._goes_back = goes_back
         self._redactor = stored.store.redaction.of(stored.name)
@@ -264,6 +266,7 @@ class Conversation:
         is_current = stored.store.current_scope(stored.name) == stored.scope
         stored.close()
         self.stored = StoredSession.open(stored.store, stored.name, name)
+        self.line = name
         if is_current:
             self.stored.store.set_current_scope(stored.name, name)
         self._load()

@@ -151,8 +151,8 @@ def with_body(headers: Sequence[tuple[bytes, bytes]], length: int, *, plain: boo
     """The headers of a request that has another body, of that length; a `plain` answer is one without an encoding."""
     changed = {b"content-length": b"%d" % length, **({b"accept-encoding": b"identity"} if plain else {})}
     present = {name.lower() for name, _ in headers}
-    same = [(name, changed.get(name.lower(), value)) for name, value in headers if name.lower() not in _BODYS]
-    return [*same, *((name.title(), value) for name, value in changed.items() if name not in present)]
+    passing = [(name, changed.get(name.lower(), value)) for name, value in headers if name.lower() not in _BODYS]
+    return [*passing, *((name.title(), value) for name, value in changed.items() if name not in present)]
 
 
 def head(

@@ -62,6 +62,9 @@ def received(connection: socket.socket, kind: Any) -> Iterator[Any]:
                 data = stream.read(_LENGTH.unpack(head)[0])
                 if len(data) < _LENGTH.unpack(head)[0]:
                     return
-                yield decoder.decode(data)
-        except OSError:  # the other process has died
+                frame = decoder.decode(data)
+                del data  # both may be large, and it takes a while until the next comes
+                yield frame
+                del frame
+        except (OSError, msgspec.MsgspecError):  # the other process has died, or is of another version
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,7 +15,7 @@ from ctxvc.errors import NotFound
 from ctxvc.forms import form
 from ctxvc.wire import forward, trouble
 from ctxvc.wire.exchange import LARGEST, Copy, Managed, NoRecorder, Recorder, Requested, decoded, managing
-from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, is_asked, passing, requested
+from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, come, is_asked, passing, requested
 
 #: As both SDKs set them for a client of their own. Their time-out they give with each request.
 _DEFAULTS: dict[str, Any] = {
@@ -228,13 +227,17 @@ class _Client(httpx2.Client):
         super().close()
         self._end()
 
+    def __exit__(self, *failure: Any) -> None:  # which closes without `close`
+        super().__exit__(*failure)
+        self._end()
+
 
 class _AsyncClient(httpx2.AsyncClient):
     def __init__(self, recording: _Recording, options: dict[str, Any]) -> None:
         async def sent(request: httpx2.Request) -> None:
             if future := recording.request(request):
                 try:
-                    recording.manage(request, await asyncio.wrap_future(future))
+                    recording.manage(request, await come(future))
                 except Exception as error:
                     recording.failed(error)
 
@@ -264,6 +267,10 @@ class _AsyncClient(httpx2.AsyncClient):
 
     async def aclose(self) -> None:
         await super().aclose()
+        self._end()
+
+    async def __aexit__(self, *failure: Any) -> None:
+        await super().__aexit__(*failure)
         self._end()
 
 
@@ -402,7 +409,7 @@ class _AsyncMerging(httpx2.AsyncByteStream):
     async def _goes_on(self, *, complete: bool) -> bool:
         try:
             future = self._answer.ended(complete=complete)
-            return future is not None and self._answer.goes_on(await asyncio.wrap_future(future))
+            return future is not None and self._answer.goes_on(await come(future))
         except Exception as error:
             self._report(error)
             self.failed = not self._answer.stream

@@ -22,6 +22,7 @@ from ctxvc.agent import managed as agents
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.tools.definitions import ours
 from ctxvc.core import display
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
@@ -41,6 +42,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import Attachment
+from ctxvc.store.read.revision import CLIENT_TOKENS
 from ctxvc.store.read.sent_body import joined
 from ctxvc.tokens import calibration
 from ctxvc.wire.conversation import (
@@ -56,7 +58,7 @@ from ctxvc.wire.conversation import (
     left_behind,
 )
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
-from ctxvc.wire.outgoing import Item, Texts, messages
+from ctxvc.wire.managed_prompt import Item, Texts, messages
 from ctxvc.wire.places import Places, key
 
 #: Continuations of one reply at most: a model that only reads what left would never answer.
@@ -97,7 +99,6 @@ class ManagedConversation(Conversation):
 
     def _load(self) -> None:
         self.session = self._opened()
-        self._adapter: Adapter | None = None
         self._tools: list[dict[str, Any]] | None = None
         self._forget_places()
         self._loaded = self.stored.scope
@@ -135,13 +136,27 @@ class ManagedConversation(Conversation):
         return session
 
     def _folder(self, folder: str) -> dict[str, str | bytes]:
-        """What the folder has beside the scope's newest reply; in a new scope, that of the one that it began in."""
-        own, parent = self.stored.pieces(folder=folder), self.stored.ledger().meta.parent
-        if own or parent not in self.stored.scopes() or self.stored.ledger().meta.counters.step > 0:
-            return own
-        return self.stored.pieces(parent, folder)
+        """What the folder has beside the newest reply."""
+        return self.stored.pieces(self._newest_scope(), folder)
+
+    def _newest_scope(self) -> str:
+        """The scope of the newest reply: another one than the session's if that has changed its scope since."""
+        scope, scopes = self.stored.scope, self.stored.scopes()
+        for _ in scopes:
+            ledger = self.stored.ledger(scope)
+            since = takewhile(lambda row: row.role != "assistant", ledger.backwards())
+            notes = (wire.own_metadata(row.extra).get("left") for row in since if row.kind == "note")
+            origin = next(filter(None, notes), "")
+            if origin not in scopes and not any(row.role == "assistant" for row in ledger.rows()):
+                origin = ledger.meta.parent
+            if origin not in scopes:
+                break
+            scope = origin
+        return scope
 
     def _all_pieces(self) -> dict[str, str | bytes]:
+        if self._newest_scope() != self.stored.scope:
+            return {}  # all of it is written anew
         return {path: item for folder in _FOLDERS for path, item in self.stored.pieces(folder=folder).items()}
 
     def _client_pieces(self) -> dict[str, str | bytes]:
@@ -161,15 +176,15 @@ class ManagedConversation(Conversation):
         """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
         self._refresh()
         _, clean = self.cleaned(requested.body)
-        known = prompt if clean == requested.body else self.form.prompt(clean)
+        redacted = prompt if clean == requested.body else self.form.prompt(clean)
         tools = self.tools(prompt)
-        is_new = self._take_in(known, requested.began)
+        is_new = self._take_in(redacted, requested.began)
         if prompt.model:
             self.session.set(model=prompt.model)
         if is_new or not self._is_prepared():
             self._prepare()
-        body = self._outgoing(requested.body, prompt, known)
-        sent = _Sent(requested=requested, own=prompt, prompt=known, body=body)
+        body = self._outgoing(requested.body, prompt, redacted)
+        sent = _Sent(requested=requested, own=prompt, prompt=redacted, body=body)
         self._sent[requested.number] = sent
         self._newest = self.stored.next_block
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
@@ -213,7 +228,7 @@ class ManagedConversation(Conversation):
         newest = next(ledger.backwards(), None)
         return self._prepared is ledger or (newest is not None and newest.kind == "dashboard")
 
-    def _take_in(self, prompt: Prompt, began: float) -> bool:
+    def _take_in(self, prompt: Prompt, moment: float) -> bool:
         """Records what is new in a request, and what left the client's history; whether anything is new."""
         unfinished, self.unfinished = self.unfinished, None
         if unfinished and unfinished.prompt.prints != prompt.prints:
@@ -224,7 +239,7 @@ class ManagedConversation(Conversation):
         newest = next((row.number for row in self.session.ledger().backwards() if row.role == "assistant"), 0)
         there = self._places.recorded_since(newest)
         if new := [message for message in incoming if not all(key(part) in there for part in message.parts)]:
-            self.session.append(*(dated(message, began) for message in new))
+            self.session.append(*(dated(message, moment) for message in new))
             self._locate(prompt)
             if not newest:
                 self._keep_frame()
@@ -283,25 +298,30 @@ class ManagedConversation(Conversation):
     def _withdraw(self, newest: int) -> bool:
         """Takes out of the prompt what came in with a request that was never answered, and is not sent any more."""
         here = {block for blocks in self._places.blocks for block in blocks}
-        gone = [
+        absent = [
             row.id
             for row in takewhile(lambda row: row.number > newest, self.session.ledger().backwards())
             if row.present and row.id not in here and row.kind != "tool_result" and not _is_ours(row)
         ]
-        if gone:
-            action = Action(verb="archive", targets=tuple(gone), index="the client left it out")
+        if absent:
+            action = Action(verb="archive", targets=tuple(absent), index="the client left it out")
             self.session.commit(Plan(actions=(action,), actor="host", allow_user=True, reason="left out by the client"))
-        return bool(gone)
+        return bool(absent)
 
     # --- the true history
 
-    def _items(self, prompt: Prompt, known: Prompt, most: int | None = None) -> list[Item]:
-        """The first `most` messages of the client's, all by default, and what passed aside. `known` has the prints."""
+    def _items(self, prompt: Prompt, redacted: Prompt, most: int | None = None) -> list[Item]:
+        """What the model has: the first `most` of the client's messages, all by default, and what passed aside.
+
+        `redacted` has the prints.
+        """
+        if not self._asides:
+            return [Item(message, number) for number, message in enumerate(prompt.messages[:most])]
         items: list[Item] = []
         answers: list[Answer] = []
         running, covered = hashlib.sha256(), False
         for number, message in enumerate(prompt.messages[:most]):
-            running.update(known.prints[number])
+            running.update(redacted.prints[number])
             if covered and is_reply(self.form.reader().messages([message])):
                 continue  # the client's copy of what passed aside
             covered = False
@@ -357,7 +377,7 @@ class ManagedConversation(Conversation):
             prompt.prints[item.source] if item.source >= 0 else hashlib.sha256(repr(item.value).encode()).digest()
             for item in items
         ]
-        self._places.read([item.value for item in items], prints, self._rows())
+        self._places.locate([item.value for item in items], prints, self._rows())
 
     def _is_near(self, scope: str) -> bool:
         """Whether the client's messages may be of that scope: not of a sub-agent's, nor of one beside them."""
@@ -367,27 +387,26 @@ class ManagedConversation(Conversation):
         """The rows of all scopes that a message may be, in their order."""
         ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes() if self._is_near(scope)]
         if len(ledgers) != len(self._known[0]) or any(map(is_not, ledgers, self._known[0])):
-            behind = left_behind(self.stored)
+            abandoned = left_behind(self.stored)
             rows = {
                 row.number: row
                 for ledger in ledgers
                 for row in ledger.rows()
-                if not (_is_ours(row) or _has_left(row) or any(row.number in numbers for numbers in behind))
+                if not (_is_ours(row) or _has_left(row) or any(row.number in numbers for numbers in abandoned))
             }
             self._known = ledgers, [rows[number] for number in sorted(rows)]
         return self._known[1]
 
     # --- what goes out
 
-    def _outgoing(self, body: bytes, prompt: Prompt, known: Prompt) -> bytes:
+    def _outgoing(self, body: bytes, prompt: Prompt, redacted: Prompt) -> bytes:
         """The body that goes to the model."""
-        items = self._items(prompt, known)
-        located = [
-            Item(item.value, item.source, blocks) for item, blocks in zip(items, self._places.blocks, strict=True)
-        ]
+        items = self._items(prompt, redacted)
+        rows_of_items = zip(items, self._places.blocks, self._places.layouts, strict=True)
+        located = [Item(item.value, item.source, blocks, layout) for item, blocks, layout in rows_of_items]
         texts = Texts(self._text, self._guarded, lambda slot: _is_ours(slot.row))
-        spliced = messages(self.form, located, outline(self.session.ledger()), texts)
-        return self.form.spliced(body, spliced, self.tools(prompt))
+        spliced, lasting = messages(self.form, located, outline(self.session.ledger()), texts)
+        return self.form.spliced(body, spliced, self.tools(prompt), lasting=lasting)
 
     def _text(self, slot: Slot) -> str:
         """The text of a slot as it is sent; empty for none."""
@@ -447,14 +466,14 @@ class ManagedConversation(Conversation):
         """Records an exchange that was not managed, or whose answer broke off."""
         assert call.reply is not None
         _, clean = self.cleaned(call.exchange.body)
-        known = self.form.prompt(clean)
-        if known.prints == self.prints:
+        redacted = self.form.prompt(clean)
+        if redacted.prints == self.prints:
             return  # it has a reply already
-        self._take_in(known, call.exchange.began)
+        self._take_in(redacted, call.exchange.began)
         exchange, sent = call.exchange, self._broken
         if sent is None or sent.requested.number != exchange.number:
             fields = {name: getattr(exchange, name) for name in Requested.__struct_fields__}
-            sent = _Sent(requested=Requested(**fields), own=call.prompt, prompt=known, body=exchange.body)
+            sent = _Sent(requested=Requested(**fields), own=call.prompt, prompt=redacted, body=exchange.body)
         self._reply(sent, call.reply, exchange.ended)
         self._newest = self.stored.next_block
 
@@ -477,7 +496,10 @@ class ManagedConversation(Conversation):
         framed = msgspec.structs.replace(sent.prompt, tools=(*sent.prompt.tools, *self.tools(sent.prompt)))
         files, without, frame = self._files(framed, pieces_now)
         without = (*without, *_FOLDERS) if is_first else without
-        attached = Attachment(self._trailers(reply, frame, fields), files, without)
+        trailers = self._trailers(reply, frame, fields)
+        if sent.body != sent.requested.body:
+            trailers[CLIENT_TOKENS] = str(self._tokens_of_client())
+        attached = Attachment(trailers, files, without)
         replied = self._reader.messages(reply.messages, reply)
         for number, message in enumerate(replied):
             self.session.append(dated(message, ended), attached=attached if number == 0 else None)
@@ -486,17 +508,20 @@ class ManagedConversation(Conversation):
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters = frame, fields
 
+    def _tokens_of_client(self) -> int:
+        """The size of the client's own prompt, as the provider would count it."""
+        view, rows = self.session.view(), self._rows()
+        return view.calibrated(view.overhead + sum(map(view.price.body, rows)))
+
     def _answer_open_calls(self) -> None:
         """Answers the calls of our tools that have no result yet."""
-        if not self.stored.open_calls or not self._tools:
+        open_calls = self.stored.open_calls
+        if not open_calls or not self._tools:
             return
-        if self._adapter is None:
-            self._adapter = Adapter(self.session)
-        adapter = self._adapter
-        waiting = [
-            row for row in self.session.ledger().rows() if row.kind == "tool_use" and row.call in self.stored.open_calls
-        ]
-        answers = [adapter.handle(self._call(row)) for row in waiting if row.tool in adapter.context_tools]
+        adapter = Adapter(self.session)  # a new one for each reply: some servers count ids of calls anew
+        waiting = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
+        ours_waiting = [row for row in waiting.values() if row.tool in adapter.context_tools]
+        answers = [adapter.handle(self._call(row)) for row in ours_waiting]
         adapter.results([answer for answer in answers if answer])
 
     def _call(self, row: Row) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -93,10 +94,10 @@ class ManagedAnswer:
         stream = is_stream(fields)
         is_usable = 200 <= status < 300 and status not in _BARE
         if self._merged is None:
-            named = form.of(self._requested.path)
-            if not is_usable or named is None:
+            own_form = form.of(self._requested.path)
+            if not is_usable or own_form is None:
                 return False
-            self._merged = merged(named.NAME, stream=stream, ours=self._managed.tools)
+            self._merged = merged(own_form.NAME, stream=stream, ours=self._managed.tools)
             self.status, self.stream, self._is_first = status, stream, True
             self.copy.answered(status, {name: fields[name] for name in fields if name not in _FRAMING}.items())
         elif not is_usable or stream != self.stream:
@@ -141,7 +142,10 @@ class ManagedAnswer:
 
     def goes_on(self, managed: Managed) -> bool:
         """Whether the model is sent a continuation, `body`. There is none while the client has calls to answer."""
-        self.body = managed.body if self._calls.ours and not self._calls.others else b""
+        waits = self._calls.ours > 0 and not self._calls.others
+        self.body = managed.body if waits else b""
+        if waits and not self.body:  # the recorder has died: the client asks again
+            self.broke()
         return bool(self.body)
 
     def broke(self) -> None:
@@ -181,3 +185,8 @@ class ManagedAnswer:
 def passing(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers of the first answer that the client gets."""
     return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in _FRAMING]
+
+
+async def come(future: Future[Managed]) -> Managed:
+    """What the recorder says. It may say so after the client has gone: it is not cancelled."""
+    return await asyncio.shield(asyncio.wrap_future(future))

@@ -13,10 +13,10 @@ from ctxvc.forms import form
 from ctxvc.wire import forward
 from ctxvc.wire.exchange import LARGEST, Copy, Managed, Requested
 from ctxvc.wire.forward import Upstream
-from ctxvc.wire.managed_answer import ManagedAnswer, is_asked, requested
+from ctxvc.wire.managed_answer import ManagedAnswer, come, is_asked, requested
 from ctxvc.wire.network import Connection
 from ctxvc.wire.passage import Failed, Passage, Unmanageable
-from ctxvc.wire.proxy import Asked, Client, Disconnected, Proxy, abort, let_go, read
+from ctxvc.wire.proxy import Client, Disconnected, Incoming, Proxy, abort, let_go, read
 
 T = TypeVar("T")
 
@@ -47,25 +47,25 @@ class ManagedProxy(Proxy):
 class ManagedClient(Client):
     """A client's connection, whose requests the recorder is asked about."""
 
-    async def _forward(self, reading: h11.Connection, asked: Asked, upstream: Connection) -> bool:
-        is_managed = self._proxy.recorder.manages and asked.copy and is_asked(asked.path)
-        if not is_managed or _size(asked.request) > LARGEST:
-            return await super()._forward(reading, asked, upstream)
-        assert asked.copy
+    async def _forward(self, reading: h11.Connection, incoming: Incoming, upstream: Connection) -> bool:
+        is_managed = self._proxy.recorder.manages and incoming.copy and is_asked(incoming.path)
+        if not is_managed or _size(incoming.request) > LARGEST:
+            return await super()._forward(reading, incoming, upstream)
+        assert incoming.copy
         body = await self._read_body(reading)
-        asked.copy.sent(body.data)
+        incoming.copy.sent(body.data)
         if not body.is_whole:
             return await self._pass(
-                asked, asked.copy, lambda upstream: self._send_more(body, reading, upstream, asked.copy)
+                incoming, incoming.copy, lambda upstream: self._send_more(body, reading, upstream, incoming.copy)
             )
-        question = await self._question(asked, asked.copy, body.data)
-        managed = await self._there(self._asked(question)) if question else Managed()
-        if question and managed.body and managed.tools and form.of(asked.path):
-            return await self._merged(asked, asked.copy, body, question, managed)
+        question = await self._question(incoming, incoming.copy, body.data)
+        managed = await self._there(self._managed(question)) if question else Managed()
+        if question and managed.body and managed.tools and form.of(incoming.path):
+            return await self._merged(incoming, incoming.copy, body, question, managed)
         if managed.body:
-            headers = forward.with_body(asked.request.headers.raw_items(), len(managed.body))
-            return await self._pass(asked, asked.copy, lambda upstream: _write(upstream, managed.body), headers)
-        return await self._pass_own(asked, asked.copy, body)
+            headers = forward.with_body(incoming.request.headers.raw_items(), len(managed.body))
+            return await self._pass(incoming, incoming.copy, lambda upstream: _write(upstream, managed.body), headers)
+        return await self._pass_own(incoming, incoming.copy, body)
 
     # --- the request
 
@@ -95,59 +95,59 @@ class ManagedClient(Client):
         await _write(upstream, _chunk(body.data))
         await self._send_chunks(reading, upstream, copy)
 
-    async def _question(self, asked: Asked, copy: Copy, data: bytes) -> Requested | None:
+    async def _question(self, incoming: Incoming, copy: Copy, data: bytes) -> Requested | None:
         """The request as the recorder is asked about it; None if it cannot be read, which its copy tells."""
         try:
-            body = await self._proxy.decoded(data, asked.headers.get("content-encoding", ""))
+            body = await self._proxy.decoded(data, incoming.headers.get("content-encoding", ""))
         except ValueError:
             return None
-        return requested(copy, asked.route.upstream.name, asked.path, asked.headers, body)
+        return requested(copy, incoming.route.upstream.name, incoming.path, incoming.headers, body)
 
-    async def _asked(self, question: Requested) -> Managed:
+    async def _managed(self, question: Requested) -> Managed:
         """What goes out instead of a request: nothing where that fails, which is reported."""
         try:
-            return await asyncio.wrap_future(self._proxy.recorder.request(question))
+            return await come(self._proxy.recorder.request(question))
         except Exception as error:
             self._proxy.report(error)
             return Managed()
 
     # --- what goes out
 
-    async def _pass_own(self, asked: Asked, copy: Copy, body: _Body) -> bool:
+    async def _pass_own(self, incoming: Incoming, copy: Copy, body: _Body) -> bool:
         """Passes the client's own request, and its answer."""
-        return await self._pass(asked, copy, lambda upstream: _write(upstream, body.framed(asked.request)))
+        return await self._pass(incoming, copy, lambda upstream: _write(upstream, body.framed(incoming.request)))
 
     async def _pass(
         self,
-        asked: Asked,
+        incoming: Incoming,
         copy: Copy,
         body: Callable[[Connection], Coroutine[Any, Any, None]],
         headers: Sequence[tuple[bytes, bytes]] | None = None,
     ) -> bool:
         """Passes a request with that body, and its answer as it is. Raises: Disconnected, OSError."""
         try:
-            upstream = await self._there(self._again(asked.route.upstream))
+            upstream = await self._there(self._again(incoming.route.upstream))
         except OSError as error:
-            return await self._unreachable(asked.route.upstream, error)
-        upstream.writer.write(asked.head(headers or _unexpecting(asked.request.headers.raw_items())))
-        return await self._passed(body(upstream), upstream, copy, asked.request)
+            return await self._unreachable(incoming.route.upstream, error)
+        upstream.writer.write(incoming.head(headers or _unexpecting(incoming.request.headers.raw_items())))
+        return await self._passed(body(upstream), upstream, copy, incoming.request)
 
-    async def _merged(self, asked: Asked, copy: Copy, body: _Body, question: Requested, managed: Managed) -> bool:
+    async def _merged(self, incoming: Incoming, copy: Copy, body: _Body, question: Requested, managed: Managed) -> bool:
         """Passes the model's answers as one. Raises: Disconnected, OSError."""
         answer = ManagedAnswer(question, managed, recorder=self._proxy.recorder, copy=copy)
 
         async def ask(data: bytes) -> Connection:
-            upstream = await self._again(asked.route.upstream)
-            headers = forward.with_body(asked.request.headers.raw_items(), len(data), plain=True)
+            upstream = await self._again(incoming.route.upstream)
+            headers = forward.with_body(incoming.request.headers.raw_items(), len(data), plain=True)
             with suppress(OSError):  # whose answer shows it
-                await _write(upstream, asked.head(headers) + data)
+                await _write(upstream, incoming.head(headers) + data)
             return upstream
 
-        passage = Passage(self._client, asked.request, answer, ask, self._close_upstream)
+        passage = Passage(self._client, incoming.request, answer, ask, self._close_upstream)
         try:
-            await self._there(self._again(asked.route.upstream))
+            await self._there(self._again(incoming.route.upstream))
         except OSError as error:
-            return await self._unreachable(asked.route.upstream, error)
+            return await self._unreachable(incoming.route.upstream, error)
         try:
             return await self._there(passage.passed())
         except Unmanageable as unmanageable:
@@ -161,7 +161,7 @@ class ManagedClient(Client):
                 await passage.fail()
                 return False
             self._close_upstream()
-            return await self._pass_own(asked, copy, body)
+            return await self._pass_own(incoming, copy, body)
         finally:
             answer.settle()
             self._proxy.end(copy, answer)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import h11
 
 from ctxvc.wire.answer import Answer
-from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, passing
+from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, come, passing
 from ctxvc.wire.network import CHUNK, Connection
 
 _JSON = (b"Content-Type", b"application/json")
@@ -118,7 +117,7 @@ class Passage:
         """Whether the recorder has a continuation. Raises: Failed."""
         try:
             future = self._answer.ended(complete=complete)
-            return future is not None and self._answer.goes_on(await asyncio.wrap_future(future))
+            return future is not None and self._answer.goes_on(await come(future))
         except Exception as error:  # also one that looks like a connection's
             raise Failed from error
 

@@ -32,12 +32,14 @@ class Places:
         self._parts: list[list[Part]] = []
         #: Of each message, the block of each part; empty for one that is not recorded.
         self.blocks: list[list[str]] = []
+        #: Of each message, the item of each part (`Form.layout`).
+        self.layouts: list[list[int]] = []
         self._number = 0  # of the newest row that is known
         self._free: dict[_Key, deque[Row]] = defaultdict(deque)
         self._of_message: dict[int, list[Row]] = defaultdict(list)
         self._messages: dict[str, int] = {}  # block → the number of its message
 
-    def read(self, messages: Sequence[Any], prints: Sequence[bytes], rows: Iterable[Row]) -> None:
+    def locate(self, messages: Sequence[Any], prints: Sequence[bytes], rows: Iterable[Row]) -> None:
         """Finds the blocks of the messages among the rows, which are all of the session's in their order."""
         if list(prints[: len(self._prints)]) != self._prints:
             self._forget()
@@ -51,6 +53,7 @@ class Places:
             read = self._redacted(self._reader.messages([messages[number]]))
             self._parts.append([part for message in read for part in message.parts])
             self.blocks.append([])
+            self.layouts.append(self._form.layout(messages[number]))
             self._prints.append(prints[number])
         for number, parts in enumerate(self._parts):
             if len(self.blocks[number]) != len(parts) or "" in self.blocks[number]:

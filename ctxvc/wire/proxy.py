@@ -131,7 +131,7 @@ class Proxy:
         return accept
 
 
-class Asked(NamedTuple):
+class Incoming(NamedTuple):
     """A request whose head has come. `path` and `copy` are those of a call of a model."""
 
     request: h11.Request
@@ -196,13 +196,13 @@ class Client:
             return await self._unreachable(route.upstream, error)
         call = forward.call(route.path) if request.method == b"POST" else None
         copy = self._proxy.copy(route.upstream.name, call[1], headers) if call else None
-        return await self._forward(reading, Asked(request, headers, route, call[1] if call else "", copy), upstream)
+        return await self._forward(reading, Incoming(request, headers, route, call[1] if call else "", copy), upstream)
 
-    async def _forward(self, reading: h11.Connection, asked: Asked, upstream: Connection) -> bool:
+    async def _forward(self, reading: h11.Connection, incoming: Incoming, upstream: Connection) -> bool:
         """Passes a request as it is, and its answer. Raises: Disconnected, OSError."""
-        upstream.writer.write(asked.head(asked.request.headers.raw_items()))
-        body = self._body(reading, asked.request, upstream, asked.copy)
-        return await self._passed(body, upstream, asked.copy, asked.request)
+        upstream.writer.write(incoming.head(incoming.request.headers.raw_items()))
+        body = self._body(reading, incoming.request, upstream, incoming.copy)
+        return await self._passed(body, upstream, incoming.copy, incoming.request)
 
     # --- the request
 

@@ -22,14 +22,11 @@ from ctxvc.wire.sessions import Sessions
 _T = TypeVar("_T")
 
 #: Bytes that are read ahead of what is recorded: so much is recorded even if the process that sends is killed.
-_AHEAD = 32 << 20
+_AHEAD = 8 << 20
 
 
 class _Work(NamedTuple):
-    """What the recorder is to do. `acknowledge` is called from its thread, for an exchange once it is on the disk or left out.
-
-    With `again`, the exchange may be recorded already.
-    """
+    """What the recorder is to do; the fields are the arguments of `take`."""
 
     item: Exchange | Requested | Answered
     acknowledge: Callable[[Managed], None]
@@ -83,8 +80,8 @@ class Recorder:
     def take(
         self, item: Exchange | Requested | Answered, acknowledge: Callable[[Managed], None], *, again: bool = False
     ) -> None:
-        """As `record`, `request` and `answer`; calls `acknowledge` in the recorder's thread, for an exchange once it is on the
-        disk or left out. With `again`, the exchange may be recorded already.
+        """As `record`, `request`, `answer`. `acknowledge` is called in the recorder's thread, for an exchange once it
+        is on the disk or left out. With `again`, it may be recorded already.
         """
         with self._changed:
             fits = self._waiting + item.size <= MOST_WAITING

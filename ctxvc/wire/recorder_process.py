@@ -28,7 +28,7 @@ from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, s
 
 #: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
 #: that one has lived which is replaced at once; and the wait where it has not.
-_DEATHS, _LIVED, _WAIT = 5, 1.0, 0.2
+_DEATHS, _LIVED, _WAIT = 10, 1.0, 0.2
 
 
 class RecorderProcess:
@@ -105,23 +105,28 @@ class RecorderProcess:
     def _put(self, item: Exchange | Requested | Answered, future: Future[Managed] | None = None) -> bool:
         """Takes something into the queue, if there is room."""
         with self._changed:
-            fits = self._waiting + item.size <= MOST_WAITING
+            fits = self._waiting + item.size <= MOST_WAITING and self._begin()
             if fits:
                 self._number += 1
                 self._waiting += item.size
                 self._unsent.append(Sent(number=self._number, item=item))
                 if future:
                     self._futures[self._number] = future
-                self._begin()
                 self._changed.notify_all()
         if not fits:
             self._trouble(TOO_FAST)
         return fits
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Starts the thread, if it can be: while the interpreter ends, none can."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     # --- in the thread that has the recorder
 

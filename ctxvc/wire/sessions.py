@@ -22,6 +22,7 @@ from ctxvc.forms.form import Form, Prompt, Reply, of
 from ctxvc.store.format import live_format
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.wire import trouble
 from ctxvc.wire.conversation import AGENT, SIDE, Call, Conversation, Likeness, is_recorded
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.managed import ManagedConversation, tools_of
@@ -69,26 +70,20 @@ class _Session:
     def moved(self, scope: str) -> None:
         """The conversation of that scope may have gone on in another one: both are known from then on."""
         conversation = self.conversations[scope]
-        if (now := conversation.stored.scope) != scope:
-            if former := self.conversations.get(now):
-                former.stored.close()  # it knows nothing of what comes from here on
+        if (now := conversation.line) != scope:
             self.conversations[now] = conversation
             del self.conversations[scope]
             management = conversation.management if isinstance(conversation, ManagedConversation) else None
             stays = self.conversation(conversation.stored.store, scope, conversation.form, management)
             self.conversations = {scope: stays, **self.conversations}
 
-    def scope_of(self, conversation: Conversation) -> str:
-        """The scope that the conversation was in when it was asked for; empty if it is none of these."""
-        return next((scope for scope, item in self.conversations.items() if item is conversation), "")
-
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
         """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
-        related = [item for item in self.conversations.values() if item.stored.scope != SIDE]
+        related = [item for item in reversed(self.conversations.values()) if item.line != SIDE]
         related = [item for item in related if item.is_framed_as(prompt)]
         pairs = [(item.likeness(prompt), item) for item in related]
         # A sub-agent that begins as another one did is another one.
-        pairs = [pair for pair in pairs if pair[0].goes_on or not pair[1].stored.scope.startswith(AGENT)]
+        pairs = [pair for pair in pairs if pair[0].goes_on or not pair[1].line.startswith(AGENT)]
         likeness, best = max(pairs, key=itemgetter(0), default=(_NONE, None))
         if likeness == _NONE:
             best = next((item for item in related if item.has_calls_of(prompt)), None)
@@ -145,7 +140,7 @@ class Sessions:
     def request(self, requested: Requested) -> Managed:
         """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
         form = of(requested.path)
-        if self._management is None or form is None:
+        if self._management is None or form is None or trouble.is_paused(self.store.path):
             return Managed()
         prompt = _prompt(requested, form)
         if prompt.continues:
@@ -163,12 +158,7 @@ class Sessions:
     def answer(self, answered: Answered) -> Managed:
         """What goes to the model after an answer of it: a continuation, or nothing. Raises: CtxvcError."""
         conversation = self._managed.get(answered.number)
-        if conversation is None or answered.status >= _REDIRECTED:
-            return Managed()
-        try:
-            return conversation.answer(answered)
-        finally:
-            self._moved(conversation)
+        return conversation.answer(answered) if conversation and answered.status < _REDIRECTED else Managed()
 
     def take(self, exchange: Exchange) -> None:
         """Records an exchange, if it is a call of a model. Raises: CtxvcError."""
@@ -180,20 +170,12 @@ class Sessions:
         call = _call(exchange, form, sent)
         if conversation and sent:
             conversation.finish(call)
-            self._moved(conversation)
             return
         session, scope = self._place(call.prompt, form, _sender(exchange))
         try:
             session.conversation(self.store, scope, form, self._management).take(call)
         finally:
             session.moved(scope)
-
-    def _moved(self, conversation: Conversation) -> None:
-        """The model may have gone to another scope, by a tool of ours."""
-        for session in self._open.values():
-            if scope := session.scope_of(conversation):
-                session.moved(scope)
-                return
 
     def has(self, exchange: Exchange) -> bool:
         """Whether an exchange is among the newest steps of a scope of the newest sessions. Raises: CtxvcError."""
@@ -253,12 +235,12 @@ class Sessions:
             return SIDE
         _, best = session.closest(prompt)
         if best:
-            return best.stored.scope
+            return best.line
         if not prompt.tools and (front.has_tools or not front.has_system(prompt)):
             return SIDE
         if front.is_waiting or not front.is_framed_as(prompt):
             return session.new_agent()
-        return front.stored.scope if sender.conversation or self._agent or self._session else ""
+        return front.line if sender.conversation or self._agent or self._session else ""
 
     # --- where it is recorded
 
@@ -285,6 +267,7 @@ class Sessions:
     def _resumed(self, name: str, key: str, form: Form) -> _Session:
         session = _Session(name, key)
         scopes = [scope for scope in self.store.tips(name) if scope != SIDE and not scope.startswith(AGENT)]
+        scopes.sort(key=lambda scope: scope == self.store.current_scope(name))  # that one is the front
         for scope in scopes[-_ASKED:]:
             session.conversation(self.store, scope, form, self._management)
         return session

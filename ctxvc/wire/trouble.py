@@ -1,4 +1,5 @@
-"""Why what passed was not recorded: for a person who asks later. It is not in the store, which may be the reason."""
+"""What a person and a recorder tell each other of a store, beside it: why something was not recorded, as the store may
+be the reason; and whether prompts are managed for now."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from ctxvc.store.trust import identity
 
 _FOLDER = "wire"
 _LONGEST = 500
+_PAUSED = ".paused"
 
 
 def report(store: Path, reason: str) -> None:
@@ -38,6 +40,23 @@ def forget(store: Path) -> None:
         _path(store).unlink(missing_ok=True)
 
 
-def _path(store: Path, *, make: bool = False) -> Path:
+def pause(store: Path, *, paused: bool) -> None:
+    """Turns managing off, or on again, for what records into a store. Raises: CtxvcError, OSError."""
+    path = _path(store, make=True, suffix=_PAUSED)
+    if paused:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.touch(mode=0o600)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def is_paused(store: Path) -> bool:
+    """Whether clients' own requests go out, whatever the budget."""
+    with suppress(CtxvcError, OSError):
+        return _path(store, suffix=_PAUSED).exists()
+    return False
+
+
+def _path(store: Path, *, make: bool = False, suffix: str = "") -> Path:
     name = hashlib.sha256(os.fsencode(store.absolute())).hexdigest()[:32]
-    return identity.data_folder(make=make) / _FOLDER / name
+    return identity.data_folder(make=make) / _FOLDER / f"{name}{suffix}"

@@ -18,30 +18,54 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ctxvc.store.store import Store, create
+from ctxvc.store.upkeep import gc
+from ctxvc.wire.recorder import Recorder
 from tests.benchmarks.measuring import Figure
+from tests.wire.sending import of_trajectory
 
 #: Bytes of a prompt of 200k tokens, and of one of a million.
 PROMPT, LARGE_PROMPT = 800_000, 4_000_000
 ROUNDS = 300
+#: Seconds between two calls, which is less than an agent's tools take.
+BETWEEN = 0.05
 #: Bytes of a stream whose speed is measured, which is a very long answer; and how often.
 STREAM, TIMES = 1_000_000, 15
 #: Events of a stream that comes as fast as a fast model's, and seconds between two.
 PACED, PAUSE = 250, 0.002
-CONVERSATIONS, CALLS = 20, 10
-STARTS = 5
+#: Conversations at once, calls in each, and bytes of events that answer one.
+CONVERSATIONS, CALLS, ANSWER = 20, 10, 200_000
+STARTS, RUNS = 5, 8
 #: The header by which the upstream is told how many bytes of events to send; below 0, how many events with pauses.
 EVENTS = "x-bytes"
 TEXT = "some twenty tokens of text, as a model sends them, one after the other"
 DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": TEXT}}
-EVENT = b"event: content_block_delta\ndata: %s\n\n" % json.dumps(DELTA).encode()
 USAGE = {"input_tokens": 200_000, "output_tokens": 1}
 REPLY = {"id": "msg_1", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "a"}]}
 MESSAGE = json.dumps({**REPLY, "model": "claude-opus-5-5", "stop_reason": "end_turn", "usage": USAGE}).encode()
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    """A chunk with an event in it."""
+    data = b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json.dumps(event).encode())
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+#: What a stream begins and ends with, and what is between: as much as goes into a block at once.
+BEGIN = _event(
+    {"type": "message_start", "message": {**REPLY, "model": "claude-opus-5-5", "content": [], "usage": USAGE}}
+)
+BEGIN += _event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+CHUNK = _event(DELTA)
+BLOCK = 65536 // len(CHUNK)
+END = _event({"type": "content_block_stop", "index": 0})
+END += _event({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}})
+END += _event({"type": "message_stop"}) + b"0\r\n\r\n"
 
 
 class Server(NamedTuple):
@@ -91,14 +115,15 @@ def figures(folder: Path) -> Iterator[Figure]:
         servers = {"direct": upstream}
         for rival in RIVALS:
             if rival.name == "ctxvc" or shutil.which(rival.command(0, 0)[0], path=os.environ.get("CTXVC_RIVALS", "")):
-                servers[rival.name] = stack.enter_context(_started(rival, upstream.port, folder))
+                servers[rival.name] = stack.enter_context(started(rival, upstream.port, folder))
         yield from _first_bytes(servers)
         yield from _streams(servers)
         yield from _at_once(servers)
-        yield from _memory(servers)
     for rival in RIVALS:
         if rival.name in servers:
+            yield from _memory(rival, folder)
             yield from _starts(rival, folder)
+    yield from _disk(folder)
 
 
 def _first_bytes(servers: dict[str, Server]) -> Iterator[Figure]:
@@ -109,6 +134,7 @@ def _first_bytes(servers: dict[str, Server]) -> Iterator[Figure]:
     for number in range(ROUNDS):
         for name, client in clients.items():
             times[name].append(client.call(_body(PROMPT, number))[0])
+            time.sleep(BETWEEN)
     spent = {name: _processor(server.pid) - spent[name] for name, server in servers.items()}
     for name, values in times.items():
         if name == "direct":
@@ -134,7 +160,7 @@ def _streams(servers: dict[str, Server]) -> Iterator[Figure]:
         times: dict[str, list[float]] = {name: [] for name in servers}
         for number in range(TIMES):
             for name, client in clients.items():
-                times[name].append(client.call(_body(1000, number, stream=True), events=events)[1])
+                times[name].append(client.call(_body(1000, 0, conversation=number, events=events), events=events)[1])
         base = statistics.median(times["direct"])
         for name, values in times.items():
             median = statistics.median(values)
@@ -155,12 +181,35 @@ def _at_once(servers: dict[str, Server]) -> Iterator[Figure]:
         yield Figure(f"{what}, first byte, p50", 1000 * firsts[len(firsts) // 2], "ms")
 
 
-def _memory(servers: dict[str, Server]) -> Iterator[Figure]:
-    for name, server in servers.items():
-        if name != "direct":
-            asyncio.run(_conversations(server, CONVERSATIONS, 2, LARGE_PROMPT))
-            target = "150 MB" if name == "ctxvc" else ""
-            yield Figure(f"wire: memory, 20 prompts of 4 MB, {name}", _peak(server.pid), "MB", None, target)
+def _memory(rival: Rival, folder: Path) -> Iterator[Figure]:
+    """Of all its processes, the most that each has had."""
+    target = "150 MB" if rival.name == "ctxvc" else ""
+    with _upstream() as upstream, started(rival, upstream.port, folder) as server:
+        for what, count, calls in (("a conversation of", 1, CALLS), ("20 at once of", CONVERSATIONS, 2)):
+            with suppress(ConnectionError):  # headroom ends some of these
+                asyncio.run(_conversations(server, count, calls, LARGE_PROMPT))
+            yield Figure(f"wire: memory, {what} 4 MB, {rival.name}", _peak(server.pid), "MB", None, target)
+
+
+def _disk(folder: Path) -> Iterator[Figure]:
+    """A store of recorded runs, each call with its whole history, beside the text that is in them once."""
+    runs = sorted(Path(os.environ.get("CTXVC_TEST_DATA", ""), "trajectories").glob("*.jsonl.gz"))[:RUNS]
+    if not runs:
+        return
+    sent, bodies, texts = 0, 0, 0
+    with create(folder / "disk" / ".ctxvc") as store:
+        for run in runs:
+            recorder = Recorder(lambda: Store(store.path), session=run.name.partition(".")[0])
+            last = None
+            for last in of_trajectory(run):
+                recorder.record(last)
+                sent, bodies = sent + 1, bodies + len(last.body)
+            recorder.close()
+            texts += last.size if last else 0
+        gc.gc(store)
+        size = gc.sizes(store).packed
+    what = f"wire: disk after gc, {sent} calls with {bodies / 1e6:.0f} MB of bodies"
+    yield Figure(what, size / 1e6, "MB", size / texts, "<= 1.2 x", "distinct text")
 
 
 def _starts(rival: Rival, folder: Path) -> Iterator[Figure]:
@@ -168,7 +217,7 @@ def _starts(rival: Rival, folder: Path) -> Iterator[Figure]:
     with _upstream() as upstream:
         for _ in range(STARTS):
             began = time.perf_counter()
-            with _started(rival, upstream.port, folder):
+            with started(rival, upstream.port, folder):
                 times.append(time.perf_counter() - began)
     target = "500 ms" if rival.name == "ctxvc" else ""
     yield Figure(f"wire: start, {rival.name}", 1000 * statistics.median(times), "ms", None, target)
@@ -177,18 +226,22 @@ def _starts(rival: Rival, folder: Path) -> Iterator[Figure]:
 # --- the parts
 
 
-def _body(size: int, number: int, *, stream: bool = False) -> bytes:
-    """A request of about `size` bytes, which differs from others in its last message."""
-    turn = {"role": "user", "content": "word " * 400}
-    reply = {"role": "assistant", "content": "said " * 400}
-    count = max(size // 4200, 1)
-    last = {"role": "user", "content": f"number {number}"}
-    prompt = {
-        "model": "claude-opus-5-5",
-        "max_tokens": 100,
-        "stream": stream,
-        "messages": [turn, reply] * count + [last],
-    }
+def _text(events: int) -> str:
+    """What a model says in a stream of so many bytes of events."""
+    return TEXT * BLOCK * -(-events // (BLOCK * len(CHUNK))) if events else "a"
+
+
+def _body(size: int, number: int, *, conversation: int = 0, events: int = 0) -> bytes:
+    """The request with that number in a conversation, which begins with about `size` bytes: it goes on from the one
+    before, whose answer was a stream of so many bytes of events, or no stream.
+    """
+    first = {"role": "user", "content": f"conversation {conversation}"}
+    turns = [{"role": "assistant", "content": "said " * 400}, {"role": "user", "content": "word " * 400}]
+    messages = [first, *turns * max(size // 4200, 1)]
+    for before in range(number):
+        said = {"role": "assistant", "content": _text(max(events, 0))}
+        messages += [said, {"role": "user", "content": f"number {before}"}]
+    prompt = {"model": "claude-opus-5-5", "max_tokens": 100, "stream": events != 0, "messages": messages}
     return json.dumps(prompt).encode()
 
 
@@ -249,9 +302,9 @@ async def _conversations(server: Server, count: int, calls: int, size: int) -> l
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 20)
         firsts = []
         for call in range(calls):
-            body = _body(size, 100 * number + call, stream=True)
+            body = _body(size, call, conversation=number, events=ANSWER)
             began = time.perf_counter()
-            writer.write(_head(server, body, 200_000) + body)
+            writer.write(_head(server, body, ANSWER) + body)
             data = await reader.read(1 << 16)
             firsts.append(time.perf_counter() - began)
             while not _ended(data):
@@ -268,16 +321,19 @@ async def _conversations(server: Server, count: int, calls: int, size: int) -> l
 def _processor(pid: int) -> float:
     """Seconds of processor time that a process and its children have had."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(_processor, map(int, children)))
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(_processor, _children(pid)))
 
 
 def _peak(pid: int) -> float:
     """The most memory that a process and its children have had, in MB."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"VmHWM:\s+([0-9]+) kB", status)
-    return int(match[1]) / 1000 + sum(_peak(int(child)) for child in children) if match else 0.0
+    match = re.search(r"VmHWM:\s+([0-9]+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1000 + sum(map(_peak, _children(pid))) if match else 0.0
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process, in any of its threads, has started."""
+    texts = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(child) for text in texts for child in text.split()]
 
 
 @contextmanager
@@ -293,14 +349,15 @@ def _upstream() -> Iterator[Server]:
 
 
 @contextmanager
-def _started(rival: Rival, upstream: int, folder: Path) -> Iterator[Server]:
+def started(rival: Rival, upstream: int, folder: Path) -> Iterator[Server]:
     """A proxy that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = rival.command(port, upstream)
     places = os.pathsep.join([os.environ.get("CTXVC_RIVALS", ""), os.environ["PATH"]])
     program = shutil.which(command[0], path=places) or command[0]
-    env = {**os.environ, **rival.env(upstream), "PYTHONPATH": str(Path.cwd()), "CTXVC_STORE": str(folder / "store")}
+    own = {"PYTHONPATH": str(Path.cwd()), "CTXVC_STORE": str(folder / "store"), "HOME": str(folder)}
+    env = {**os.environ, **rival.env(upstream), **own}
     with (folder / "output").open("wb") as errors, subprocess.Popen(
         [program, *command[1:]], cwd=folder, env=env, stdout=subprocess.PIPE if rival.name == "ctxvc" else errors,
         stderr=errors, start_new_session=True,
@@ -313,9 +370,11 @@ def _started(rival: Rival, upstream: int, folder: Path) -> Iterator[Server]:
                 _wait(port, process, folder)
             yield Server(port, path, process.pid)
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
             try:
+                os.killpg(process.pid, signal.SIGTERM)
                 process.wait(10)
+            except ProcessLookupError:
+                pass  # it ended by itself, which `_wait` reports
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -338,9 +397,6 @@ def _wait(port: int, process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 async def _serve() -> None:
-    chunk = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
-    many = chunk * (65536 // len(chunk))
-
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
@@ -354,15 +410,15 @@ async def _serve() -> None:
                     writer.write(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n%s" % (headers, MESSAGE))
                     continue
                 headers = b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked"
-                writer.write(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % headers)
+                writer.write(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n%s" % (headers, BEGIN))
                 for _ in range(-left):
-                    writer.write(chunk)
+                    writer.write(CHUNK)
                     await asyncio.sleep(PAUSE)
                 while left > 0:
-                    writer.write(many)
-                    left -= len(many)
+                    writer.write(CHUNK * BLOCK)
+                    left -= BLOCK * len(CHUNK)
                     await writer.drain()
-                writer.write(b"0\r\n\r\n")
+                writer.write(END)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 

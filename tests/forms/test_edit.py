@@ -227,6 +227,7 @@ NOTES = {"turn_id": "t", "content_item_kinds": ["a", "b"], "content_item_metadat
 INPUT = {"type": "input_text", "text": "one"}
 GEMINI_CALL = {"functionCall": {"name": "read", "args": {}}, "thoughtSignature": "c2ln"}
 GEMINI_RESULT = {"functionResponse": {"id": "c1", "name": "read", "response": {"output": "x"}, "parts": [{}]}}
+SOUND = {"inlineData": {"mimeType": "audio/wav", "data": "aGk="}}
 MEDIA = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
 
 
@@ -435,6 +436,7 @@ CASES: dict[str, list[tuple[Any, Edit, Any]]] = {
             Edit(dropped=(1,)),
             {"role": "user", "parts": [{"text": "x"}]},
         ),
+        ({"role": "user", "parts": [GEMINI_RESULT, SOUND]}, Edit(dropped=(0,)), {"role": "user", "parts": [SOUND]}),
         (
             {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"error": "x"}}}]},
             replaced(),

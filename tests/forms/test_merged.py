@@ -157,6 +157,29 @@ def test_it_is_the_same_however_it_is_cut(form: str, name: str, variant: str, se
     assert parts(form, reply) == parts(form, form_of(form).reply(expected(name).stream(form), stream=True))
 
 
+@each_form
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_is_the_same_byte_by_byte(form: str, variant: str) -> None:
+    streams = [varied(answer.stream(form), variant) for answer in answers("both in a continuation")]
+    pieces = [[data[place : place + 1] for place in range(len(data))] for data in streams]
+
+    assert fed(merged(form, stream=True, ours=OURS), pieces) == fed(
+        merged(form, stream=True, ours=OURS), [[data] for data in streams]
+    )
+
+
+@pytest.mark.parametrize(("form", "name"), [("openai-chat", "id"), ("gemini", "responseId")])
+def test_every_piece_has_the_id_of_the_first_answer(form: str, name: str) -> None:
+    passed, _ = client_has("ours again", form, stream=True)
+
+    assert {value[name] for _, value in sse.events(passed)} == {"answer-1"}
+
+
+def test_an_event_has_come_once_its_empty_line_has() -> None:
+    for ending, count in ((b"", 0), (b"\n", 0), (b"\r\n\r\n", 1), (b"\r\r", 1), (b"\n\r", 1)):
+        assert len(list(sse.events(b"data: {}" + ending))) == count
+
+
 @given(st.sampled_from(FORMS), st.lists(st.binary(max_size=40), max_size=6), st.booleans())
 def test_what_is_no_answer_passes_as_it_is(form: str, pieces: list[bytes], stream: bool) -> None:
     data = b"".join(pieces)
@@ -214,6 +237,51 @@ def test_beyond_a_bound_everything_passes_as_it_is(form: str, stream: bool, monk
     data = encoded(Answer([TEXT, READ, SEARCH]), form, stream=stream)
 
     assert fed(merged(form, stream=stream, ours=OURS), [[data[:50], data[50:120], data[120:]]]) == (data, [Calls()])
+
+
+#: How an answer says that it was cut, instead of that it calls.
+CUT = {
+    "anthropic-messages": (b'"stop_reason": "tool_use"', b'"stop_reason": "max_tokens"'),
+    "openai-chat": (b'"finish_reason": "tool_calls"', b'"finish_reason": "length"'),
+    "gemini": (b'"finishReason": "STOP"', b'"finishReason": "MAX_TOKENS"'),
+}
+
+
+@pytest.mark.parametrize("form", CUT)
+@each_kind
+def test_any_other_reason_why_it_ended_stays(form: str, stream: bool) -> None:
+    for blocks in ([TEXT, SEARCH], [SEARCH, READ]):
+        data = encoded(Answer(blocks), form, stream=stream).replace(*CUT[form])
+        passed, _ = fed(merged(form, stream=stream, ours=OURS), [[data]])
+        assert form_of(form).reply(passed, stream=stream).stop == "max_tokens"
+
+
+def test_items_that_came_by_themselves_are_in_the_response() -> None:
+    """As some servers send them, with a response that has none."""
+    form = "openai-responses"
+    streams = []
+    for answer in answers("ours, then a call of the client's"):
+        *events, last = answer.events(form)
+        value = json.loads(last.partition(b"data: ")[2])
+        value["response"]["output"] = []
+        streams.append([b"".join(events), b"event: response.completed\ndata: " + json.dumps(value).encode() + b"\n\n"])
+    passed, _ = fed(merged(form, stream=True, ours=OURS), streams)
+    *_, (_, last_value) = sse.events(passed)
+
+    assert [item["type"] for item in last_value["response"]["output"]] == ["reasoning", "reasoning", "function_call"]
+
+
+def test_an_event_with_other_lines_keeps_them() -> None:
+    first, second = Answer([SEARCH]).stream("anthropic-messages"), Answer([TEXT], 2).events("anthropic-messages")
+    start = next(event for event in second if b"content_block_start" in event)
+    lines = start.replace(b"event: content_block_start\n", b"").replace(b'"index": 0', b'\ndata:"index": 1')
+    spelled = b"id: 7\n: hello\n" + lines.replace(b"\n", b"\r\n")
+    passed, _ = fed(merged("anthropic-messages", stream=True, ours=OURS), [[first], [spelled]])
+    block = b'"content_block":{"type":"text","text":""}'
+
+    assert passed[passed.index(b"id: 7") :] == (
+        b'id: 7\n: hello\ndata: {"type":"content_block_start","index":0,%s}\r\n\r\n' % block
+    )
 
 
 def chunk(*pieces: dict[str, Any], finish: str | None = None, **delta: Any) -> bytes:
@@ -277,6 +345,16 @@ def test_chunks_of_chat_completions(name: str) -> None:
     sent, passed = CHUNKS[name]
 
     assert fed(merged("openai-chat", stream=True, ours=OURS), [sent])[0] == b"".join(passed)
+
+
+def test_a_last_piece_of_gemini_may_say_something_too() -> None:
+    parts_sent = [{"text": "so"}, {"functionCall": {"name": "search", "args": {}}}]
+    candidate = {"content": {"role": "model", "parts": parts_sent}, "finishReason": "STOP"}
+    passed, _ = fed(merged("gemini", stream=True, ours=OURS), [[sse_data({"candidates": [candidate]})]])
+    candidates = [value["candidates"][0] for _, value in sse.events(passed)]
+
+    assert [item["content"]["parts"] for item in candidates] == [[{"text": "so"}], [{"text": ""}]]
+    assert [item.get("finishReason") for item in candidates] == [None, "STOP"]
 
 
 def test_a_tool_of_the_clients_whose_name_is_in_a_namespace_is_not_ours() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,14 +15,25 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
 from ctxvc.forms.edit import Edit
+from ctxvc.forms.form import Form
 from ctxvc.forms.scan import members
+from tests.forms.conversations import in_every_form, recorded
 from tests.forms.dialects import BLOCKS, DIALECTS
-from tests.forms.test_edit import FORMS, HOUR, MARK, RESULT, TEXT, THOUGHT, item, says
+from tests.forms.test_edit import FORMS, HOUR, MARK, RESULT, SAMPLE, SHARED, TEXT, THOUGHT, item, parts, says
 from tests.forms.test_pieces import OBJECTS, SPACING, VALUES
+from tests.messages_api.models import MODELS
+from tests.messages_api.rules import message_problems
+from tests.openai_api.judge import chat_problem, responses_problem
 
 NAMES = st.sampled_from(sorted(FORMS))
 FIELDS = {name: dialect.conversation for name, dialect in DIALECTS.items()}
 TOOL = {"name": "recover", "description": "Reads.", "input_schema": {"type": "object"}}
+#: What is wrong with a request, as its provider says it.
+JUDGES: dict[str, Callable[[Any], list[str]]] = {
+    "anthropic-messages": lambda body: message_problems(body["messages"], MODELS["claude-opus-5-5"]),
+    "openai-chat": lambda body: [chat_problem(body)],
+    "openai-responses": lambda body: [responses_problem(body)],
+}
 
 
 def numbers(name: str, body: bytes) -> range:
@@ -222,6 +235,7 @@ LAST = says(marked(RESULT))
         ([says(TEXT, marked(TEXT, HOUR)), LAST], [0], [says(marked(TEXT, HOUR), marked(TEXT, HOUR))]),
         ([says(marked(TEXT)), LAST], [0], [says(marked(TEXT))]),
         ([says(marked(TEXT, None)), LAST], [0], [says(marked(TEXT))]),
+        ([["cache_control"], ONE, LAST], [0, 1], [["cache_control"], says(TEXT, marked(TEXT))]),
         # A message that is there as another one: its own mark stays, or goes before it.
         ([ONE, LAST], [0, says(marked(TEXT))], [ONE, says(marked(TEXT))]),
         ([ONE, says(marked(RESULT), TEXT)], [0, says(TEXT)], [says(TEXT, marked(TEXT)), says(TEXT)]),
@@ -336,3 +350,35 @@ def test_reasoning_leaves_with_the_item_that_it_belongs_to(own: list[Any], messa
     body = json.dumps({"input": own}).encode()
     spliced = json.loads(FORMS["openai-responses"].spliced(body, list(messages), []))["input"]
     assert spliced == [own[entry] if type(entry) is int else entry for entry in expected]
+
+
+# --- a prompt without some of its exchanges
+
+
+def without_some(form: Form, messages: list[Any], chance: Random) -> list[Any]:
+    """The messages without some calls and their results, without some thinking and texts, and with stubs."""
+    read = [(message, form.layout(message), parts(form, message)) for message in messages]
+    gone = {part.call for _, _, own in read for part in own if part.kind == "tool_use" and chance.random() < 0.4}
+    result: list[Any] = []
+    for number, (message, numbers_of_items, own) in enumerate(read):
+        items = list(zip(numbers_of_items, own, strict=True))
+        leaves = ("thinking", "assistant")
+        dropped = {at for at, part in items if part.call in gone or (part.kind in leaves and chance.random() < 0.3)}
+        stubs = {at: "[archived B7]" for at, part in items if part.kind == "tool_result" and chance.random() < 0.3}
+        edited = form.edited(message, Edit(dropped, stubs))
+        result += [number] if edited == message else [] if edited is None else [edited]
+    return result
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="CTXVC_TEST_DATA names no folder with trajectories/")
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("pattern", SAMPLE)
+def test_what_is_left_of_a_recorded_conversation_has_no_new_fault(pattern: str, name: str) -> None:
+    def faults(request: bytes) -> set[str]:
+        return {re.sub(r"\d+", "N", fault) for fault in JUDGES[name](json.loads(request))}
+
+    messages = in_every_form(recorded(sorted(SHARED.glob(pattern))[0]))[name]
+    body = json.dumps({"model": "m", FIELDS[name]: messages}).encode()
+    for seed in range(5):
+        spliced = FORMS[name].spliced(body, without_some(FORMS[name], messages, Random(seed)), [TOOL])
+        assert len(spliced) < len(body) and faults(spliced) <= faults(body)

@@ -399,6 +399,25 @@ def test_a_damaged_store_gives_an_error_in_words(path: Path, damage: object) -> 
             session.flush()
 
 
+def test_a_store_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks while it is made sees none; who makes one meanwhile keeps his; a failure leaves nothing."""
+    place = tmp_path / ".ctxvc"
+    furnish = store_module._furnish
+
+    def meanwhile(path: Path) -> None:
+        furnish(path)
+        assert not place.exists()
+        place.mkdir()
+        (place / "file").write_text("another's")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module, "_furnish", meanwhile)
+        with pytest.raises(Refused, match="not empty"):
+            store_module.create(place)
+
+    assert [path.name for path in tmp_path.rglob("*")] == [".ctxvc", "file"]
+
+
 def test_a_store_is_not_made_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Refused, match="not empty"):

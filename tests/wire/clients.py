@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,8 @@ from tests.openai_api import server
 
 MODEL = "claude-opus-5"
 Blocks = list[dict[str, Any]]
+#: What no provider takes in a call's id.
+_NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 #: What a model does when it is asked: the blocks of its reply. It gets the request's body.
 Script = Callable[[Mapping[str, Any]], Blocks]
 
@@ -32,21 +35,25 @@ Script = Callable[[Mapping[str, Any]], Blocks]
 def blocks(message: Message) -> Blocks:
     """A recorded message's content as the Messages API has it."""
     content = [
-        Piece(message=0, role=part.role, kind=part.kind, body=part.body, ext=part.ext, call=part.call, tool=part.tool,
+        Piece(message=0, role=part.role, kind=part.kind, body=part.body, ext=part.ext,
+              call=_NO_ID.sub("_", part.call), tool=part.tool,
               error=part.error, extra=part.extra, files=dict(part.files))
         for part in message.parts
     ]  # fmt: skip
     return [block for piece in valid(content) if piece.role == message.role for block in formats.content(piece)]
 
 
-def turns(conversation: Conversation) -> Iterator[tuple[list[Blocks], Blocks]]:
-    """What comes in before each call of the model, message by message, and the reply; without anybody's thinking."""
+def turns(conversation: Conversation) -> Iterator[tuple[list[Blocks], Blocks, int]]:
+    """What comes in before each call of the model, message by message, the reply, and the number of the call.
+
+    Without anybody's thinking. What comes before a call whose reply is nothing else comes before the next one.
+    """
     incoming: list[Blocks] = []
-    for call in conversation.calls:
+    for number, call in enumerate(conversation.calls):
         incoming += [content for message in call.before if (content := _plain(blocks(message)))]
         reply = _plain(blocks(call.reply))
         if incoming and reply:
-            yield incoming, reply
+            yield incoming, reply, number
             incoming = []
 
 
@@ -86,7 +93,7 @@ class Client:
 
     def tokens(self, body: bytes) -> int:
         """The size of a body's prompt, as the API counts it."""
-        return sum(count(text) + 1 for text in _strings(json.loads(body)))
+        return tokens_of(json.loads(body))
 
 
 class Anthropic(Client):
@@ -134,6 +141,11 @@ def _marked(messages: Sequence[Any]) -> list[Any]:
         content = [*before, {**last, "cache_control": {"type": "ephemeral"}}]
         marked[number] = {**messages[number], "content": content}
     return marked
+
+
+def tokens_of(value: Any) -> int:
+    """The tokens of all texts in a value."""
+    return sum(count(text) + 1 for text in _strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -378,7 +390,7 @@ class Wire:
 
 def play(wire: Wire, conversation: Conversation, most: int = 10_000) -> None:
     """Sends a recorded conversation, and gives the client the recorded replies."""
-    for number, (incoming, reply) in enumerate(turns(conversation)):
+    for number, (incoming, reply, _) in enumerate(turns(conversation)):
         if number >= most:
             return
         for content in incoming:

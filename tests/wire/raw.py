@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
 from ctxvc.wire import forward
-from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
+from ctxvc.wire.exchange import Answered, Exchange, Managed, NoRecorder, Recorder, Requested
 from ctxvc.wire.managed_proxy import ManagedProxy
 from ctxvc.wire.proxy import Port, bound
 
@@ -28,7 +28,7 @@ Step = bytes | str
 OPEN, RESET, PAUSE = "open", "reset", "pause"
 
 
-class Recording:
+class Recording(NoRecorder):
     """A recorder that keeps what it gets. It manages prompts if it is given what to say to requests and to answers."""
 
     def __init__(
@@ -39,23 +39,23 @@ class Recording:
         self.exchanges: list[Exchange] = []
         self.requested: list[Requested] = []
         self.answered: list[Answered] = []
+        self.futures: list[Future[Managed]] = []
         self.manages = requests is not None
         self._requests, self._answers = requests, answers
 
     def request(self, requested: Requested) -> Future[Managed]:
         assert self._requests
         self.requested.append(requested)
-        return _future(self._requests, requested)
+        self.futures.append(_future(self._requests, requested))
+        return self.futures[-1]
 
     def answer(self, answered: Answered) -> Future[Managed]:
         self.answered.append(answered)
-        return _future(self._answers, answered)
+        self.futures.append(_future(self._answers, answered))
+        return self.futures[-1]
 
     def record(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
-
-    def close(self) -> None:
-        pass
 
 
 T = TypeVar("T")
@@ -177,13 +177,15 @@ def running(
     env: Mapping[str, str] = {},
     keyless: tuple[str, ...] = (),
     recording: Recording | None = None,
+    recorder: Recorder | None = None,
 ) -> Iterator[Running]:
-    """A proxy in front of upstreams, name to base URL."""
+    """A proxy in front of upstreams, name to base URL, which records by `recorder`, or into memory."""
     ports = [Port(bound()), *(Port(bound(), name) for name in keyless)]
     recording = recording or Recording()
     troubles: list[Exception] = []
     routes = forward.upstreams(upstreams, env)
-    proxy = ManagedProxy(routes, key=KEY, recorder=recording, env=env, report=troubles.append)
+    recorder = recorder or recording
+    proxy = ManagedProxy(routes, key=KEY, recorder=recorder, env=env, report=troubles.append)
     ready = threading.Event()
     loop = asyncio.new_event_loop()
     ended = asyncio.Event()

@@ -62,3 +62,20 @@ def _calls(lines: Iterator[str]) -> Iterator[Exchange]:
             number = len(said)
             yield exchange(body(said, system=system), reply(message["content"], number), number=number)
         said.append(message)
+
+
+def stream(text: str, number: int = 0) -> list[bytes]:
+    """An answer of the Messages API as a stream in chunks: its head, its events, its end."""
+    message = {**json.loads(reply("", number)), "content": [], "stop_reason": None}
+    words = [text[at : at + 20] for at in range(0, len(text), 20)]
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": it}} for it in words),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 10}},
+        {"type": "message_stop"},
+    ]
+    data = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return [head, *(b"%x\r\n%s\r\n" % (len(item), item) for item in data), b"0\r\n\r\n"]

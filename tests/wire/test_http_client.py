@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -16,6 +17,7 @@ import ctxvc
 from ctxvc.wire import recorder
 from tests import messages_api, openai_api
 from tests.wire.raw import OPEN, Recording, Upstream
+from tests.wire.sending import reply
 
 PROMPT: dict[str, Any] = {
     "model": "claude-opus-5-5",
@@ -148,6 +150,25 @@ def test_a_persons_own_hooks_and_options_stay(upstream: Upstream, recording: Rec
     assert b"X-Own: 1" in upstream.requests[0] and b"X-More: 2" in upstream.requests[0]
     assert len(seen) == 3 and len(recording.exchanges) == 1
     assert isinstance(client, httpx2.Client) and client.follow_redirects
+
+
+@pytest.mark.parametrize("recording", ["off", "on"])
+def test_recording_that_is_off_is_off_and_said(
+    recording: str,
+    upstream: Upstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("CTXVC_RECORDING", recording)
+    answer = reply("Hello")
+    upstream.steps = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer), OPEN]
+    with ctxvc.http_client(store=tmp_path / "store") as client:
+        assert client.post(f"http://127.0.0.1:{upstream.port}/v1/messages", json=PROMPT).content == answer
+
+    lines = [record.getMessage() for record in caplog.records if record.name == "ctxvc"]
+    assert lines == (["CTXVC_RECORDING is off: nothing is recorded"] if recording == "off" else [])
+    assert (tmp_path / "store").exists() == (recording == "on")
 
 
 def test_what_cannot_be_recorded_is_sent_and_told_once(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxvc.inspection.client_prompts import comparison
+from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
+from ctxvc.wire import trouble
 from ctxvc.wire.exchange import Management
 from ctxvc.wire.sessions import Sessions
-from tests.wire.clients import FORMS, Blocks, Wire
+from tests.messages_api.cache import Position
+from tests.wire.clients import FORMS, Anthropic, Blocks, Wire
 
 TOOLS = [
     {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}},
@@ -196,6 +202,92 @@ def test_the_same_request_once_more_is_the_same_prompt(run: Run) -> None:
     assert first == second == run.sent[-1].encode()
 
 
+def test_what_a_person_does_acts_on_the_next_request(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call("straw\n" * 150 + NEEDLE)
+    run.fill(2)
+    run.answer(text("Done."))
+    assert NEEDLE in run.sent[-1]
+    with Store(run.path) as store, opened(store) as session:
+        result = next(row.id for row in session.ledger().rows() if row.kind == "tool_result")
+        session.archive(result, "the stack")
+        session.note("The harbour is in the north.")
+    run.say("Go on.")
+    run.call("ok")
+    archived = run.sent[-1]
+    with Store(run.path) as store, opened(store) as session:
+        session.restore(result)
+    run.call("ok")
+
+    assert NEEDLE not in archived and "the stack" in archived and "The harbour is in the north." in archived
+    assert NEEDLE in run.sent[-1]
+
+
+def opened(store: Store) -> Session:
+    (name,) = store.sessions()
+    return Session(StoredSession.open(store, name), actor="user")
+
+
+def test_a_client_that_edits_its_history_brings_nothing_back_that_left(run: Run) -> None:
+    run.say("Find the needle, and remember the blue whale.")
+    run.call(STACK)
+    run.fill(30)
+    assert NEEDLE not in run.sent[-1]
+    stubs = run.sent[-1].count("[archived ")
+    messages = run.wire.client.messages
+    del messages[-8:-4]  # a client that cuts something out of the middle
+    run.say("Go on.")
+    run.fill(2)
+
+    assert NEEDLE not in run.sent[-1] and "blue whale" in run.sent[-1]
+    assert run.sent[-2].count("[archived ") >= stubs - 4
+
+
+def test_a_result_larger_than_the_budget_is_a_preview(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call("the beginning\n" + "straw and hay\n" * 8000)
+    run.call("ok")
+
+    assert "the beginning" in run.sent[-1] and len(run.sent[-1]) < 40_000
+
+
+@pytest.mark.parametrize("policy", ["self_managed", "scoped", "episodes", "layered", "clear"])
+def test_every_policy_works_in_any_agent(policy: str, tmp_path: Path) -> None:
+    run = Run(tmp_path / ".ctxvc", "anthropic", policy)
+    run.say("Find the needle, and remember the blue whale.")
+    run.call(STACK)
+    run.fill(25)
+    run.answer(text("Done."))
+
+    assert not run.wire.failures
+    assert [problem for call in run.wire.calls for problem in call.problems] == []
+    assert max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
+    assert all("blue whale" in body for body in run.sent)
+
+
+def test_a_scope_and_back_with_a_note(run: Run) -> None:
+    run.wire.sessions.close()
+    run.management = Management(budget=BUDGET, policy="scoped")
+    run.wire.sessions = run.sessions()
+    run.say("Find the needle, and remember the blue whale.")
+    run.fill(3)
+    opens = iter([asked("scope", {"name": "harbour", "note": "I look into the harbour."})])
+    run.call("a boat", script=lambda _: next(opens, None))
+    run.call(STACK)
+    inside = run.sent[-1]
+    leaves = iter([asked("goto", {"name": "main", "note": f"Found: {NEEDLE}."})])
+    run.call("back", script=lambda _: next(leaves, None))
+    run.call("ok")
+    run.restart()
+    run.answer(text("Done."))
+
+    assert "line of 0 0" not in inside and "blue whale" in inside
+    assert "straw" not in run.sent[-1] and NEEDLE in run.sent[-1] and "line of 0 0" in run.sent[-1]
+    with Store(run.path) as store:
+        (name,) = store.sessions()
+        assert set(store.tips(name)) == {"main", "harbour"}
+
+
 def test_a_client_that_went_back_and_says_the_same_sends_it_all_the_same(run: Run) -> None:
     run.say("Find the needle.")
     run.fill(4)
@@ -238,6 +330,59 @@ def test_the_clients_own_instructions_stay_however_large_they_are(run: Run) -> N
     run.fill(12)
 
     assert all("Never touch config.ini." in body and "tool_19" in body for body in run.sent)
+
+
+def test_a_paused_agent_sends_its_own_requests(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(12)
+    trouble.pause(run.path, paused=True)
+    run.fill(2)
+    own = [call.sent == call.client for call in run.wire.calls[-2:]]
+    trouble.pause(run.path, paused=False)
+    run.fill(2)
+
+    assert own == [True, True]
+    assert [call.sent == call.client for call in run.wire.calls[-2:]] == [False, False]
+    assert run.wire.client.tokens(run.wire.calls[-1].sent) <= BUDGET
+
+
+def test_what_the_budget_came_to_is_counted(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(30)
+    run.answer(text("Done."))
+    run.restart()
+    with Store(run.path) as store:
+        figures = comparison(store, 0)
+
+    assert figures.calls == len(run.wire.calls)
+    sizes = [run.wire.client.tokens(call.client) for call in run.wire.calls]
+    assert figures.largest == max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
+    assert abs(figures.largest_of_client - max(sizes)) < max(sizes) / 5
+    assert figures.tokens < figures.tokens_of_client and figures.removed > 5
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_what_stays_when_much_leaves_is_read_from_the_cache(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(60)
+    run.answer(text("Done."))
+
+    client = run.wire.client
+    assert isinstance(client, Anthropic)
+    prompts = [client.judge.rule(json.loads(body)).positions for body in run.sent]
+    marks = [[place for place, position in enumerate(prompt) if position.mark] for prompt in prompts]
+    assert max(map(len, marks)) == 4
+    left = [number for number in range(1, len(prompts)) if prompts[number][-1].tokens < prompts[number - 1][-1].tokens]
+    assert len(left) >= 4
+    shared = [shared_tokens(*prompts[number - 1 : number + 1]) for number in left]
+    read = [client.usage[number]["cache_read_input_tokens"] for number in left]
+    assert sum(read[1:]) > 0.8 * sum(shared[1:])
+
+
+def shared_tokens(before: Sequence[Position], after: Sequence[Position]) -> int:
+    """The tokens of what two prompts have in common from their beginning."""
+    same = takewhile(lambda pair: pair[0].digest == pair[1].digest, zip(before, after, strict=False))
+    return max((position.tokens for _, position in same), default=0)
 
 
 def test_a_task_in_a_scope_and_back_with_a_note(tmp_path: Path) -> None:

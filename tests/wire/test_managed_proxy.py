@@ -14,6 +14,7 @@ import pytest
 
 from ctxvc.wire import proxy as product
 from ctxvc.wire.exchange import Answered, Managed, Requested
+from ctxvc.wire.managed_answer import ManagedAnswer
 from tests.forms.answers import FORMS, MORE, OURS, TEXT, Answer, call, form_of
 from tests.forms.dialects import DIALECTS
 from tests.forms.test_merged import parts
@@ -425,7 +426,8 @@ def test_a_connection_goes_on_behind_a_managed_exchange(upstream: Upstream) -> N
 def test_an_upstream_that_ends_its_connection_is_connected_again(upstream: Upstream) -> None:
     form = "anthropic-messages"
     upstream.answers = answers_in_turn(
-        [response(FIRST.stream(form), "Connection: close", stream=True)], [response(SECOND.stream(form), stream=True)]
+        [response(FIRST.stream(form), "Connection: close", stream=True)],
+        [response(SECOND.stream(form), stream=True), OPEN],
     )
     with managing(upstream, tools, once) as proxy:
         seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY))
@@ -503,6 +505,7 @@ def test_a_client_that_goes_away_ends_the_upstreams_request(place: str, upstream
             with connection, suppress(ConnectionResetError):
                 assert connection.recv(65536) == b""
             waiting.set()
+            assert [future.result(PATIENCE).body for future in recording.futures] == [MANAGED] * len(recording.futures)
 
     assert [exchange.whole for exchange in recording.exchanges] == ([False] if place == "while it answers" else [])
     assert not proxy.troubles
@@ -515,3 +518,39 @@ def test_an_upstream_that_is_not_there_is_said() -> None:
         seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY))
 
     assert seen.data.startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+
+
+def test_an_upstream_that_is_gone_once_the_recorder_has_answered_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def gone(_requested: Requested) -> Managed:
+            connection, _ = listening.accept()
+            listening.close()
+            connection.close()
+            return tools(_requested)
+
+        base = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with running({"anthropic": base}, recording=Recording(gone)) as proxy:
+            seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY))
+
+    assert seen.data.startswith(b"HTTP/1.1 502 Bad Gateway\r\n") and not proxy.troubles
+
+
+def test_a_fault_of_ours_in_an_answer_lets_the_clients_own_request_go_out(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a connection of its own: of the other, nobody knows where it is."""
+
+    def fails(_self: ManagedAnswer, _data: bytes) -> bytes:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(ManagedAnswer, "received", fails)
+    form = "anthropic-messages"
+    upstream.answers = answers_in_turn(*([response(one.body(form)), OPEN] for one in (FIRST, SECOND)))
+    with managing(upstream, tools, once) as proxy:
+        seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY), until=complete)
+
+    assert seen.data == response(SECOND.body(form))
+    assert [body_of(request) for request in upstream.requests] == [MANAGED, BODY] and upstream.connections == 2
+    assert [str(trouble) for trouble in proxy.troubles] == ["a fault"]
+    assert [(exchange.status, exchange.answer) for exchange in proxy.recording.exchanges] == [(200, SECOND.body(form))]

@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 
 from ctxvc.wire import trouble
 from tests.wire.raw import OPEN, PATIENCE, Upstream, ask, post
+from tests.wire.sending import reply
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CTXVC = (sys.executable, "-m", "ctxvc")
@@ -93,6 +94,26 @@ def test_a_signal_is_passed_on(tmp_path: Path, env: dict[str, str]) -> None:
         assert process.stdout.readline() == "term\n"
 
     assert process.returncode == 3
+
+
+#: The signal comes when the agent runs already, and who started it does not know yet.
+AT_ONCE = """
+import os, signal
+from ctxvc.cli import wrapped_agent
+spawn = os.posix_spawnp
+def spawning(*arguments, **options):
+    pid = spawn(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return pid
+os.posix_spawnp = spawning
+print(wrapped_agent.run(["sleep", "60"], dict(os.environ), None))
+"""
+
+
+def test_a_signal_that_comes_at_once_is_passed_on(env: dict[str, str]) -> None:
+    ran = subprocess.run([sys.executable, "-c", AT_ONCE], env=env, capture_output=True, timeout=30, check=True)
+
+    assert ran.stdout == b"%d\n" % signal.SIGTERM
 
 
 def proxies(pid: int) -> list[int]:
@@ -236,6 +257,43 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
     assert nothing.returncode == 2 and "name an agent: claude, codex, " in nothing.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments, as_json",
+    [
+        (["wrap", "nowhere", "--json"], False),
+        (["wrap", "claude", "-p", "--json"], False),
+        (["wrap", "--upstream", "anthropic=http://127.0.0.1:1", "nowhere", "--json"], False),
+        (["--session", "x", "wrap", "--session", "y", "nowhere", "--jsonl"], False),
+        (["wrap", "--", "nowhere", "--json"], False),
+        (["wrap", "--json", "nowhere"], True),
+        (["grep", "wrap", "nowhere", "--json"], True),
+        (["--session", "wrap", "status", "--json"], True),
+        (["status", "--json", "--", "nowhere"], True),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_of_the_agents_does_not_turn_our_errors_into_json(
+    arguments: list[str], as_json: bool, tmp_path: Path, env: dict[str, str]
+) -> None:
+    failed = subprocess.run(
+        [*CTXVC, *arguments],
+        cwd=tmp_path, env={**env, "PATH": "/nowhere"}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert failed.returncode in (1, 2) and failed.stdout == ""
+    assert failed.stderr.startswith('{"error":' if as_json else "ctxvc: ")
+
+
+def test_help_for_the_agent_is_recorded_where_the_persons_settings_say(tmp_path: Path, env: dict[str, str]) -> None:
+    settings = tmp_path / "ctxvc"
+    settings.mkdir()
+    (settings / "config.toml").write_text("nonsense = 1\n")
+
+    asked = wrap(tmp_path, {**env, "XDG_CONFIG_HOME": str(tmp_path), "PATH": "/nowhere"}, "claude", "--help")
+
+    assert asked.returncode == 2 and "nonsense" in asked.stderr
+
+
 def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +310,21 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     assert ran.stderr == f"ctxvc: forwarded, but not recorded: {reason}\n"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert trouble.reported(tmp_path / "store") == reason
+
+
+@pytest.mark.parametrize("recording", ["off", "on"])
+def test_recording_that_is_off_is_off_and_said(
+    recording: str, tmp_path: Path, env: dict[str, str], upstream: Upstream
+) -> None:
+    answer = reply("Hello")
+    upstream.steps = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer), OPEN]
+    script = ASK.replace('"messages": []', '"model": "m", "messages": [{"role": "user", "content": "Hi"}]')
+
+    ran = wrap(tmp_path, {**env, "CTXVC_RECORDING": recording}, "--", "sh", "-c", script)
+
+    assert ran.stdout == "status 200\n"
+    assert ran.stderr == ("ctxvc: CTXVC_RECORDING is off: nothing is recorded\n" if recording == "off" else "")
+    assert (tmp_path / ".ctxvc").exists() == (recording == "on")
 
 
 def test_two_agents_at_once_have_addresses_of_their_own(tmp_path: Path, env: dict[str, str]) -> None:

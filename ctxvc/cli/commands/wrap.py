@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +17,12 @@ import msgspec
 from ctxvc.cli.app import App, Command
 from ctxvc.cli.options.management_options import management_options, managing
 from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
-from ctxvc.cli.output import safe
-from ctxvc.errors import BadInput, NotFound
+from ctxvc.cli.output import counted, safe
+from ctxvc.core.display import human_tokens
+from ctxvc.errors import BadInput, CtxvcError, NotFound
 
 if TYPE_CHECKING:
+    from ctxvc.inspection.client_prompts import Comparison
     from ctxvc.wire.agents import Agent, Settings
 
 #: What stands for `--` once click has had its turn.
@@ -38,11 +42,20 @@ class _Wrap(Command):
 @click.command("wrap", cls=_Wrap, example="ctxvc wrap claude")
 @click.argument("arguments", metavar="AGENT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--print", "only_print", is_flag=True, help="Show what would be set, and run nothing.")
+@click.option("--pause", "managed_now", flag_value="off", default=None,
+              help="Send agents' own requests from now on, also for those that run.")  # fmt: skip
+@click.option("--go", "managed_now", flag_value="on", help="Keep prompts inside the budget again.")
 @management_options
 @upstream_option
 @click.pass_obj
 def wrap(
-    app: App, /, arguments: tuple[str, ...], only_print: bool, upstreams: tuple[str, ...], **management: Any
+    app: App,
+    /,
+    arguments: tuple[str, ...],
+    only_print: bool,
+    managed_now: str | None,
+    upstreams: tuple[str, ...],
+    **management: Any,
 ) -> None:
     """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
     exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
@@ -56,9 +69,14 @@ def wrap(
     from ctxvc import loopback
     from ctxvc.cli.wrapped_agent import OwnProxy, end_as, run
     from ctxvc.core import variables
-    from ctxvc.wire import agents, forward
+    from ctxvc.wire import agents, forward, trouble
     from ctxvc.wire.proxy import bound
 
+    if managed_now:
+        trouble.pause(app.store_place(), paused=managed_now == "off")
+        if not arguments:
+            app.output.say("paused: agents' own requests go out" if managed_now == "off" else "on: budgets hold again")
+            return
     agent, command = _chosen(arguments)
     routes = forward.upstreams({**agents.upstreams(agent, app.env), **parsed_urls(upstreams)}, app.env)
     if only_print:
@@ -88,14 +106,17 @@ def wrap(
         },
     )
     proxy.wait()
+    start = time.time()
     os.chdir(folder)
     try:
         env = {**app.env, **settings.env, **_files(settings)}
         status = run([command[0], *settings.arguments, *command[1:]], env, proxy)
     finally:
         proxy.close()
-    if trouble := proxy.errors():
-        app.output.note(f"ctxvc: {trouble}")
+    if reported := proxy.errors():
+        app.output.note(f"ctxvc: {reported}")
+    if managed:
+        _report(app, start)
     click.get_current_context().exit(end_as(status))
 
 
@@ -125,6 +146,30 @@ def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
     return {**urls, "any": address}
+
+
+def _report(app: App, since: float) -> None:
+    """One line on what the budget came to. A store that cannot be read has been reported before."""
+    from ctxvc.inspection.client_prompts import comparison
+    from ctxvc.store.store import Store
+
+    with suppress(CtxvcError), Store(app.store_place()) as store:
+        figures = comparison(store, int(since))
+        if figures.calls:
+            app.output.note(f"ctxvc: {summary(figures)}")
+
+
+def summary(figures: Comparison) -> str:
+    """`31 calls; largest prompt 79k tokens, 412k without ctxvc; 1.9M tokens sent, 6.3M without; …`."""
+    parts = [
+        counted(figures.calls, "call"),
+        f"largest prompt {human_tokens(figures.largest)} tokens, {human_tokens(figures.largest_of_client)} without",
+        f"{human_tokens(figures.tokens)} tokens sent, {human_tokens(figures.tokens_of_client)} without",
+    ]
+    if figures.dollars is not None and figures.dollars_of_client is not None:
+        parts.append(f"${figures.dollars:.2f}, ${figures.dollars_of_client:.2f} without")
+    parts.append(f"{counted(figures.removed, 'block')} left, {figures.recovered} read back")
+    return "; ".join(parts)
 
 
 def _files(settings: Settings) -> dict[str, str]:

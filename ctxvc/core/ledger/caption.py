@@ -84,7 +84,12 @@ def of_call(tool: str, body: bytes, ext: str = "json", folder: str = "") -> Call
 
 
 def of_row(row: Row, ledger: Ledger, body_of: BodyOf) -> str:
-    """A block in a few words, on one line: a call or its result by the call, anything else by its first words."""
+    """A block in a few words, on one line: a call or its result by the call, anything else by its first words.
+
+    Thinking that the provider hides is its summary, or `hidden thinking`.
+    """
+    if row.kind == "thinking" and row.ext == "json":
+        return _summary(body_of(row)) or "hidden thinking"
     call = row if row.kind == "tool_use" else None
     if row.kind == "tool_result" and row.parent:
         answered = ledger.get(row.parent)
@@ -140,6 +145,14 @@ def relative(path: str, folder: str) -> str:
         return path
     below = path[len(folder) :]
     return (below[1:] or ".") if below[:1] in ("/", "\\", "") else path
+
+
+def _summary(body: bytes) -> str:
+    """The first words of the summary in an item of reasoning; empty without one."""
+    match wire.parsed(body, dict):
+        case {"summary": [{"text": str(text)}, *_]}:
+            return display.one_line(_MARKS.sub("", text), _LONGEST)
+    return ""
 
 
 def _suffix(rows: Sequence[Row], calls: Sequence[Row]) -> str:

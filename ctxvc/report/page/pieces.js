@@ -28,7 +28,7 @@ export function kindChip(kind) {
   return h("span", { class: "chip" }, swatch(kind), kindName(kind));
 }
 
-const WITH_PATH = /^((?:\S+ )?\S*?\S)([/\\][^/\\\s]+(?: .{0,28})?)$/;
+const WITH_PATH = /^((?:[^\s<]+ )?[^\s<]*?[^\s<])([/\\][^/\\\s<>]+(?: .{0,28})?)$/;
 
 // A label on one line. Where there is no room for it, a path in it goes in its middle: the file’s name stays.
 export function pathText(label) {

@@ -6,8 +6,8 @@ import { firstLine, plain, plural, short } from "./text.js";
 import { table, tableBelow } from "./table.js";
 import { view } from "./view.js";
 
-const CARD = [196, 64];
-const STEP = [292, 92];
+const CARD = [224, 64];
+const STEP = [320, 92];
 
 export function scopesScreen({ session }) {
   const { scopes } = session;
@@ -104,7 +104,7 @@ function scopeCard(session, { name, calls, spark, agent }) {
 
 // The course of a scope's prompts, in as many points as fit.
 function sparkline(spark) {
-  const [width, height] = [176, 20];
+  const [width, height] = [204, 20];
   if (spark.length < 2) return svg("svg", { width, height, "aria-hidden": "true" });
   const step = Math.max(1, Math.floor(spark.length / width));
   const points = spark.filter((_, at) => at % step === 0 || at === spark.length - 1);

@@ -7,6 +7,8 @@ import { kindName, money, moment, plain, plural, short } from "./text.js";
 
 const AT_ONCE = 40;
 const LONG = 6000;
+// The label of thinking that the provider hid, without a summary of it.
+const HIDDEN = "hidden thinking";
 
 // The steps of a turn as a list, the first of them at once and the others on request.
 export function stepList(context, turn) {
@@ -59,10 +61,9 @@ function blockElement(context, block) {
   if (pictures.length) return h("div", { class: "said" }, pictures);
   if (kind === "user" || kind === "assistant") return h("div", { class: `said by-${kind}` }, speaker(session, block, kind), speech(text, missingBody(session, bodies, block)));
   const label = session.blocks.label[block];
-  const isData = /^[[{]/.test(label);
-  if (kind === "thinking" && isData) return null; // the provider hid it
+  if (kind === "thinking" && label === HIDDEN) return null;
   const missing = missingBody(session, bodies, block);
-  const inside = () => (isData ? textBox(text instanceof Promise ? text.then(readable) : text === null ? null : readable(text), missing) : speech(text, missing));
+  const inside = () => (text === null ? speech(null, missing) : later(text, (value) => (/^\s*[[{]/.test(value) ? textBox(readable(value), missing) : speech(value, missing))));
   return folded(`${kindName(kind)}: `, label, () => [speaker(session, block, kind), inside()]);
 }
 

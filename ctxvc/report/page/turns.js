@@ -6,9 +6,8 @@ import { firstLine, money, moment, plain, plural, short, whole } from "./text.js
 import { go, onView, view } from "./view.js";
 
 const NAMES = 4;
-// Characters that last words have at least to say something; the share of the axis that a number has room in.
+// Characters that last words have at least to say something.
 const TELLING = 20;
-const ROOM = 0.016;
 
 // Three sentences for somebody who was not there.
 export function inShort(session) {
@@ -79,7 +78,7 @@ function ending(session, turn) {
   const unanswered = rest.length ? h("span", { class: "muted" }, ` Not answered: “${plain(rest[0].request)}”`) : null;
   if (turn.answered) return [text, unanswered];
   const failed = (turn.commands || []).filter(([, , , end]) => end).at(-1);
-  return [h("span", { class: "muted" }, "The recording ends in the middle of the work. "), text ? ["The last words were ", text, "."] : null,
+  return [h("span", { class: "muted" }, "The recording ends in the middle of the work. "), text ? ["The last words were ", text, /[.!?…:]$/.test(turn.closing) ? null : "."] : null,
     failed ? h("span", { class: "muted" }, ` Its last command that failed: ${plain(failed[0])} (${failed[3]}).`) : null, unanswered];
 }
 
@@ -129,7 +128,7 @@ function mark(session, turn, at) {
   if (!turn.calls.length || session.scopes[turn.scope]?.agent) return null;
   const [from, width] = span(session, turn);
   const label = `turn ${turn.number}: ${firstLine(plain(turn.request || "no words"), 80)}`;
-  const button = h("button", { type: "button", class: "turn-mark", title: label, "aria-label": label, on: { click: () => go({ turn: at + 1 }) } }, width > ROOM ? turn.number : "");
+  const button = h("button", { type: "button", class: "turn-mark", title: label, "aria-label": label, on: { click: () => go({ turn: at + 1 }) } }, h("span", null, turn.number));
   button.style.left = `${100 * from}%`;
   button.style.width = `${100 * width}%`;
   return button;

@@ -22,6 +22,8 @@ from ctxvc.store.store import Store
 
 #: The trailer of a step's commit with the hash of the prompt that its reply saw, and the last block in it.
 PROMPT = "Ctxvc-Prompt"
+#: Of a step on the wire: the tokens of the client's own prompt, as the provider counts, where another one went out.
+CLIENT_TOKENS = "Ctxvc-Client-Tokens"
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
 _COUNT = re.compile(r"-?[0-9]{1,18}")
 _STEP = re.compile(r"step[: ]?([0-9]+)")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core import display
 from ctxvc.core.ledger import caption
-from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 
 FOLDER = "/home/ada/app"
 TEXT = st.text(max_size=120)
@@ -110,6 +110,22 @@ def row(number: int, kind: str, role: str, origin: str, **fields: object) -> Row
 )
 def test_a_persons_words_are_without_what_a_client_put_around_them(label: str, text: str) -> None:
     assert caption.plain(label) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "ext", "body", "text"),
+    [
+        ("thinking", "json", b'{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}', "hidden thinking"),
+        ("thinking", "json", b'{"type":"reasoning","summary":[{"text":"**Look** at\\nit"}]}', "Look at it"),
+        ("thinking", "json", b'{"summary":[{"text":7}]}', "hidden thinking"),
+        ("thinking", "json", b"{cut off", "hidden thinking"),
+        ("thinking", "txt", b"{so it is}", "its label"),
+        ("assistant", "json", b'{"summary":[{"text":"Look"}]}', "its label"),
+    ],
+)
+def test_thinking_that_is_hidden_is_its_summary(kind: str, ext: str, body: bytes, text: str) -> None:
+    thinking = row(1, kind, "assistant", "model", ext=ext, label="its label")
+    assert caption.of_row(thinking, Ledger(Meta(format=2, session="s", scope="main")), lambda _: body) == text
 
 
 def test_a_step_is_the_humans_words_and_its_first_call() -> None:

@@ -198,7 +198,7 @@ def replay() -> Mapping[str, Any]:
     ]
     row = {"a": "default", "b": "clear", "budget": 16_000, "recording": "one", "step": 84, "text": "Edit hooks.go"}
     return {
-        "schema": "ctxvc.page/2",
+        "schema": "ctxvc.page/1",
         "kind": "replay",
         "title": "results.jsonl",
         "made": "2026-11-23T10:00:00Z",

@@ -265,7 +265,8 @@ def _opencode_steps(model: str) -> Callable[[Place], Sequence[Step]]:
             say("All done."),
         ]
         sub: list[Blocks] = [[text("I look."), call("read", filePath=place.file("a.py"))], say("It prints.")]
-        again: list[Blocks] = [[text("Once more."), call("bash", command="ls", description="lists")], say("Shorter.")]
+        long = "for at in $(seq 900); do echo line $at of many that fill the window; done"
+        again: list[Blocks] = [[text("Once more."), call("bash", command=long, description="lists")], say("Shorter.")]
         return (
             Step((*flags, FIRST, "-f", place.file("x.png")), work, sub),
             Step((*flags, "--continue", AGAIN), again),
@@ -276,11 +277,11 @@ def _opencode_steps(model: str) -> Callable[[Place], Sequence[Step]]:
 
 
 def _narrow(place: Place, model: str) -> None:
-    """Tells opencode that the model takes less than was said so far."""
+    """Tells opencode that the model takes less than was said so far, but more than a prompt with a summary."""
     provider, name = model.split("/")
     folder = place.home / ".config" / "opencode"
     folder.mkdir(parents=True, exist_ok=True)
-    models = {name: {"limit": {"context": 6_000, "output": 1_000}}}
+    models = {name: {"limit": {"context": 14_000, "input": 13_000, "output": 1_000}}}
     (folder / "opencode.json").write_text(json.dumps({"provider": {provider: {"models": models}}}))
 
 
@@ -360,7 +361,23 @@ def _openhands(place: Place) -> Sequence[Step]:
     return (
         Step((*flags, "-t", FIRST), work, sub),
         Step((*flags, "--resume", "--last", "-t", AGAIN), again),
+        Step(
+            (*flags, "--resume", "--last", "-t", LAST),
+            [[call("finish", message="Goodbye.", summary="ends")]],
+            compacts=True,
+            before=lambda: _forgetful(place),
+        ),
     )
+
+
+def _forgetful(place: Place) -> None:
+    """Makes OpenHands summarize what is more than eight events; its variables still name model, key and address."""
+    folder = place.home / ".openhands"
+    folder.mkdir(exist_ok=True)
+    llm = {"model": "openai/gpt-4.1", "api_key": "not-a-key"}
+    condenser = {"kind": "LLMSummarizingCondenser", "llm": {**llm, "usage_id": "condenser"}, "max_size": 8}
+    agent = {"kind": "Agent", "llm": {**llm, "usage_id": "agent"}, "condenser": condenser}
+    (folder / "agent_settings.json").write_text(json.dumps(agent))
 
 
 def _crush(place: Place) -> Sequence[Step]:
@@ -462,10 +479,10 @@ CLIENTS: Sequence[Client] = (
     ),
     Client(
         "openhands-openai", "openhands", "openhands", _tool("openhands", (3, 12)), _openhands,
-        {**_OPENHANDS, "LLM_BASE_URL": "{url}/v1", "LLM_MODEL": "openai/gpt-4.1"},
+        {**_OPENHANDS, "LLM_BASE_URL": "{url}/v1", "LLM_MODEL": "openai/gpt-4.1"}, sessions=2,
     ),
     Client(
         "openhands-anthropic", "openhands", "openhands", _tool("openhands", (3, 12)), _openhands,
-        {**_OPENHANDS, "LLM_BASE_URL": "{url}", "LLM_MODEL": "anthropic/claude-sonnet-4-5"},
+        {**_OPENHANDS, "LLM_BASE_URL": "{url}", "LLM_MODEL": "anthropic/claude-sonnet-4-5"}, sessions=2,
     ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ SUMMARY = (
 #: What requests for a summary say at their end.
 _SUMMARIZES = re.compile(
     r"<summary>|state_snapshot|CONTEXT CHECKPOINT COMPACTION|summar(y|ize) (of )?(our|the|this|your)? ?conversation"
-    r"|Create a (detailed|new anchored) summary|anchored summary",
+    r"|Create a (detailed|new anchored) summary|anchored summary|context-aware state summary",
     re.IGNORECASE,
 )
 
@@ -62,11 +62,12 @@ class Script:
         if (body.get("input") or [""])[-1] == {"type": "compaction_trigger"}:
             self.summaries += 1
             return [{"type": "compaction", "encrypted_content": "THE-SUMMARY"}]
-        if any(TASK in one for one in said):
-            return self._next(self.sub, said)
+        # Before a sub-agent's task, which a history that is to be summarized has in it.
         if self.compacts and (not self.main or (said and _SUMMARIZES.search(said[-1][-20_000:]))):
             self.summaries += 1
             return say(SUMMARY)
+        if any(TASK in one for one in said):
+            return self._next(self.sub, said)
         if is_aside(body, said):
             return say("A title")
         return self._next(self.main, said)

@@ -55,7 +55,8 @@ class Ended:
         assert self.worker.resume
         self.model.turns = [Turn([{"type": "text", "text": "Goodbye."}])]
         command = [*play.pointed(self.worker.client, self.far.url), *self.worker.resume(self.place)]
-        return _run(command, self.worker, self.place, self.far.url).returncode, json.dumps(self.model.bodies[-1])
+        code = _run(command, self.worker, self.place, self.far.url).returncode
+        return code, json.dumps(self.model.bodies[-1])
 
 
 @contextmanager

@@ -1,0 +1,92 @@
+"""What clients would have sent without a budget, beside what went to the model instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from ctxvc.inspection.call_cost import CallCost, call_costs
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import CLIENT_TOKENS, Entry
+from ctxvc.store.store import Store
+from ctxvc.tokens import models
+from ctxvc.tokens.models import Usage
+
+#: Seconds after which a provider has dropped a prompt from its cache.
+_LIFETIME = 300
+
+
+class Comparison(NamedTuple):
+    """The managed calls of some sessions, beside what their clients sent.
+
+    Sizes are tokens; `dollars` are None where the table has no price for the model. A client's own prompts are priced
+    as if its cache had never been broken, if it uses one: each reads the one before, and writes what is new.
+    """
+
+    calls: int = 0
+    largest: int = 0
+    largest_of_client: int = 0
+    tokens: int = 0
+    tokens_of_client: int = 0
+    dollars: float | None = None
+    dollars_of_client: float | None = None
+    removed: int = 0
+    recovered: int = 0
+
+
+def comparison(store: Store, since: float) -> Comparison:
+    """The managed calls since a time, in seconds since 1970; of no calls where there is none."""
+    runs = [list(_since(store, tip, since)) for tips in store.all_tips().values() for tip in tips.values()]
+    entries = {entry.commit: entry for run in runs for entry in run}
+    ordered = sorted(entries.values(), key=lambda entry: entry.time)
+    costs = [cost for cost in call_costs(store, ordered) if CLIENT_TOKENS in cost.entry.trailers]
+    if not costs:
+        return Comparison()
+    sizes = [_of_client(cost.entry) for cost in costs]
+    return Comparison(
+        calls=len(costs),
+        largest=max(cost.usage.prompt for cost in costs),
+        largest_of_client=max(sizes),
+        tokens=sum(cost.usage.prompt for cost in costs),
+        tokens_of_client=sum(sizes),
+        dollars=_total(cost.dollars for cost in costs),
+        dollars_of_client=_total(_dollars_of_client(costs)),
+        removed=sum(
+            _blocks(entry) for entry in ordered if entry.trailers.get("Ctxvc-Op") in ("archive", "plan", "mask")
+        ),
+        recovered=sum(entry.trailers.get("Ctxvc-Op") == "recover" for entry in ordered),
+    )
+
+
+def _since(store: Store, tip: str, since: float) -> Iterator[Entry]:
+    return takewhile(lambda entry: entry.time >= since, revision.history(store, tip))
+
+
+def _of_client(entry: Entry) -> int:
+    size = entry.trailers.get(CLIENT_TOKENS, "")
+    return int(size) if size.isdecimal() and len(size) < 10 else 0
+
+
+def _blocks(entry: Entry) -> int:
+    names = entry.trailers.get("Ctxvc-Blocks", "").split()
+    return sum(name.startswith("B") for name in names)
+
+
+def _dollars_of_client(costs: Sequence[CallCost]) -> Iterator[float | None]:
+    before, time = 0, -_LIFETIME
+    has_cache = any(cost.usage.read for cost in costs)
+    for cost in costs:
+        size = _of_client(cost.entry)
+        read = min(before, size) if has_cache and cost.entry.time - time <= _LIFETIME else 0
+        new = size - read
+        usage = Usage(new, 0, read) if not cost.usage.written else Usage(0, new, read)
+        usage = usage._replace(reply=cost.usage.reply)
+        yield models.dollars(cost.model, usage)
+        before, time = size, cost.entry.time
+
+
+def _total(dollars: Iterable[float | None]) -> float | None:
+    priced = [item for item in dollars if item is not None]
+    return math.fsum(priced) if priced else None
