@@ -76,8 +76,8 @@ def work(worker: Worker, *options: str, turns: Sequence[Turn] = (), managed: boo
 def _run(command: Sequence[str], worker: Worker, place: Place, url: str) -> subprocess.CompletedProcess[str]:
     own = {**play.agents.environment(worker.client, place), **play.filled(worker.client, url), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        command, cwd=place.project, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE,
-        check=False,
+        command, cwd=place.project, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=_PATIENCE, check=False,
     )  # fmt: skip
 
 
