@@ -387,12 +387,12 @@ class ManagedConversation(Conversation):
         """The rows of all scopes that a message may be, in their order."""
         ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes() if self._is_near(scope)]
         if len(ledgers) != len(self._known[0]) or any(map(is_not, ledgers, self._known[0])):
-            behind = left_behind(self.stored)
+            abandoned = left_behind(self.stored)
             rows = {
                 row.number: row
                 for ledger in ledgers
                 for row in ledger.rows()
-                if not (_is_ours(row) or _has_left(row) or any(row.number in numbers for numbers in behind))
+                if not (_is_ours(row) or _has_left(row) or any(row.number in numbers for numbers in abandoned))
             }
             self._known = ledgers, [rows[number] for number in sorted(rows)]
         return self._known[1]
