@@ -172,6 +172,14 @@ def fitting(protocol: str, tools: Iterable[str], *, board: Board, folds: bool) -
     return "\n\n".join(fitting_texts)
 
 
+def untagged(protocol: str) -> str:
+    """A protocol for prompts whose results end without tags."""
+    for wording in get_args(Wording):
+        budget = paragraph("budget", wording)
+        protocol = protocol.replace(budget, f"{budget.rpartition('. ')[0]}.")
+    return protocol
+
+
 def paragraph(name: str, wording: Wording = "usual") -> str:
     """One paragraph, by its name: `budget`, `full`, `status`, `when`, `stubs`, `blocked`, …, or that of a tool."""
     return _WORDINGS[wording][name]

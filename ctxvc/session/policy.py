@@ -17,6 +17,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import PROTOCOL, protocol
 from ctxvc.core.view.view import View
 from ctxvc.errors import Conflict
+from ctxvc.policies import context_text
 from ctxvc.policies.run import actor_name, ask_plan, ask_timing
 from ctxvc.session.context import Context
 from ctxvc.store.pending_plans import PendingPlan
@@ -88,9 +89,13 @@ def _freed(view: View, plan: Plan) -> int:
     return view.part(rehearse(view, plan).freed) if plan.actions else 0
 
 
-def protocol_message(ledger: Ledger, policy: Policy, budget: Budget) -> Message | None:
-    """The text on the use of the context tools, to be pinned; None if there is none, or it is in the prompt already."""
+def protocol_message(ledger: Ledger, policy: Policy, budget: Budget, *, tags: bool = True) -> Message | None:
+    """The text on the use of the context tools, to be pinned; None if there is none, or it is in the prompt already.
+
+    It mentions the tags of results only if they have `tags`.
+    """
     text = policy.terms_in(budget.window).protocol
+    text = text if tags else context_text.untagged(text)
     if not text or protocol(ledger):
         return None
     text += f"\n\nThe budget is {budget.effective:,} tokens."

@@ -193,7 +193,10 @@ class Session:
 
     def begin(self) -> None:
         """Appends and pins the policy's text on the use of its tools, unless it is there already; `open` calls it."""
-        if self.policy and (message := session_policy.protocol_message(self.ledger(), self.policy, self.budget)):
+        if self.policy is None:
+            return
+        tags = self.shows_tags
+        if message := session_policy.protocol_message(self.ledger(), self.policy, self.budget, tags=tags):
             self.pin(self.append(message))
 
     def resume(self) -> None:

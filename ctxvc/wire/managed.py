@@ -44,7 +44,7 @@ from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.read.revision import CLIENT_TOKENS
 from ctxvc.store.read.sent_body import joined
-from ctxvc.tokens import calibration
+from ctxvc.tokens import calibration, models
 from ctxvc.wire.conversation import (
     AGENT,
     SIDE,
@@ -188,6 +188,13 @@ class ManagedConversation(Conversation):
         self._sent[requested.number] = sent
         self._newest = self.stored.next_block
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
+
+    def counted(self, requested: Requested, prompt: Prompt) -> Managed:
+        """The prompt as it would go out now, to be counted; nothing is recorded. Raises: CtxvcError."""
+        _, clean = self.cleaned(requested.body)
+        redacted = prompt if clean == requested.body else self.form.prompt(clean)
+        self._locate(redacted)
+        return Managed(body=self._outgoing(requested.body, prompt, redacted))
 
     def tools(self, prompt: Prompt) -> list[dict[str, Any]]:
         """The tools of ours that the model gets: from the first request on, or never."""
@@ -498,7 +505,7 @@ class ManagedConversation(Conversation):
         without = (*without, *_FOLDERS) if is_first else without
         trailers = self._trailers(reply, frame, fields)
         if sent.body != sent.requested.body:
-            trailers[CLIENT_TOKENS] = str(self._tokens_of_client())
+            trailers[CLIENT_TOKENS] = str(self._tokens_of_client(reply))
         attached = Attachment(trailers, files, without)
         replied = self._reader.messages(reply.messages, reply)
         for number, message in enumerate(replied):
@@ -508,10 +515,12 @@ class ManagedConversation(Conversation):
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters = frame, fields
 
-    def _tokens_of_client(self) -> int:
-        """The size of the client's own prompt, as the provider would count it."""
-        view, rows = self.session.view(), self._rows()
-        return view.calibrated(view.overhead + sum(map(view.price.body, rows)))
+    def _tokens_of_client(self, reply: Reply) -> int:
+        """The size of the client's own prompt, as the provider would count it, which has counted the managed one."""
+        view = self.session.view()
+        tokens = view.overhead + sum(map(view.price.body, self._rows()))
+        prompt = models.usage_of(reply.usage).prompt
+        return tokens * prompt // view.counted if prompt and view.counted else view.calibrated(tokens)
 
     def _answer_open_calls(self) -> None:
         """Answers the calls of our tools that have no result yet."""

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.store.store import Store, create
+from ctxvc.wire import trouble
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 from ctxvc.wire.sessions import Sessions
@@ -111,7 +112,8 @@ class Recorder:
     def _run(self) -> None:
         pending: list[_Work] = []  # exchanges that are not on the disk yet
         while (work := self._queue.get()) is not None:
-            managed = self._guarded(lambda work=work: self._do(work))  # type: ignore[misc]
+            subject = "" if isinstance(work.item, Exchange) else trouble.UNMANAGED
+            managed = self._guarded(lambda work=work: self._do(work), subject)  # type: ignore[misc]
             with self._changed:
                 self._waiting -= work.item.size
                 self._changed.notify_all()
@@ -141,13 +143,13 @@ class Recorder:
                 work.acknowledge(Managed())
         return [work for work in exchanges if id(work.item) in unfinished]
 
-    def _guarded(self, work: Callable[[], _T]) -> _T | None:
+    def _guarded(self, work: Callable[[], _T], subject: str = "") -> _T | None:
         try:
             return work()
         except CtxvcError as error:
-            self._trouble(str(error))
+            self._trouble(f"{subject}{error}")
         except Exception as error:  # a fault of ours must not end the recording of what comes next
-            self._trouble(f"{type(error).__name__}: {error}")
+            self._trouble(f"{subject}{type(error).__name__}: {error}")
         return None
 
     def _trouble(self, text: str) -> None:

@@ -37,6 +37,8 @@ _OPEN = 16
 #: Of the store's sessions of an agent without ids, so many of the newest are asked whether a request goes on from them.
 _ASKED = 20
 _REDIRECTED = 300
+#: What the path ends with by which the Messages API counts a prompt.
+_COUNT = "/count_tokens"
 _NONE = Likeness(False, 0)
 #: Gemini's requests name their model in the path only.
 _MODEL = re.compile(r".*/models/([^/:]+):")
@@ -139,9 +141,12 @@ class Sessions:
 
     def request(self, requested: Requested) -> Managed:
         """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
-        form = of(requested.path)
+        counts = requested.path.endswith(_COUNT)
+        form = of(requested.path.removesuffix(_COUNT))
         if self._management is None or form is None or trouble.is_paused(self.store.path):
             return Managed()
+        if counts:
+            return self._counted(requested, form.prompt(requested.body))
         prompt = _prompt(requested, form)
         if prompt.continues:
             return Managed()
@@ -154,6 +159,13 @@ class Sessions:
             return conversation.request(requested, prompt)
         finally:
             session.moved(scope)
+
+    def _counted(self, requested: Requested, prompt: Prompt) -> Managed:
+        """What goes to the provider where a client asks how large its prompt is; nothing is recorded."""
+        conversation = _sender(requested).conversation
+        session = self._open.get(conversation) if conversation else self._unnamed(prompt)
+        best = session.closest(prompt)[1] if session else None
+        return best.counted(requested, prompt) if isinstance(best, ManagedConversation) else Managed()
 
     def answer(self, answered: Answered) -> Managed:
         """What goes to the model after an answer of it: a continuation, or nothing. Raises: CtxvcError."""

@@ -12,9 +12,16 @@ from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError
 from ctxvc.store.trust import identity
 
+#: What the reason begins with where a request was recorded, but went out as the client sent it.
+UNMANAGED = "sent as the agent has it, whatever the budget: "
 _FOLDER = "wire"
 _LONGEST = 500
 _PAUSED = ".paused"
+
+
+def sentence(reason: str) -> str:
+    """The reason with what it is the reason for."""
+    return reason if reason.startswith(UNMANAGED) else f"forwarded, but not recorded: {reason}"
 
 
 def report(store: Path, reason: str) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from ctxvc.errors import OverBudget
 from ctxvc.inspection.client_prompts import comparison
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from ctxvc.wire import trouble
-from ctxvc.wire.exchange import Management
+from ctxvc.wire.exchange import Managed, Management, Requested
+from ctxvc.wire.recorder import open_recorder
 from ctxvc.wire.sessions import Sessions
 from tests.messages_api.cache import Position
 from tests.wire.clients import FORMS, Anthropic, Blocks, Wire
@@ -441,3 +443,55 @@ def test_what_a_client_asks_beside_the_conversation_is_no_part_of_it(run: Run) -
     with Store(run.path) as store:
         assert set(store.tips(store.sessions()[0])) == {"main", "side"}
     assert all("Find the needle." in body for body in run.sent)
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_count_is_that_of_the_managed_prompt(run: Run) -> None:
+    run.say("Find the needle.")
+    run.fill(30)
+    before = len(run.wire.calls)
+    path, run.wire.client.path = run.wire.client.path, "/v1/messages/count_tokens"
+    counted = run.wire.ask_only()
+    run.wire.client.path = path
+    run.answer(text("Done."))
+
+    assert run.wire.client.tokens(counted) <= BUDGET < run.wire.client.tokens(run.wire.calls[-1].client)
+    assert json.loads(counted)["messages"][:40] == json.loads(run.sent[before])["messages"][:40]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_prompt_that_cannot_be_smaller_goes_out_as_the_agent_has_it_and_is_recorded(
+    form: str, tmp_path: Path
+) -> None:
+    run = Run(tmp_path / ".ctxvc", form, budget=4_000)
+    run.say("What a person says stays. " * 1500)
+    run.answer(text("So it is."))
+    run.wire.sessions.close()
+
+    assert [type(error) for error in run.wire.failures] == [OverBudget]
+    assert run.wire.calls[-1].sent == run.wire.calls[-1].client
+    with Store(run.path) as store, opened(store) as session:
+        bodies = [session.body(row.id).decode() for row in session.ledger().rows() if row.kind in ("user", "assistant")]
+    assert bodies[1:] == ["What a person says stays. " * 1500, "So it is."]  # behind the text on the tools
+
+
+def test_the_text_on_the_tools_tells_of_no_tags_where_results_have_none(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call("ok " * 400)
+    run.call("ok " * 400)
+
+    assert "Your context has a budget" in run.sent[-1] and "2.3k" not in run.sent[-1]
+
+
+def test_a_person_is_told_why_a_budget_does_not_hold(tmp_path: Path) -> None:
+    troubles: list[str] = []
+    recorder = open_recorder(
+        tmp_path / ".ctxvc", cwd=tmp_path, management=Management(budget=4_000), on_trouble=troubles.append
+    )
+    client = FORMS["anthropic"](TOOLS)
+    client.incoming([{"type": "text", "text": "What a person says stays. " * 1500}])
+    requested = Requested(number=1, upstream="any", path=client.path, headers={}, body=client.body(), began=0.0)
+
+    assert recorder.request(requested).result(60) == Managed()
+    recorder.close()
+    assert len(troubles) == 1 and trouble.sentence(troubles[0]).startswith("sent as the agent has it, whatever the")

@@ -473,7 +473,7 @@ def _wire(app: App) -> Iterator[DoctorItem]:
     from ctxvc.wire import trouble
 
     if reason := trouble.reported(app.store_place()):
-        finding = f"requests were forwarded but not recorded: {reason}"
+        finding = f"requests were {trouble.sentence(reason)}"
         yield _problem("wire", finding, "mend that; the agent's next request brings what is missing")
 
 

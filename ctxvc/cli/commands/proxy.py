@@ -151,7 +151,7 @@ class _Trouble:
         if not self._told:
             self._told = True
             trouble.report(self._store, reason)
-            self._app.output.note(f"ctxvc: forwarded, but not recorded: {safe(reason)}")
+            self._app.output.note(f"ctxvc: {safe(trouble.sentence(reason))}")
 
 
 class Listening(Answer, frozen=True, kw_only=True, tag="ctxvc.proxy/1"):
