@@ -112,7 +112,8 @@ def test_a_recorder_that_is_killed_is_replaced(
     assert troubles == [] and len(processes) == 4
     assert scopes(store) == ["main"]
     assert bodies(store) == [item.body for item in sent]
-    assert not complaints(store)
+    # One that dies between a session's first commit and HEAD leaves HEAD where `git init` put it.
+    assert complaints(store).strip() in ("", "notice: HEAD points to an unborn branch (main)")
 
 
 ONE, TWO = ({**CLAUDE, "x-claude-code-agent-id": name} for name in ("one", "two"))
