@@ -189,7 +189,7 @@ class ManagedConversation(Conversation):
         self._newest = self.stored.next_block
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
 
-    def counted(self, requested: Requested, prompt: Prompt) -> Managed:
+    def count_body(self, requested: Requested, prompt: Prompt) -> Managed:
         """The prompt as it would go out now, to be counted; nothing is recorded. Raises: CtxvcError."""
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)

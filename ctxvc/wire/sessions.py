@@ -146,7 +146,7 @@ class Sessions:
         if self._management is None or form is None or trouble.is_paused(self.store.path):
             return Managed()
         if counts:
-            return self._counted(requested, form.prompt(requested.body))
+            return self._count_body(requested, form.prompt(requested.body))
         prompt = _prompt(requested, form)
         if prompt.continues:
             return Managed()
@@ -160,12 +160,12 @@ class Sessions:
         finally:
             session.moved(scope)
 
-    def _counted(self, requested: Requested, prompt: Prompt) -> Managed:
+    def _count_body(self, requested: Requested, prompt: Prompt) -> Managed:
         """What goes to the provider where a client asks how large its prompt is; nothing is recorded."""
         conversation = _sender(requested).conversation
         session = self._open.get(conversation) if conversation else self._unnamed(prompt)
         best = session.closest(prompt)[1] if session else None
-        return best.counted(requested, prompt) if isinstance(best, ManagedConversation) else Managed()
+        return best.count_body(requested, prompt) if isinstance(best, ManagedConversation) else Managed()
 
     def answer(self, answered: Answered) -> Managed:
         """What goes to the model after an answer of it: a continuation, or nothing. Raises: CtxvcError."""
