@@ -80,14 +80,14 @@ def differences(recorded: Conversation, format: str, folder: Path) -> list[str]:
     lost = {loss.path for loss in export.losses if _FIELD.fullmatch(loss.path) is None}
     fields = {match.groups() for loss in export.losses if (match := _FIELD.fullmatch(loss.path))}
     # What leads as a part of the system prompt is no message of its own any more.
-    lost |= {block for block, field in fields if field == "role"}
+    lost |= {name for name, field in fields if field == "role"}
     with create(folder / format) as other:
         again = [block(piece) for piece in content(imported(other, path, format), format)]
     ours = [
         (piece.block, block(piece)) for piece in content(recorded, format) if piece.block not in lost and piece.body
     ]
     again = [one for one in again if one.body not in (b"", None)]
-    return list(_compared(ours, again, {block for block, _ in fields}))
+    return list(_compared(ours, again, {name for name, _ in fields}))
 
 
 def _compared(ours: list[tuple[str, Block]], again: list[Block], in_part: set[str]) -> Iterator[str]:
