@@ -158,6 +158,7 @@ def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> N
     continuation, later = run.sent[-3], run.sent[-1]
     assert NEEDLE in continuation and "Let me look." in continuation
     assert NEEDLE in later and prefix_breaks([continuation, later]) == 0
+    assert later.count("Let me look.") == later.count("It is kingfisher.") == 1
 
 
 def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
@@ -243,6 +244,20 @@ def test_a_client_that_edits_its_history_brings_nothing_back_that_left(run: Run)
 
     assert NEEDLE not in run.sent[-1] and "blue whale" in run.sent[-1]
     assert run.sent[-2].count("[archived ") >= stubs - 4
+
+
+def test_what_a_person_took_out_stays_out_when_a_client_edits_its_history(run: Run) -> None:
+    run.say("Find the needle.")
+    run.call("straw\n" * 150 + NEEDLE)
+    run.fill(4)
+    with Store(run.path) as store, opened(store) as session:
+        session.archive(next(row.id for row in session.ledger().rows() if row.kind == "tool_result"), "the stack")
+    size = 3 if run.wire.form.NAME == "openai-responses" else 2  # items of a call
+    del run.wire.client.messages[-2 * size : -size]
+    run.say("Go on.")
+    run.call("ok")
+
+    assert NEEDLE not in run.sent[-1] and "the stack" in run.sent[-1]
 
 
 def test_a_result_larger_than_the_budget_is_a_preview(run: Run) -> None:
