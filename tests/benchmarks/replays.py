@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.replays RESULTS [INDEX TOKENS]`: the tables of docs/benchmarks/policies.md.
+"""`python -m tests.benchmarks.replays RESULTS [INDEX TOKENS]`: the figures of docs/benchmarks/policies.md.
 
 RESULTS is a file of `ctxvc replay --out`. With the index.csv of a folder of recordings, only those of more than TOKENS
 tokens. Below the tables are the policies and the conversations above the oracle.

@@ -346,7 +346,7 @@ def installed() -> Iterator[str]:
 
 
 def table(names: list[str], folder: Path) -> Iterator[str]:
-    """The rows of the table in docs/comparison.md."""
+    """The rows of the table in docs/comparison.md, with all columns."""
     times = append_times(names, folder / "appends")
     base = statistics.mean(times["OpenAI Agents SQLiteSession"]) if "OpenAI Agents SQLiteSession" in times else 0.0
     raw = sum(len(text(number).encode()) for number in range(MESSAGES))

@@ -367,7 +367,7 @@ COLUMNS = (
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The table of docs/comparison.md."""
+    """The table of docs/comparison.md, with all columns."""
     yield f"| {COLUMNS} |\n|{'---|' * (COLUMNS.count('|') + 1)}"
     base = sum(row["price"] for row in rows if row["way"] == DIRECT)
     for name in dict.fromkeys(row["way"] for row in rows):

@@ -474,7 +474,7 @@ COLUMNS = (
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The tables of docs/benchmarks/wire.md."""
+    """The figures of docs/benchmarks/wire.md, as tables."""
     for counted, title in ((True, "Counted alike"), (False, "As a provider counts")):
         yield f"\n{title}\n\n| {COLUMNS} |\n|{'---|' * (COLUMNS.count('|') + 1)}"
         for budget in sorted({own["budget"] for own in results}):
