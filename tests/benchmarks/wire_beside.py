@@ -80,6 +80,7 @@ def _headroom(mode: str) -> Rival:
 
 RIVALS = (_ctxvc(80_000), _ctxvc(32_000), _headroom("cache"), _headroom("token"))
 DIRECT = "no proxy"
+MATCHED = "ctxvc at headroom's tokens"
 
 
 class Way:
@@ -285,9 +286,18 @@ class Evidence:
 
 
 def beside(conversation: Conversation, rivals: Sequence[Rival]) -> Iterator[dict[str, Any]]:
-    """The figures of each way."""
+    """The figures of each way, and of ctxvc at the budget at which it sends as many tokens as headroom, or fewer."""
     recorded = recorded_as(conversation, "anthropic")
     lookup = Lookup(recorded.conversation, uses(recorded.conversation))
+    rows = list(_rows(recorded, lookup, rivals))
+    yield from rows
+    sent = min((row["sent"] for row in rows if row["way"].startswith("headroom")), default=0)
+    if sent:
+        largest = rows[0]["largest"]
+        yield {**_matched(recorded, lookup, sent, largest), "way": MATCHED}
+
+
+def _rows(recorded: Recorded, lookup: Lookup, rivals: Sequence[Rival]) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         ways = [Way(DIRECT, recorded, stack, None), *(Way(rival.name, recorded, stack, rival) for rival in rivals)]
         for way in ways:
@@ -299,7 +309,19 @@ def beside(conversation: Conversation, rivals: Sequence[Rival]) -> Iterator[dict
                 way.ask(turn.reply)
         direct = ways[0].seconds
         for way in ways:
-            yield {"file": conversation.file, **_figures(way, recorded, lookup, direct)}
+            yield {"file": recorded.conversation.file, **_figures(way, recorded, lookup, direct)}
+
+
+def _matched(recorded: Recorded, lookup: Lookup, sent: int, largest: int) -> dict[str, Any]:
+    """ctxvc's figures at the largest of 64 budgets up to twice the largest prompt at which it sends `sent` at most."""
+    low, high = 0, 64
+    row: dict[str, Any] = {}
+    while high - low > 1:
+        middle = (low + high) // 2
+        _, tried = _rows(recorded, lookup, [_ctxvc(middle * largest // 32)])
+        fits = tried["sent"] <= sent and not tried["invalid"]
+        row, low, high = (tried, middle, high) if fits or not row else (row, low, middle)
+    return row
 
 
 def _figures(way: Way, recorded: Recorded, lookup: Lookup, direct: Sequence[float]) -> dict[str, Any]:
