@@ -50,8 +50,6 @@ def _of(path: Path) -> dict[str, str]:
         "group": blob("fix-login/main:ledger/groups.jsonl"),
         "result": blob("demo/main:blocks/00/00/B8.json") + "\n",
         "commit": show("cat-file", "commit", "demo/main~2"),
-        "rename": show("show", "--format=%s", "--name-status", "demo/main"),
-        "graph": show("log", "--graph", "--format=%h %an: %s", "--branches=fix-login/*"),
         "frame": _hex(journal.raw(frames[0])),
         "record": _record(frames[1].payload),
     }

@@ -505,10 +505,10 @@ def test_a_table_has_the_fields_in_the_order_in_which_they_are_written(struct_ty
     assert names(table_of(fields)) == list(fields)
 
 
-@pytest.mark.parametrize(("struct_type", "columns"), [(Row, 4), (Group, 4), (Change, 5)])
-def test_a_table_has_the_defaults(struct_type: type[msgspec.Struct], columns: int) -> None:
+@pytest.mark.parametrize("struct_type", [Row, Group, Change])
+def test_a_table_has_the_defaults(struct_type: type[msgspec.Struct]) -> None:
     table = table_of(struct_type.__struct_fields__)
-    told = {name: row[-1].strip("`") for name, row in zip(names(table), table, strict=True) if len(row) == columns}
+    told = {name: row[-1].strip("`") for name, row in zip(names(table), table, strict=True) if len(row) == 3}
     defaults = {field.name: _default(field) for field in msgspec.structs.fields(struct_type) if not field.required}
 
     assert told == {name: "nil" if value is None else json.dumps(value) for name, value in defaults.items()}
