@@ -29,6 +29,9 @@ from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, s
 #: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
 #: that one has lived which is replaced at once; and the wait where it has not.
 _DEATHS, _LIVED, _WAIT = 10, 1.0, 0.2
+#: Seconds after which a recorder that owes an answer is ended. An answer takes some hundredths of a second, and the
+#: first of a long conversation a few seconds.
+_PATIENCE = 30.0
 
 
 class RecorderProcess:
@@ -70,6 +73,7 @@ class RecorderProcess:
         self._futures: dict[int, Future[Managed]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._recorder: _Process | None = None
         self._at_once = self.manages
         if self.manages:
             with self._changed:
@@ -80,11 +84,11 @@ class RecorderProcess:
         self._put(exchange)
 
     def request(self, requested: Requested) -> Future[Managed]:
-        """What goes out instead of a request; nothing where the recorder dies over it."""
+        """What goes out instead of a request; nothing where the recorder dies or hangs over it."""
         return self._future(requested)
 
     def answer(self, answered: Answered) -> Future[Managed]:
-        """What goes out after an answer; nothing where the recorder dies over it."""
+        """What goes out after an answer; nothing where the recorder dies or hangs over it."""
         return self._future(answered)
 
     def close(self) -> None:
@@ -100,7 +104,21 @@ class RecorderProcess:
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         if not self._put(item, future):
             future.set_result(Managed())
+            return future
+        patience = threading.Timer(_PATIENCE, self._end_hung, [future])
+        patience.daemon = True
+        with suppress(RuntimeError):  # the interpreter ends
+            patience.start()
+        future.add_done_callback(lambda _: patience.cancel())
         return future
+
+    def _end_hung(self, future: Future[Managed]) -> None:
+        """Ends the recorder, so that another takes its place, if it still owes this answer."""
+        with self._changed:
+            recorder = None if future.done() else self._recorder
+        if recorder:
+            recorder.kill()
+            self._trouble(f"the recorder did not answer within {_PATIENCE:.0f} s, so another one was started")
 
     def _put(self, item: Exchange | Requested | Answered, future: Future[Managed] | None = None) -> bool:
         """Takes something into the queue, if there is room."""
@@ -153,7 +171,7 @@ class RecorderProcess:
 
     def _serve(self, turn: int | None) -> None:
         """Starts a recorder, and sends it what comes, until it ends or there is no more. Raises: OSError."""
-        recorder = _Process(turn)
+        recorder = self._recorder = _Process(turn)
         listening = threading.Thread(target=self._listen, args=[recorder], name="ctxvc-recorder-answers", daemon=True)
         listening.start()
         with suppress(OSError):  # it has died
@@ -163,6 +181,7 @@ class RecorderProcess:
                 del sent  # it may be large
             recorder.connection.shutdown(socket.SHUT_WR)
         listening.join()
+        self._recorder = None
         recorder.close()
 
     def _next(self, recorder: _Process) -> Sent | None:
@@ -243,6 +262,9 @@ class _Process:
             except OSError:
                 self.connection.close()
                 raise
+
+    def kill(self) -> None:
+        self._process.kill()
 
     def close(self) -> None:
         """Returns once it has ended."""

@@ -215,8 +215,9 @@ def test_a_reply_that_broke_off_outlives_a_recorder(
     assert texts(store)[-1] == ("visible", "Let me")
 
 
-def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies(
-    opened: Any, processes: list[subprocess.Popen[bytes]]
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies_or_hangs(
+    opened: Any, processes: list[subprocess.Popen[bytes]], hangs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder, _ = opened(management=Management(budget=12_000))
     until(lambda: processes)
@@ -224,12 +225,16 @@ def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies(
     assert recorder.request(REQUESTED).result(PATIENCE) == recorder.answer(ANSWERED).result(PATIENCE) == Managed()
 
     processes[0].send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(recorder_process, "_PATIENCE", 0.5 if hangs else PATIENCE)
     asked = [recorder.request(REQUESTED), recorder.answer(ANSWERED)]
+    monkeypatch.setattr(recorder_process, "_PATIENCE", PATIENCE)
     asked[0].cancel()
     until(lambda: not recorder._unsent)
-    assert not any(future.done() for future in asked)
-    processes[0].kill()
+    assert hangs or not any(future.done() for future in asked)
+    if not hangs:
+        processes[0].kill()
     assert [future.result(PATIENCE) for future in asked] == [Managed()] * 2
+    assert recorder.request(REQUESTED).result(PATIENCE) == Managed() and len(processes) == 2
 
 
 def test_what_kills_each_recorder_is_left_out_and_told(
