@@ -41,6 +41,11 @@ def in_namespace(namespace: str, name: str, /, **given: object) -> dict[str, Any
     return {**call(name, **given), "namespace": namespace}
 
 
+def _asks_for_summary(text: str) -> bool:
+    """An earlier summary may be in it: in Anthropic's form texts in a row are one message."""
+    return bool(_SUMMARIZES.search(text.replace(SUMMARY, "")[-20_000:]))
+
+
 @dataclass
 class Script:
     """Replies that are to come: in the conversation, and in its sub-agent."""
@@ -63,7 +68,7 @@ class Script:
             self.summaries += 1
             return [{"type": "compaction", "encrypted_content": "THE-SUMMARY"}]
         # Before a sub-agent's task, which a history that is to be summarized has in it.
-        if self.compacts and (not self.main or (said and _SUMMARIZES.search(said[-1][-20_000:]))):
+        if self.compacts and (not self.main or (said and _asks_for_summary(said[-1]))):
             self.summaries += 1
             return say(SUMMARY)
         if any(TASK in one for one in said):
