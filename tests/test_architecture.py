@@ -23,9 +23,10 @@ PACKAGE = Path(ctxvc.__file__).parent
 
 #: A part of the package → the parts that it may import, besides itself. `ctxvc` is the package's own `__init__`.
 LAYERS: dict[str, frozenset[str]] = {
-    "errors": frozenset(),
+    "phrases": frozenset(),
+    "errors": frozenset({"phrases"}),
     "loopback": frozenset({"errors"}),
-    "core": frozenset({"errors"}),
+    "core": frozenset({"errors", "phrases"}),
     "policies": frozenset({"core", "errors"}),
     "forms": frozenset({"core", "errors"}),
     "importers": frozenset({"forms", "core", "errors"}),
@@ -33,20 +34,22 @@ LAYERS: dict[str, frozenset[str]] = {
     "tokens": frozenset({"store", "core", "errors"}),
     "inspection": frozenset({"tokens", "store", "core", "errors"}),
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
-    "recording": frozenset({"importers", "store", "core", "errors"}),
+    "recording": frozenset({"importers", "store", "core", "errors", "phrases"}),
     "wire": frozenset({"loopback", "forms", "agent", "policies", "session", "tokens", "store", "core", "errors"}),
     "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
-    "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
-    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
+    "claude_code": frozenset(
+        {"session", "policies", "tokens", "recording", "importers", "store", "core", "errors", "phrases"}
+    ),
+    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
-    "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
+    "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "cli": frozenset(
         {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "exporters", "tokens", "store", "core", "errors", "loopback", "ctxvc"}
+        | {"importers", "exporters", "tokens", "store", "core", "errors", "phrases", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
@@ -196,12 +199,11 @@ HEAVY = frozenset(
     | {"pyarrow", "distributed", "openai", "agents", "pydantic_ai"}
 )
 
-#: Modules whose texts are for one reader: the tables of phrases, what Claude Code is told and has a shell for, and the
+#: Modules whose texts are for one reader: the table of phrases, what Claude Code is told and has a shell for, and the
 #: line that stands in a prompt where an output was truncated.
 HAS_ONE_READER = frozenset(
     {
-        "ctxvc.errors",
-        "ctxvc.agent.tools.phrases",
+        "ctxvc.phrases",
         "ctxvc.claude_code.event",
         "ctxvc.claude_code.handoff",
         "ctxvc.core.prompt.truncation",

@@ -8,14 +8,12 @@ from functools import cache
 from pathlib import Path
 from string import Formatter
 
-import pytest
-
 import ctxvc
 from ctxvc.agent.tools.definitions import TOOLS
-from ctxvc.agent.tools.phrases import MODEL, NEEDS, READER, hint
+from ctxvc.agent.tools.phrases import hint
 from ctxvc.cli import phrases
-from ctxvc.cli.phrases import COMMAND_LINE
-from ctxvc.errors import PYTHON, CtxvcError, Phrase, render
+from ctxvc.errors import CtxvcError, Phrase, render
+from ctxvc.phrases import COMMAND_LINE, MODEL, NEEDED_TOOLS, PYTHON, READER
 from tests.test_architecture import every_node, of_command_line, parsed
 
 TABLES = {"the command line": COMMAND_LINE, "a model": MODEL, "a model that asks": READER, "Python": PYTHON}
@@ -47,9 +45,8 @@ def placed(text: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
 
 
-@pytest.mark.parametrize("surface", TABLES)
-def test_each_surface_has_words_for_each_phrase_and_for_no_other(surface: str) -> None:
-    assert TABLES[surface].keys() == {key for key, _ in used()}
+def test_the_table_has_each_phrase_and_no_other() -> None:
+    assert COMMAND_LINE.keys() == READER.keys() == {key for key, _ in used()}
 
 
 def test_what_a_phrase_is_given_is_what_goes_into_it() -> None:
@@ -78,7 +75,7 @@ def test_nobody_but_a_model_is_left_without_words() -> None:
 def test_a_hint_that_names_a_tool_is_for_models_that_have_it() -> None:
     error = CtxvcError("scope 'fix' already exists", hint=Phrase("goto-scope", scope="fix"))
 
-    assert NEEDS.keys() <= MODEL.keys() and set(NEEDS.values()) <= TOOLS.keys()
+    assert NEEDED_TOOLS.keys() <= MODEL.keys() and set(NEEDED_TOOLS.values()) <= TOOLS.keys()
     assert hint(error, ["goto", "note"]) == "goto fix switches to it"
     assert hint(error, ["note"]) == hint(error) == ""
 

@@ -23,7 +23,6 @@ from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
 from ctxvc.agent.tools.definitions import Arguments, parsed
-from ctxvc.agent.tools.phrases import READER
 from ctxvc.agent.tools.search import unfinished
 from ctxvc.agent.tools.tools import failed
 from ctxvc.agent.workspace import Outcome
@@ -38,6 +37,7 @@ from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.inspection.bodies import bodies, read
 from ctxvc.inspection.captions import captioned, label_of
 from ctxvc.inspection.grep import Search
+from ctxvc.phrases import READER
 from ctxvc.session.session import Session
 from ctxvc.store.read import address, revision
 from ctxvc.store.read import address as addresses

@@ -17,8 +17,9 @@ from typing import Literal
 from ctxvc.claude_code import compaction, compaction_desk, event, handoff, hook, requests, settings, spool
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.ledger.ledger import Ledger
-from ctxvc.errors import PYTHON, Conflict, CtxvcError, Refused
+from ctxvc.errors import Conflict, CtxvcError, Refused
 from ctxvc.importers.claude_code import FORMAT
+from ctxvc.phrases import PYTHON
 from ctxvc.recording import log, places
 from ctxvc.recording.files import Follower, Outcome
 from ctxvc.store.files import locked

@@ -35,8 +35,8 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
     event = arguments[0] if arguments else ""
     if event == answering.RECORD:
         from ctxvc.claude_code.recorder import record
-        from ctxvc.cli.phrases import COMMAND_LINE  # `doctor` shows the log
         from ctxvc.cli.remotes.auto_push import AutoPush
+        from ctxvc.phrases import COMMAND_LINE  # `doctor` shows the log
 
         record(arguments[1:], env, COMMAND_LINE, _choice, AutoPush(env))
         return 0

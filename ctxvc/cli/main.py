@@ -21,6 +21,7 @@ from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, render
+from ctxvc.phrases import COMMAND_LINE
 
 INTERRUPTED = 130
 #: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
@@ -87,7 +88,7 @@ def _warn(
 ) -> None:
     """Shows a warning: of ours a line in the command line's words, any other as Python does."""
     if isinstance(message, UnknownVocabularyWarning):
-        to_stderr(f"The model's vocabulary is {render(message.remark, phrases.COMMAND_LINE)}.")
+        to_stderr(f"The model's vocabulary is {render(message.remark, COMMAND_LINE)}.")
     else:
         to_stderr(warnings.formatwarning(message, category, filename, lineno))
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ctxvc.agent.tools import phrases
-from ctxvc.agent.tools.phrases import MODEL
 from ctxvc.agent.tools.search import COUNTED, search
 from ctxvc.agent.tools.tools import ERROR
 from ctxvc.agent.tools.why import Explain, explanation
@@ -26,6 +25,7 @@ from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, rende
 from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
+from ctxvc.phrases import MODEL
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision

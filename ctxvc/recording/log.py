@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from ctxvc.core.display import one_line
-from ctxvc.errors import PYTHON, CtxvcError, Refused, render
+from ctxvc.errors import CtxvcError, Refused, render
+from ctxvc.phrases import PYTHON
 from ctxvc.store.trust import contained
 
 #: Bytes after which a new log begins; the one before it is kept.

@@ -12,8 +12,8 @@ import pytest
 from ctxvc.cli.command_list import COMMANDS, PAGES, TOPICS
 from ctxvc.cli.commands.help import page
 from ctxvc.cli.main import cli
-from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.terminal.table import breadth
+from ctxvc.phrases import COMMAND_LINE
 from tests.cli.conftest import COLOUR, Run
 
 ROOT = Path(__file__).parents[2]

@@ -20,6 +20,7 @@ from ctxvc.core.prompt import stub
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.view import costs_in_prompt
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
+from ctxvc.phrases import MODEL
 from ctxvc.policies.episodes import delimiter, graph
 from ctxvc.policies.episodes.delimiter import Declared
 from ctxvc.session.session import Note, Session
@@ -234,7 +235,7 @@ class Tools:
             reserved=sum(self._read_out.values()) + _MARGIN,
         )
         self._read_out[call] = part.tokens + _SPARE
-        return f"{part.heading(phrases.MODEL)}\n{part.content}"
+        return f"{part.heading(MODEL)}\n{part.content}"
 
     # --- episodes
 

@@ -29,6 +29,7 @@ from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
 from ctxvc.importers.claude_code import FORMAT
+from ctxvc.phrases import COMMAND_LINE
 from ctxvc.recording import git_hooks, log, places
 from ctxvc.store import checkout, pending_plans, push_attempt, worktrees
 from ctxvc.store import format as fmt
@@ -274,7 +275,7 @@ def _checked(store: Store) -> Iterator[DoctorItem]:
         report = check.verify(store, progress.reach, deep=False)
     for finding in report.findings[:_MOST]:
         item = _problem if finding.level == "damage" else _note
-        yield item(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, phrases.COMMAND_LINE))
+        yield item(_CONTENTS, f"{finding.where}: {finding.what}", render(finding.hint, COMMAND_LINE))
     if len(report.findings) > _MOST:
         item = _problem if report.damaged else _note
         yield item(_CONTENTS, f"{len(report.findings) - _MOST} more findings", "ctxvc verify")

@@ -16,11 +16,11 @@ from ctxvc.cli.checkout_folder import check_out
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import safe
-from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import recover as recovery
 from ctxvc.errors import Refused, render
+from ctxvc.phrases import COMMAND_LINE
 from ctxvc.session.session import Session
 from ctxvc.store import checkout as checkouts
 from ctxvc.store import format as fmt

@@ -11,10 +11,10 @@ import msgspec
 from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
-from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import render
+from ctxvc.phrases import COMMAND_LINE
 from ctxvc.session import proof
 from ctxvc.store.verify import verify as check
 

@@ -20,6 +20,7 @@ from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.importers.file import Recording
+from ctxvc.phrases import COMMAND_LINE
 from ctxvc.recording.files import Outcome, files_below
 from ctxvc.recording.watch import Found, Watch
 from ctxvc.store.upkeep import retention
@@ -71,7 +72,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
 
 def _left_by_hooks(store: Path) -> Iterator[Outcome]:
     """Carries out the requests of hooks that were not, or could not be, and returns those that still cannot."""
-    for request in recorder.again(store, phrases.COMMAND_LINE):
+    for request in recorder.again(store, COMMAND_LINE):
         error = CtxvcError("neither hooks nor this command could record it", hint="`ctxvc doctor` shows why")
         yield Outcome(path=Path(request.transcript), format=FORMAT, error=error)
 

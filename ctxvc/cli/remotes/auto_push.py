@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ctxvc.cli import settings
 from ctxvc.cli.command_list import COMMANDS
-from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.errors import CtxvcError
+from ctxvc.phrases import COMMAND_LINE
 from ctxvc.recording import log
 
 #: The event of no host, with which the program is started to push what is new in a store.

@@ -18,7 +18,6 @@ from ctxvc.cli.output import (
     in_short,
     iso,
 )
-from ctxvc.cli.phrases import COMMAND_LINE
 from ctxvc.cli.terminal import charts
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger.ledger import Meta, Source
@@ -27,6 +26,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
 from ctxvc.errors import render
 from ctxvc.inspection.window_percent import Occupancy
+from ctxvc.phrases import COMMAND_LINE
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.tokens import calibration as calibrations
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of

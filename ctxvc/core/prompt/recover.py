@@ -17,7 +17,8 @@ from ctxvc.core import patterns
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.prompt import json_path, stub
-from ctxvc.errors import PYTHON, BadInput, Phrase, Refused, render
+from ctxvc.errors import BadInput, Phrase, Refused, render
+from ctxvc.phrases import PYTHON
 
 Measure = Literal["lines", "characters", "matches"]
 #: From one number to another, both counted from 1 and within; None is the end.
