@@ -319,8 +319,10 @@ def _matched(recorded: Recorded, lookup: Lookup, sent: int, largest: int) -> dic
     while high - low > 1:
         middle = (low + high) // 2
         _, tried = _rows(recorded, lookup, [_ctxvc(middle * largest // 32)])
-        fits = tried["sent"] <= sent and not tried["invalid"]
-        row, low, high = (tried, middle, high) if fits or not row else (row, low, middle)
+        if tried["sent"] <= sent and not tried["invalid"]:
+            row, low = tried, middle
+        else:
+            row, high = row or tried, middle
     return row
 
 
