@@ -179,8 +179,10 @@ class Replayed(NamedTuple):
 
 def replayed(conversation: Conversation, budget: int, *, model: str = "", tags: bool = True) -> Replayed:
     """The replay of a conversation; without `tags`, as the wire has none."""
-    session = new_session(conversation, policies.parse(POLICY), budget, meter=Meter(None))
+    with patch.object(Session, "begin"):  # what it says depends on the tags
+        session = new_session(conversation, policies.parse(POLICY), budget, meter=Meter(None))
     session.shows_tags = tags
+    session.begin()
     if model:
         session.set(model=model, calibration=(1000, 0))
     prompts, cache = Prompts(session), CacheSimulation()
