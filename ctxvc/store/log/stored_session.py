@@ -30,7 +30,7 @@ from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState, format_of
-from ctxvc.store.log.switch import Switch, arrive, begin_empty, branch, check, make_switch, switch_asked, trailer
+from ctxvc.store.log.switch import Switch, arrive, begin_empty, branch, check, fork, make_switch, switch_asked, trailer
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.read.commit_reader import Outline, system_and_tools
@@ -451,6 +451,21 @@ class StoredSession:
             self._flush()
             transaction = Transaction(self._state)
             begin_empty(transaction, self.scope, name, self.tip())
+            self._acknowledge(transaction)
+            self._flush_if_possible()
+
+    def fork(self, name: str, text: str, *, commit: str, source: str) -> None:
+        """A new scope that goes on from a commit exactly as that is, without a note, for a host's session `source`.
+
+        Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name
+        is taken), NotFound (the commit is of another session).
+        """
+        requested = self._redacted(Switch(name=name, text=text, actor="host", new=True, origin=commit))
+        with self.writing():
+            check(self._state, self.scope, requested)
+            self._flush()
+            transaction = Transaction(self._state)
+            fork(transaction, requested, source)
             self._acknowledge(transaction)
             self._flush_if_possible()
 

@@ -124,6 +124,24 @@ def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) ->
     )
 
 
+def fork(transaction: Transaction, switch: Switch, source: str) -> None:
+    """Adds a scope that goes on from the commit `switch.origin` exactly as that is, for a host's session `source`."""
+    ledger = transaction.state.store.reader.ledger(switch.origin)
+    meta = _meta(ledger.meta, switch.name, ledger.meta.scope)
+    if ledger.meta.source:
+        meta["source"] = msgspec.structs.replace(ledger.meta.source, id=source, offset=0, units=0, finals=())
+    transaction.begin(
+        switch.name,
+        switch.origin,
+        ledger,
+        actor=switch.actor,
+        counters=ledger.meta.counters,
+        inherit=None,
+        meta=meta,
+        text=switch.text,
+    )
+
+
 def _open(transaction: Transaction, scope: str, switch: Switch) -> None:
     """The note on why is the last thing in the scope that is left; the new one begins on top of it, or of `origin`."""
     note = scoping.departure(switch.name, switch.text)
