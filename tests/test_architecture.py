@@ -43,7 +43,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
-    "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
+    "integrations": frozenset({"importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "cli": frozenset(
@@ -128,13 +128,10 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "anthropic": frozenset({"agent"}),
     "openai": frozenset({"agent"}),
     "agents": frozenset({"integrations"}),
-    "pydantic_ai": frozenset({"integrations"}),
     "mcp": frozenset(),  # its own client judges ours in the tests
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
     "distributed": frozenset({"replay"}),
-    "langchain": frozenset({"integrations"}),
-    "langchain_core": frozenset({"integrations"}),
     "langgraph": frozenset({"integrations"}),
     "claude_agent_sdk": frozenset({"integrations"}),
     "h11": frozenset({"wire"}),
@@ -196,7 +193,7 @@ MAY_READ_THE_ENVIRONMENT = frozenset(
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
-    | {"pyarrow", "distributed", "openai", "agents", "pydantic_ai"}
+    | {"pyarrow", "distributed", "openai", "agents"}
 )
 
 #: Modules whose texts are for one reader: the table of phrases, what Claude Code is told and has a shell for, and the

@@ -270,3 +270,10 @@ def test_the_server_of_the_tools_is_named_wherever_hooks_are(run: Run, settings:
     )  # fmt: skip
     assert (without.returncode, without.stdout) == (1, "")
     assert without.stderr == "ctxvc is not installed: pip install ctxvc\n"
+
+
+@pytest.mark.parametrize("agent", ["pi", "opencode", "codex", "gemini", "copilot"])
+def test_an_agent_that_needs_nothing_in_place_is_told_how_it_is_run(run: Run, agent: str) -> None:
+    result = run("install", agent)
+    assert result.exit_code == 1
+    assert f"{agent} has nothing to install" in result.stderr and f"`ctxvc wrap {agent}`" in result.stderr

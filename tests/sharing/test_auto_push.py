@@ -183,7 +183,7 @@ def test_watch_pushes_and_doctor_and_status_say_what_was_not(tmp_path: Path, ser
 
 
 @pytest.mark.usefixtures("config")
-def test_a_run_and_a_hosts_extension_are_pushed_at_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_pushed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(tmp_path)
     pushed = list[list[str]]()
 
@@ -194,8 +194,7 @@ def test_a_run_and_a_hosts_extension_are_pushed_at_their_end(tmp_path: Path, mon
     monkeypatch.setattr(AutoPush, "__call__", note)
     arguments = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
     assert CliRunner().invoke(cli, arguments, input='[{"content": "Hello."}]').exit_code == 0
-    assert CliRunner().invoke(cli, ["-C", str(folder), "serve", "--stdio"], input="").exit_code == 0
-    assert pushed == [["run-1"], ["run-1"]]
+    assert pushed == [["run-1"]]
 
 
 def _pushed(server: Path) -> bool:
