@@ -20,11 +20,9 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, nothing_beside, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
 
 FORMAT = "copilot-cli"
-ENDINGS = LINES
-GROWS = True
 
 #: The name of every session's file: its folder is named after the session.
 _EVENTS = "events.jsonl"
@@ -112,9 +110,17 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text="the line is nested too deep", line=line.number)
 
 
-conversations = single(events)
-beside = nothing_beside
-stamp = file_stamp
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    files=files,
+    state=state,
+)
 
 
 class _Session:

@@ -18,23 +18,12 @@ from ctxvc.importers import traced_messages, traces
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.file import Recording
 from ctxvc.importers.otel_genai import attributes_of, spans, structured, time_of_nanoseconds
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import opening
 from ctxvc.importers.traced_messages import Call
 from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
 
 FORMAT = "langfuse"
-ENDINGS = JSON
-GROWS = False
 
 _OBSERVATION = "langfuse.observation."
 _KINDS: dict[str, Literal["model", "tool", "agent"]] = {"generation": "model", "tool": "tool", "agent": "agent"}
@@ -66,12 +55,7 @@ def conversations(recording: Recording) -> Conversations:
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _pieces_of(value: Any) -> list[dict[str, Any]]:

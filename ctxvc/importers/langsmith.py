@@ -14,23 +14,12 @@ from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import traced_messages, traces
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import opening
 from ctxvc.importers.traced_messages import Call
 from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
 
 FORMAT = "langsmith"
-ENDINGS = JSON
-GROWS = False
 
 #: Names in a run's metadata by which LangSmith knows a thread, in its order.
 _THREADS = ("session_id", "thread_id", "conversation_id")
@@ -49,12 +38,7 @@ def conversations(recording: Recording) -> Conversations:
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _runs(value: Any) -> list[dict[str, Any]]:

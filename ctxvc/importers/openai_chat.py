@@ -12,21 +12,10 @@ from ctxvc.core.recording.events import Event, Warned
 from ctxvc.forms import chat
 from ctxvc.forms.values import has_role, objects, text_of, time_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import Log, Record, Turn, opening, records, whole_messages
 
 FORMAT = "openai-chat"
-ENDINGS = JSON
-GROWS = False
 
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 
@@ -86,12 +75,7 @@ def conversations(recording: Recording) -> Conversations:
         yield "", _events(chain([first], entries), recording.stem)
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:

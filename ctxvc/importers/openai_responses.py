@@ -14,21 +14,10 @@ from ctxvc.forms import responses
 from ctxvc.forms.responses_edit import is_item
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import Importer, single
 from ctxvc.importers.request_log import Log, Turn, opening, records
 
 FORMAT = "openai-responses"
-ENDINGS = JSON
-GROWS = False
 
 #: Types of items that no other form of a conversation has.
 _TELLTALE = frozenset({"reasoning", "function_call", "function_call_output", "custom_tool_call", "local_shell_call"})
@@ -67,13 +56,7 @@ def events(recording: Recording) -> Iterator[Event]:
     return Log(FORMAT, recording.stem, responses.fingerprint, responses.message).events(records(recording), _turns)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events))
 
 
 def _turns(value: Any) -> Iterator[Turn]:

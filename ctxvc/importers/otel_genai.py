@@ -21,22 +21,11 @@ from ctxvc.forms.form import Facts
 from ctxvc.forms.values import annotated, digest, objects, text_of
 from ctxvc.importers import traces
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import Turn, records
 from ctxvc.importers.traces import Entry, Form, Inference
 
 FORMAT = "otel-genai"
-ENDINGS = JSON
-GROWS = False
 
 _BEGINNING = re.compile(rb'\s*\{\s*"resourceSpans"\s*:')
 _PREFIX = "gen_ai."
@@ -65,6 +54,9 @@ def conversations(recording: Recording) -> Conversations:
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
+
+
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     for record in records(recording):
         if isinstance(record, Warned):
@@ -75,14 +67,6 @@ def _entries(recording: Recording) -> Iterator[Entry | Warned]:
                     yield inference, record
         else:
             yield Warned(text="the line is not a batch of spans", line=record.line)
-
-
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
 
 
 def spans(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -20,11 +20,9 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
+from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
 FORMAT = "pi"
-ENDINGS = LINES
-GROWS = True
 
 _WORDS = "pi's own words around summaries"
 _MISSING = ("the system prompt", "the tool definitions", _WORDS)
@@ -113,11 +111,15 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text="the line is nested too deep", line=line.number)
 
 
-conversations = single(events)
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+)
 
 
 class _Session:

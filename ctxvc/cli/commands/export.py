@@ -22,13 +22,13 @@ from ctxvc.errors import CtxvcError, Refused
 from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, LossKind, by_kind
+from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
 from ctxvc.importers.claude_code import read
 from ctxvc.store import exports
 from ctxvc.store.project.locate import project_root
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.upkeep import bundle
 
-CLAUDE_CODE = read.FORMAT
 AGENT_TRACE = "agent-trace"
 
 

@@ -24,11 +24,9 @@ from ctxvc.forms import gemini
 from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Line, Recording
 from ctxvc.importers.gemini_cli import parts as gemini_parts
-from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
 
 FORMAT = "gemini-cli"
-ENDINGS = LINES
-GROWS = True
 
 _MISSING = ("the system prompt", "the tool definitions")
 #: Messages for the person in front of it; `info` is one of these unless it has a picture.
@@ -125,8 +123,18 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text="the line is nested too deep", line=line.number)
 
 
-conversations = single(events)
-stamp = file_stamp
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    beside=beside,
+    files=files,
+    state=state,
+)
 
 
 class _Session:

@@ -20,11 +20,9 @@ from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import items
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
+from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
 FORMAT = "codex"
-ENDINGS = LINES
-GROWS = True
 
 _MISSING = ("the tool definitions", "what the provider's own tools returned (web search)")
 
@@ -119,11 +117,15 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text="the line is nested too deep", line=line.number)
 
 
-conversations = single(events)
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+)
 
 
 class _Rollout:
