@@ -26,7 +26,7 @@ from ctxvc.errors import BadInput
 from ctxvc.forms import sse
 from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
-from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
+from ctxvc.forms.values import annotated, digest, has_role, objects, text_of, without
 
 __all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
@@ -156,7 +156,7 @@ class Reader:
         if not has_role(value):
             return "it has no role"
         role, origin = ROLES.get(value["role"], ("user", "human"))
-        fields = _less(value, "role")
+        fields = without(value, "role")
         parts: list[Part] = []
         if value["role"] in ("tool", "function"):
             parts = self._result(fields)
@@ -337,15 +337,11 @@ def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """The Messages API's block for an item of a content list, None if it has none, and the keys it has besides."""
     match item:
         case {"type": "text", "text": str(value)}:
-            return {"type": "text", "text": value}, _less(item, "type", "text")
+            return {"type": "text", "text": value}, without(item, "type", "text")
         case {"type": "image_url", "image_url": {"url": str(url)} as picture}:
-            form, inner = _less(item, "type", "image_url"), _less(picture, "url")
+            form, inner = without(item, "type", "image_url"), without(picture, "url")
             return elements.image(url), {**form, "image_url": inner} if inner else form
     return None, {}
-
-
-def _less(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: item for name, item in value.items() if name not in names}
 
 
 def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
