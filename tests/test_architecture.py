@@ -35,22 +35,34 @@ LAYERS: dict[str, frozenset[str]] = {
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors"}),
     "wire": frozenset({"loopback", "forms", "agent", "policies", "session", "tokens", "store", "core", "errors"}),
-    "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
+    "exporters": frozenset({"forms", "session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset({"session", "policies", "tokens", "recording", "importers", "store", "core", "errors"}),
-    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors"}),
+    "agent": frozenset({"forms", "session", "policies", "inspection", "tokens", "store", "core", "errors"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
-    "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
+    "integrations": frozenset({"agent", "session", "importers", "forms", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors"}),
     "cli": frozenset(
         {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "exporters", "tokens", "store", "core", "errors", "loopback", "ctxvc"}
+        | {"importers", "exporters", "forms", "tokens", "store", "core", "errors", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"wire", "agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
+        {
+            "wire",
+            "agent",
+            "policies",
+            "session",
+            "inspection",
+            "importers",
+            "forms",
+            "tokens",
+            "store",
+            "core",
+            "errors",
+        }
     ),
 }
 
@@ -63,7 +75,6 @@ CORE = (
         "suggestion",
         "ledger",
         "prompt",
-        "conversion",
         "hosts",
         "recording",
         "view",

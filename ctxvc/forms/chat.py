@@ -18,12 +18,10 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.conversion.chat import usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
-from ctxvc.forms import sse
+from ctxvc.forms import elements, sse, usage
 from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.values import annotated, digest, has_role, objects, text_of, without
@@ -41,7 +39,7 @@ ROLES: dict[str, tuple[Role, Origin]] = {
     "function": ("user", "tool"),
 }
 _PLAIN_CALL = {"type": "function", "function": {}}
-_STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
+STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
 #: What the first choice of a chunk has besides calls: pieces of a text each.
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
@@ -78,8 +76,8 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=() if is_empty else (fingerprint(repeated),),
         id=text_of(completion.get("id")),
         model=text_of(completion.get("model")),
-        usage=usage(completion.get("usage")),
-        stop=_STOPS.get(reason, "end_turn" if reason else ""),
+        usage=usage.of_chat(completion.get("usage")),
+        stop=STOPS.get(reason, "end_turn" if reason else ""),
         complete=complete,
         error=repr(completion["error"])[:500] if completion.get("error") else "",
     )

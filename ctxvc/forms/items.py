@@ -15,7 +15,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms import elements
 from ctxvc.forms.values import text_in, without
 
 #: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
@@ -53,7 +53,7 @@ _CLIENT_STARTS = tuple(start for start, _ in _CLIENT_MARKS)
 #: Types of items with a content.
 MESSAGES = frozenset({"message", "agent_message", "inter_agent_communication"})
 #: Where a call keeps its arguments, by the item's type; a call without a name of its own is named after its type.
-_ARGUMENTS = {
+ARGUMENTS = {
     "function_call": "arguments",
     "custom_tool_call": "input",
     "tool_search_call": "arguments",
@@ -84,7 +84,7 @@ def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     if kind == "reasoning":
         return "assistant", (_reasoning(item),)
     call = text_in(item, "call_id") or text_in(item, "id")
-    if kind in _ARGUMENTS and call and (arguments := item.get(_ARGUMENTS[kind])) is not None:
+    if kind in ARGUMENTS and call and (arguments := item.get(ARGUMENTS[kind])) is not None:
         return "assistant", (_call(item, kind, call, arguments),)
     if kind.endswith("_output") and call:
         return "user", (_result(item, kind, call),)
@@ -193,7 +193,7 @@ def _reasoning(item: dict[str, Any]) -> Part:
 
 
 def _call(item: dict[str, Any], kind: str, call: str, arguments: Any) -> Part:
-    openai = without(item, "type", "call_id", "name", _ARGUMENTS[kind])
+    openai = without(item, "type", "call_id", "name", ARGUMENTS[kind])
     if kind != "function_call":
         openai["item"] = kind
     body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)

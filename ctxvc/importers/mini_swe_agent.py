@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion import chat, responses
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
+from ctxvc.forms import usage
 from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers import documents
@@ -209,6 +209,6 @@ class _Run:
 def _turn(value: dict[str, Any]) -> Turn:
     """What the file tells of the call that a message is the reply of."""
     if value.get("object") == "response":
-        return Turn(messages=[], model=text_of(value.get("model")), usage=responses.usage(value.get("usage")))
+        return Turn(messages=[], model=text_of(value.get("model")), usage=usage.of_responses(value.get("usage")))
     response = documents.mapping(value, "extra", "response")
-    return Turn(messages=[], model=text_of(response.get("model")), usage=chat.usage(response.get("usage")))
+    return Turn(messages=[], model=text_of(response.get("model")), usage=usage.of_chat(response.get("usage")))

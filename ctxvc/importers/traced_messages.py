@@ -8,14 +8,12 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion.chat import usage as chat_usage
-from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import counts, sound
-from ctxvc.forms import anthropic, chat
+from ctxvc.forms import anthropic, chat, elements
 from ctxvc.forms.form import Facts
+from ctxvc.forms.usage import counted, of_chat
 from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
 from ctxvc.importers.documents import mapping
@@ -238,7 +236,7 @@ def usage(*places: Any) -> dict[str, int]:
 
 def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
     if "prompt_tokens" in reported:
-        return chat_usage(reported)
+        return of_chat(reported)
     if "input" in reported or "output" in reported:  # Langfuse's buckets: what the cache had is beside the input
         names = {
             "input": "input_tokens",
@@ -252,7 +250,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
         return sound({names[name]: count for name, count in counts(reported).items() if name in names})
     if "input_token_details" in reported or "total_tokens" in reported:
         details = mapping(reported, "input_token_details")
-        return normal_usage(
+        return counted(
             reported.get("input_tokens"),
             details.get("cache_read"),
             details.get("cache_creation"),

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from ctxvc.agent.loop import INTERRUPTED
-from ctxvc.core.conversion import from_responses, to_responses
-from ctxvc.core.conversion.responses import usage as responses_usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.request import canonical
+from ctxvc.forms.conversion import from_responses, to_responses
+from ctxvc.forms.usage import of_responses
 from ctxvc.integrations.conversation import Conversation, FrameworkMessage
 
 Item = dict[str, Any]
@@ -188,7 +188,7 @@ def recorded_items(conversation: Conversation) -> Iterator[Item]:
 
 def usage(usage: Any) -> dict[str, int]:
     details = getattr(usage, "input_tokens_details", None)
-    return responses_usage(
+    return of_responses(
         {
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,

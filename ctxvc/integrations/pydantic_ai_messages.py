@@ -25,9 +25,9 @@ from pydantic_ai.messages import (
 )
 
 from ctxvc.agent.loop import INTERRUPTED
-from ctxvc.core.conversion.fields import usage as counted
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.request import canonical
+from ctxvc.forms.usage import counted
 from ctxvc.integrations.conversation import FrameworkMessage, Sent
 
 Block = dict[str, Any]

@@ -37,7 +37,7 @@ def test_every_module_of_a_format_is_registered() -> None:
     folder = Path(importers.__file__).parent
     modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
 
-    shared = {"__init__", "documents", "file", "langchain_messages", "origins", "protocol", "request_log"}
+    shared = {"__init__", "documents", "file", "langchain_messages", "protocol", "request_log"}
     shared |= {"traced_messages", "traces"}
     assert modules - shared == {name.replace("-", "_") for name in importers.FORMATS}
 

@@ -10,7 +10,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
-from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms import elements
 from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.documents import mapping
 
