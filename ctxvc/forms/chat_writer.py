@@ -129,8 +129,8 @@ def _messages(
     losses += lost
     if others or pictures:
         yield _chat_message(role, others, pictures)
-    gone = {loss.path for loss in lost if not loss.change}
-    order = [(_ORDER.get(piece.kind, 1), piece.block) for piece in others if piece.block not in gone]
+    without_place = {loss.path for loss in lost if not loss.change}
+    order = [(_ORDER.get(piece.kind, 1), piece.block) for piece in others if piece.block not in without_place]
     if role == "assistant":
         later = (block for (earlier, _), (here, block) in pairwise(order) if here < earlier)
         losses += [Loss(f"{block}.order", _REORDERED) for block in list(later)[:1]]

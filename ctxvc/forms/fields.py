@@ -112,7 +112,9 @@ def _pieces(number: int, role: Role, content: Any, place: Place) -> Iterator[Pie
         part = wire.part(block, role, "client")
         if part.kind not in _KINDS[role]:
             at.drop()
-        elif part.body or part.kind not in _TEXTS:
+        elif not part.body and part.kind in _TEXTS:
+            at.drop_except(block, "type", "text")
+        else:
             yield Piece(
                 message=number,
                 role=role,
@@ -138,8 +140,8 @@ def settings(request: Mapping[str, Any], top: Place, *, limit: str, function: st
         case {"type": "any"}:
             value["tool_choice"] = "required"
         case {"type": "tool", "name": str(name)}:
-            named = {"name": name}
-            value["tool_choice"] = {"type": "function", **({function: named} if function else named)}
+            tool = {"name": name}
+            value["tool_choice"] = {"type": "function", **({function: tool} if function else tool)}
         case _ if choice is not None:
             top.at("tool_choice").drop()
     if isinstance(choice, dict) and choice.get("disable_parallel_tool_use") is True:

@@ -60,8 +60,9 @@ class Place:
 
 def lost_fields(piece: Piece, carried: Collection[str] = ()) -> Iterator[Loss]:
     """The fields of a block's own that OpenAI's forms do not have, but for those that were `carried`."""
-    whole = piece.ext == "json" and piece.kind in ("image", "document")
-    yield from _fields(piece.block, wire.parsed(piece.body, dict) or {} if whole else piece.extra, (*carried, *FOREIGN))
+    is_block = piece.ext == "json" and piece.kind in ("image", "document")
+    fields = (wire.parsed(piece.body, dict) or {}) if is_block else piece.extra
+    yield from _fields(piece.block, fields, (*carried, *FOREIGN))
 
 
 def lost_in_item(path: str, item: Mapping[str, Any]) -> Iterator[Loss]:
@@ -75,8 +76,8 @@ def lost_tools(tools: Any, written: Collection[str] = ()) -> Iterator[Loss]:
         if elements.function(tool) is None and tool.get("type") not in written:
             yield Loss(f"tools[{number}]")
         elif "input_schema" in tool:
-            told = {name: value for name, value in tool.items() if value is not False}
-            yield from _fields(f"tools[{number}]", told, _TOOL_FIELDS)
+            fields = {name: value for name, value in tool.items() if value is not False}
+            yield from _fields(f"tools[{number}]", fields, _TOOL_FIELDS)
 
 
 def _fields(path: str, value: Mapping[Any, Any], carried: Collection[str]) -> Iterator[Loss]:

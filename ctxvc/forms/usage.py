@@ -11,7 +11,7 @@ def of_chat(reported: Any) -> dict[str, int]:
         return {}
     cached, written = _cached(reported.get("prompt_tokens_details"))
     written = reported.get("cache_creation_input_tokens", written)
-    return counted(reported.get("prompt_tokens"), cached, written, reported.get("completion_tokens"))
+    return token_counts(reported.get("prompt_tokens"), cached, written, reported.get("completion_tokens"))
 
 
 def of_responses(reported: Any) -> dict[str, int]:
@@ -19,10 +19,10 @@ def of_responses(reported: Any) -> dict[str, int]:
     if not isinstance(reported, dict):
         return {}
     cached, written = _cached(reported.get("input_tokens_details"))
-    return counted(reported.get("input_tokens"), cached, written, reported.get("output_tokens"))
+    return token_counts(reported.get("input_tokens"), cached, written, reported.get("output_tokens"))
 
 
-def counted(prompt: Any, cached: Any, written: Any, output: Any) -> dict[str, int]:
+def token_counts(prompt: Any, cached: Any, written: Any, output: Any) -> dict[str, int]:
     """Those of a prompt, of which some tokens came from the cache and some were written into it, and of its reply."""
     counts = [count if isinstance(count, int) and count >= 0 else None for count in (prompt, cached, written, output)]
     if counts[0] is None or counts[3] is None:

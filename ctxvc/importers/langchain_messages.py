@@ -18,7 +18,7 @@ from ctxvc.core.recording.usage import counts
 from ctxvc.forms import elements
 from ctxvc.forms.chat import CallIds
 from ctxvc.forms.origins import is_by_client
-from ctxvc.forms.usage import counted, of_chat
+from ctxvc.forms.usage import of_chat, token_counts
 from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers.documents import mapping
 
@@ -168,7 +168,7 @@ def usage(message: Mapping[str, Any]) -> dict[str, int]:
     reported, metadata = mapping(message, "usage_metadata"), mapping(message, "response_metadata")
     details = mapping(reported, "input_token_details")
     return (
-        counted(
+        token_counts(
             reported.get("input_tokens"),
             details.get("cache_read"),
             details.get("cache_creation"),

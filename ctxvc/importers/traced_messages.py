@@ -13,7 +13,7 @@ from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import counts, sound
 from ctxvc.forms import anthropic, chat, elements
 from ctxvc.forms.form import Facts
-from ctxvc.forms.usage import counted, of_chat
+from ctxvc.forms.usage import of_chat, token_counts
 from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
 from ctxvc.importers.documents import mapping
@@ -107,15 +107,15 @@ def _in_order(runs: Sequence[Record], start: Callable[[Mapping[str, Any]], str])
 def entries(pieces: Iterable[Record | Warned], tracer: Tracer) -> Iterator[Entry | Warned]:
     """The inferences in `runs`, each as far as it came; without those within that of another."""
     tree = Tree()
-    known: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for piece in pieces:
         if isinstance(piece, Warned):
             yield piece
             continue
         # What comes later of a run repeats only some of the fields, and may have others as null.
         fields = {name: field for name, field in piece.value.items() if field is not None}
-        before = known.get(fields["id"], {})
-        value = known[fields["id"]] = {**before, **fields}
+        before = values.get(fields["id"], {})
+        value = values[fields["id"]] = {**before, **fields}
         run = tracer.run(value)
         tree.add(run)
         # A reply is told once, and a prompt also before its reply: what was sent last may have none.
@@ -250,7 +250,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
         return sound({names[name]: count for name, count in counts(reported).items() if name in names})
     if "input_token_details" in reported or "total_tokens" in reported:
         details = mapping(reported, "input_token_details")
-        return counted(
+        return token_counts(
             reported.get("input_tokens"),
             details.get("cache_read"),
             details.get("cache_creation"),

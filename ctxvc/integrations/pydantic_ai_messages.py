@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 from ctxvc.agent.loop import INTERRUPTED
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.request import canonical
-from ctxvc.forms.usage import counted
+from ctxvc.forms.usage import token_counts
 from ctxvc.integrations.conversation import FrameworkMessage, Sent
 
 Block = dict[str, Any]
@@ -125,7 +125,7 @@ def _reply(response: ModelResponse, names: Names) -> FrameworkMessage[Any] | Non
     if not blocks:
         return None
     used = response.usage
-    usage = counted(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
+    usage = token_counts(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
     calls = [part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart)]
     return FrameworkMessage(
         id=names.of(["reply", calls[0]] if calls else blocks),
