@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
@@ -201,8 +199,7 @@ class Reader:
                 blocks = [item if block is None else block for item, (block, _) in zip(content, converted, strict=True)]
                 if forms := {str(number): form for number, (_, form) in enumerate(converted) if form}:
                     notes["items"] = forms
-                received = {"type": "tool_result", "tool_use_id": call, "content": blocks}
-                part = msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)
+                part = wire.result_part(blocks, call, tool=tool)
             case _:
                 notes["parsed"] = True
                 part = wire.result_part(wire.compact(content), call, tool=tool)

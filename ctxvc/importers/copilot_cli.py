@@ -19,6 +19,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
+from ctxvc.forms import elements
 from ctxvc.forms.values import text_in
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
@@ -324,11 +325,8 @@ class _Session:
         images = self._images(result.get("binaryResultsForLlm") if isinstance(result, dict) else None)
         if data.get("isUserRequested") is True and not tool:
             return (wire.text_part(text, "user", "client"),)
-        if not images:
-            return (wire.result_part(text, call, tool=tool, error=failed),)
-        content = [{"type": "text", "text": text}, *images]
-        block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-        return (msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool),)
+        content = [{"type": "text", "text": text}, *images] if images else text
+        return (wire.result_part(content, call, tool=tool, error=failed),)
 
     def _images(self, binaries: object) -> list[dict[str, Any]]:
         """The images among a result's binary parts, whose bytes may have come in an event of their own."""
@@ -468,7 +466,7 @@ def _image(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     media, data = text_in(raw, "mimeType"), text_in(raw, "data")
     if not media.startswith("image/") or not data:
         return None
-    return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
+    return elements.media(media, data)
 
 
 def _reply(data: dict[str, Any]) -> tuple[Part, ...]:

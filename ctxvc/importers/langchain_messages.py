@@ -157,8 +157,7 @@ class Reader:
             return [Part(kind="other", role="user", origin="tool", body=wire.compact(dict(fields)), ext="json")]
         if isinstance(content, list) and content:
             blocks = [item if (block := _block(item)) is None else block for item in content]
-            received = {"type": "tool_result", "tool_use_id": call, "content": blocks, "is_error": error}
-            return [msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)]
+            return [wire.result_part(blocks, call, tool=tool, error=error)]
         text = content if isinstance(content, str) else "" if not content else wire.compact(content)
         return [wire.result_part(text, call, tool=tool, error=error)]
 

@@ -17,6 +17,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import sound
+from ctxvc.forms import elements
 from ctxvc.forms.form import Facts
 from ctxvc.forms.values import annotated, digest, objects, text_of
 from ctxvc.importers import traces
@@ -226,8 +227,7 @@ def _part(part: dict[str, Any], role: Role) -> Part:
             content = result if isinstance(result, str) else wire.compact(result)
             return wire.result_part(content, call, tool=text_of(part.get("name")))
         case {"type": "blob", "content": str(data)} if media := text_of(part.get("mime_type")):
-            source = {"type": "base64", "media_type": media, "data": data}
-            return wire.part({"type": _kind(media), "source": source}, role, made_by)
+            return wire.part(elements.media(media, data), role, made_by)
         case {"type": "uri", "uri": str(url), "modality": "image"}:
             return wire.part({"type": "image", "source": {"type": "url", "url": url}}, role, made_by)
     return Part(kind="other", role=role, origin=made_by, body=wire.compact(part), ext="json")
@@ -235,10 +235,6 @@ def _part(part: dict[str, Any], role: Role) -> Part:
 
 def _is_object(arguments: Any) -> bool:
     return isinstance(arguments, str) and wire.parsed(arguments.encode("utf-8", "surrogatepass"), dict) is not None
-
-
-def _kind(media: str) -> str:
-    return "image" if media.startswith("image/") else "document"
 
 
 def time_of_nanoseconds(nanoseconds: Any) -> str:

@@ -449,8 +449,7 @@ def _result(raw: dict[str, Any]) -> Part:
                 content.append(_image(block))
             case _:
                 return wire.result_part(wire.compact(blocks), call, tool=tool, error=error)
-    result = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error}
-    return msgspec.structs.replace(wire.part(result, "user", "tool"), tool=tool)
+    return wire.result_part(content, call, tool=tool, error=error)
 
 
 def shown_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:

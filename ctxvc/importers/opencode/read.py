@@ -16,6 +16,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.usage import sound
+from ctxvc.forms import elements
 from ctxvc.forms.values import text_in
 from ctxvc.importers.opencode.database import Session, Stored, Tree
 
@@ -264,8 +265,7 @@ def _media(url: str) -> dict[str, Any] | None:
     match = _DATA_URL.fullmatch(url)
     if not match or not match[1].startswith(("image/", "application/pdf")):
         return None
-    kind = "image" if match[1].startswith("image/") else "document"
-    return {"type": kind, "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+    return elements.media(match[1], match[2])
 
 
 def _is_sent(item: Stored) -> bool:
@@ -326,8 +326,7 @@ def _result(call: str, name: str, state: dict[str, Any]) -> Part | None:
             attachments = state.get("attachments")
             urls = [text_in(one, "url") for one in attachments if isinstance(one, dict)] if attachments else []
             if images := [media for url in urls if (media := _media(url))]:
-                content = [{"type": "text", "text": output}, *images]
-                return wire.part({"type": "tool_result", "tool_use_id": call, "content": content}, "user", "tool")
+                return wire.result_part([{"type": "text", "text": output}, *images], call)
             return wire.result_part(output, call, tool=name)
         case {"status": "error", "metadata": {"interrupted": True, "output": str(output)}}:
             return wire.result_part(output, call, tool=name)
