@@ -36,11 +36,11 @@ LAYERS: dict[str, frozenset[str]] = {
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors", "phrases"}),
     "wire": frozenset({"loopback", "forms", "agent", "policies", "session", "tokens", "store", "core", "errors"}),
-    "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
+    "exporters": frozenset({"forms", "session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset(
         {"session", "policies", "tokens", "recording", "importers", "store", "core", "errors", "phrases"}
     ),
-    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
+    "agent": frozenset({"forms", "session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"importers", "store", "core", "errors"}),
@@ -49,11 +49,23 @@ LAYERS: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "exporters", "tokens", "store", "core", "errors", "phrases", "loopback", "ctxvc"}
+        | {"importers", "exporters", "forms", "tokens", "store", "core", "errors", "phrases", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"wire", "agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
+        {
+            "wire",
+            "agent",
+            "policies",
+            "session",
+            "inspection",
+            "importers",
+            "forms",
+            "tokens",
+            "store",
+            "core",
+            "errors",
+        }
     ),
 }
 
@@ -66,7 +78,6 @@ CORE = (
         "suggestion",
         "ledger",
         "prompt",
-        "conversion",
         "hosts",
         "recording",
         "view",

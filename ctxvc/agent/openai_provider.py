@@ -17,7 +17,7 @@ from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.openai_stream import ChatAssembly, ResponsesAssembly, chat_message, responses_message
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.server import Server
-from ctxvc.core import conversion
+from ctxvc.forms import conversion
 
 if TYPE_CHECKING:
     import openai

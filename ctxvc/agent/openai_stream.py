@@ -8,8 +8,8 @@ from typing import Any
 from ctxvc.agent import message as messages
 from ctxvc.agent.message import unreadable
 from ctxvc.agent.refusal import Fault, Overflow, refusal
-from ctxvc.core import conversion
 from ctxvc.core.ledger import wire
+from ctxvc.forms import conversion
 
 _CUT = Fault("cut", "it ended before it was complete", again=True, hint="check the network")
 

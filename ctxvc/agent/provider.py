@@ -10,7 +10,7 @@ from ctxvc.agent import stream
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.server import WAITS, Server, behind
-from ctxvc.core.conversion.fields import without_foreign
+from ctxvc.forms.fields import without_foreign
 
 if TYPE_CHECKING:
     import anthropic

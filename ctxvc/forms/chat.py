@@ -15,18 +15,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from ctxvc.core import display
-from ctxvc.core.conversion.chat import usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
-from ctxvc.forms import sse
+from ctxvc.forms import elements, sse, usage
 from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
-from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
+from ctxvc.forms.values import annotated, digest, has_role, objects, text_of, without
 
 __all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
@@ -41,7 +37,7 @@ ROLES: dict[str, tuple[Role, Origin]] = {
     "function": ("user", "tool"),
 }
 _PLAIN_CALL = {"type": "function", "function": {}}
-_STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
+STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
 #: What the first choice of a chunk has besides calls: pieces of a text each.
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
@@ -78,8 +74,8 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=() if is_empty else (fingerprint(repeated),),
         id=text_of(completion.get("id")),
         model=text_of(completion.get("model")),
-        usage=usage(completion.get("usage")),
-        stop=_STOPS.get(reason, "end_turn" if reason else ""),
+        usage=usage.of_chat(completion.get("usage")),
+        stop=STOPS.get(reason, "end_turn" if reason else ""),
         complete=complete,
         error=repr(completion["error"])[:500] if completion.get("error") else "",
     )
@@ -156,7 +152,7 @@ class Reader:
         if not has_role(value):
             return "it has no role"
         role, origin = ROLES.get(value["role"], ("user", "human"))
-        fields = _less(value, "role")
+        fields = without(value, "role")
         parts: list[Part] = []
         if value["role"] in ("tool", "function"):
             parts = self._result(fields)
@@ -203,8 +199,7 @@ class Reader:
                 blocks = [item if block is None else block for item, (block, _) in zip(content, converted, strict=True)]
                 if forms := {str(number): form for number, (_, form) in enumerate(converted) if form}:
                     notes["items"] = forms
-                received = {"type": "tool_result", "tool_use_id": call, "content": blocks}
-                part = msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)
+                part = wire.result_part(blocks, call, tool=tool)
             case _:
                 notes["parsed"] = True
                 part = wire.result_part(wire.compact(content), call, tool=tool)
@@ -337,15 +332,11 @@ def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """The Messages API's block for an item of a content list, None if it has none, and the keys it has besides."""
     match item:
         case {"type": "text", "text": str(value)}:
-            return {"type": "text", "text": value}, _less(item, "type", "text")
+            return {"type": "text", "text": value}, without(item, "type", "text")
         case {"type": "image_url", "image_url": {"url": str(url)} as picture}:
-            form, inner = _less(item, "type", "image_url"), _less(picture, "url")
+            form, inner = without(item, "type", "image_url"), without(picture, "url")
             return elements.image(url), {**form, "image_url": inner} if inner else form
     return None, {}
-
-
-def _less(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: item for name, item in value.items() if name not in names}
 
 
 def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:

@@ -9,9 +9,8 @@ from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
-from ctxvc.forms import splice
+from ctxvc.forms import elements, splice
 from ctxvc.forms.edit import Answer, Edit
 from ctxvc.forms.values import has_role
 

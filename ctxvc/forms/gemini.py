@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.errors import BadInput
@@ -237,8 +235,5 @@ def _result(call: str, response: Mapping[str, Any], media: list[dict[str, Any]])
             pass
         case _:
             body = wire.compact(value).decode("utf-8", "replace")
-    if not media:
-        return wire.result_part(body, call, tool=name, error=failed)
-    content = [{"type": "text", "text": body}, *media]
-    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-    return msgspec.structs.replace(wire.part(block, "user", "tool"), tool=name)
+    content = [{"type": "text", "text": body}, *media] if media else body
+    return wire.result_part(content, call, tool=name, error=failed)

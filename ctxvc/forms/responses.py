@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion.responses import usage
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
+from ctxvc.forms import elements, sse, usage
 from ctxvc.forms import items as native
-from ctxvc.forms import sse
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.responses_edit import edited, is_by_model, is_item, layout, own, results, role, spliced, tool
 from ctxvc.forms.values import digest, objects, text_of
@@ -67,7 +65,7 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=tuple(fingerprint([item]) for item in output),
         id=text_of(response.get("id")),
         model=text_of(response.get("model")),
-        usage=usage(response.get("usage")),
+        usage=usage.of_responses(response.get("usage")),
         stop="max_tokens" if cut else "tool_use" if calls else "end_turn" if complete else "",
         complete=complete,
         error=error,

@@ -16,20 +16,9 @@ from ctxvc.errors import BadInput
 from ctxvc.forms.origins import is_by_client
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import (
-    LINES,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import LINES, Importer, single
 
 FORMAT = "hf-trace"
-ENDINGS = LINES
-GROWS = False
 
 _ROLES: dict[str, tuple[Role, Origin]] = {
     "user": ("user", "human"),
@@ -73,13 +62,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield from reader.events(line)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events), endings=LINES)
 
 
 class _Reader:

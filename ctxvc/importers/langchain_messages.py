@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.conversion import chat
-from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.usage import counts
+from ctxvc.forms import elements
 from ctxvc.forms.chat import CallIds
 from ctxvc.forms.origins import is_by_client
+from ctxvc.forms.usage import of_chat, token_counts
 from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers.documents import mapping
 
@@ -158,8 +157,7 @@ class Reader:
             return [Part(kind="other", role="user", origin="tool", body=wire.compact(dict(fields)), ext="json")]
         if isinstance(content, list) and content:
             blocks = [item if (block := _block(item)) is None else block for item in content]
-            received = {"type": "tool_result", "tool_use_id": call, "content": blocks, "is_error": error}
-            return [msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)]
+            return [wire.result_part(blocks, call, tool=tool, error=error)]
         text = content if isinstance(content, str) else "" if not content else wire.compact(content)
         return [wire.result_part(text, call, tool=tool, error=error)]
 
@@ -169,13 +167,13 @@ def usage(message: Mapping[str, Any]) -> dict[str, int]:
     reported, metadata = mapping(message, "usage_metadata"), mapping(message, "response_metadata")
     details = mapping(reported, "input_token_details")
     return (
-        normal_usage(
+        token_counts(
             reported.get("input_tokens"),
             details.get("cache_read"),
             details.get("cache_creation"),
             reported.get("output_tokens"),
         )
-        or chat.usage(metadata.get("token_usage"))
+        or of_chat(metadata.get("token_usage"))
         or counts(metadata.get("usage"))
     )
 

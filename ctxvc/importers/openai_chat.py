@@ -6,27 +6,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from ctxvc.core.conversion.chat import usage
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.events import Event, Warned
-from ctxvc.forms import chat
-from ctxvc.forms.values import has_role, objects, text_of, time_of
+from ctxvc.forms import chat, elements, usage
+from ctxvc.forms.values import has_role, text_of, time_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import Log, Record, Turn, opening, records, whole_messages
 
 FORMAT = "openai-chat"
-ENDINGS = JSON
-GROWS = False
 
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 
@@ -86,12 +73,7 @@ def conversations(recording: Recording) -> Conversations:
         yield "", _events(chain([first], entries), recording.stem)
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
@@ -143,7 +125,7 @@ class Reader(chat.Reader):
                     messages=[message],
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
-                    usage=usage(response.get("usage")),
+                    usage=usage.of_chat(response.get("usage")),
                     time=time_of(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
@@ -162,7 +144,7 @@ def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, .
         is_request=True,
         model=text_of(_option(request, "model")),
         system=system,
-        tools=[elements.tool(tool) for tool in _tools(request)],
+        tools=list(map(elements.tool, _tools(request))),
         missing=missing,
         window=window if isinstance(window := _option(request, "context_window"), int) else 0,
     )
@@ -175,6 +157,4 @@ def _option(request: dict[str, Any], name: str) -> Any:
 
 
 def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
-    if tools := objects(_option(request, "tools")):
-        return tools
-    return [{"type": "function", "function": function} for function in objects(_option(request, "functions"))]
+    return chat.tools({name: _option(request, name) for name in ("tools", "functions")})

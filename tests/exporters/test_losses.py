@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ctxvc import exporters
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.exporters.exported import Exported, by_kind
+from ctxvc.forms.losses import Loss
 from ctxvc.store import timestamp
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store

@@ -15,7 +15,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Part
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.steps import Gatherer, Step
-from ctxvc.importers.codex import read
+from ctxvc.importers import codex as read
 from ctxvc.importers.file import Recording
 from tests.making.events import messages, only, parts
 

@@ -233,7 +233,7 @@ def test_a_second_import_of_the_same_adds_nothing(format: str, path: Path, store
     assert store.all_tips() == tips
 
 
-@pytest.mark.parametrize(("format", "path"), [(name, path) for name, path in LINES if importers.importer(name).GROWS])
+@pytest.mark.parametrize(("format", "path"), [(name, path) for name, path in LINES if importers.importer(name).grows])
 def test_a_file_imported_as_it_grows_gives_the_history_of_one_import(format: str, path: Path, tmp_path: Path) -> None:
     lines, trees = lines_of(path), []
     for ends in ((len(lines) * 2 // 3, len(lines)), (len(lines),)):

@@ -16,6 +16,7 @@ from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import measure
+from ctxvc.forms import chat_writer
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
@@ -141,7 +142,7 @@ def test_other_programs_get_no_tags(session: Session) -> None:
     snapshot = revision.now(session.stored)
     prompt = formats.Prompt(pieces=pieces(outline(snapshot.ledger), snapshot.bodies))
 
-    for form in (formats.anthropic, formats.openai_chat):
+    for form in (formats.anthropic, chat_writer.written):
         assert tag_of(session, 1) not in str(form(prompt))
 
 

@@ -21,6 +21,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.core.prompt.request import canonical
 from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.forms import chat_writer
 from ctxvc.inspection import history
 from ctxvc.policies.default import Default
 from ctxvc.policies.layered import Layered
@@ -92,7 +93,7 @@ def forms(session: Session) -> dict[str, bytes]:
     made = {"prompt": canonical(session.prompt().body())}
     for name, form, render in (
         ("anthropic", formats.anthropic, snapshot.ledger.meta.render),
-        ("openai", formats.openai_chat, 1),
+        ("openai", lambda prompt: chat_writer.written(prompt).value, 1),
     ):
         content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
         made[name] = formats.dumps(form(request_of(snapshot, content)))

@@ -92,7 +92,7 @@ def _growing(paths: Sequence[Path], formats: dict[Path, str]) -> Iterator[Found]
                     formats[file] = importers.detect(Recording(file))
                 except BadInput:
                     continue  # it is empty so far, or no transcript
-            if importers.importer(formats[file]).GROWS:
+            if importers.importer(formats[file]).grows:
                 yield formats[file], file
 
 

@@ -161,8 +161,13 @@ def call_part(name: str, call: str, arguments: bytes, *, origin: Origin = "model
     )
 
 
-def result_part(content: str | bytes, call: str, *, tool: str = "", error: bool = False, **extra: Any) -> Part:
-    """The result of a call: text, or a tool's bytes whether or not they are UTF-8."""
+def result_part(
+    content: str | bytes | list[Any], call: str, *, tool: str = "", error: bool = False, **extra: Any
+) -> Part:
+    """The result of a call: text, a tool's bytes whether or not they are UTF-8, or blocks of the Messages API."""
+    if isinstance(content, list):
+        block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error, **extra}
+        return msgspec.structs.replace(part(block, "user", "tool"), tool=tool)
     body = display.encode(content) if isinstance(content, str) else content
     return Part(
         kind="tool_result",

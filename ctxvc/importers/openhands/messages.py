@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
-from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms import elements
 from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.documents import mapping
 
@@ -97,8 +95,7 @@ class Messages:
         if all(item["type"] == "text" and item.keys() == {"type", "text"} for item in items):
             # The Messages API's several texts are one to every reader; a result of one text is plain.
             return [wire.result_part("".join(item["text"] for item in items), call, tool=tool, error=failed)]
-        block = {"type": "tool_result", "tool_use_id": call, "content": items, "is_error": failed}
-        return [msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool)]
+        return [wire.result_part(items, call, tool=tool, error=failed)]
 
 
 def _reasoning(reply: dict[str, Any]) -> Iterator[Part]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ctxvc.core.conversion.chat import chat_reply, from_chat, to_chat
-from ctxvc.core.conversion.losses import Converted, Loss
-from ctxvc.core.conversion.responses import from_responses, responses_reply, to_responses
 from ctxvc.errors import BadInput
+from ctxvc.forms.chat_request import chat_reply, from_chat, to_chat
+from ctxvc.forms.losses import Converted, Loss
+from ctxvc.forms.responses_request import from_responses, responses_reply, to_responses
 
 __all__ = [
     "Converted",

@@ -19,12 +19,11 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import items
-from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
+from ctxvc.forms.values import text_in
+from ctxvc.importers.file import Line, Recording, json_lines
+from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
 FORMAT = "codex"
-ENDINGS = LINES
-GROWS = True
 
 _MISSING = ("the tool definitions", "what the provider's own tools returned (web search)")
 
@@ -102,28 +101,22 @@ def is_of_project(head: bytes, project: str) -> bool:
 def events(recording: Recording) -> Iterator[Event]:
     """The rollout's events, in file order. Raises: BadInput if the file cannot be read."""
     rollout = _Rollout(recording.stem, _known_windows(recording.path))
-    for line in recording.lines():
-        try:
-            record = wire.parse(line.data)
-        except ValueError:
-            # A last line without a newline is still being written: it is read once it is complete.
-            if line.complete:
-                yield from rollout.skip("the line is not JSON", line)
-            continue
-        if not isinstance(record, dict):
-            yield from rollout.skip("the line is not a JSON object", line)
-            continue
-        try:
+    for line, record in json_lines(recording.lines()):
+        if isinstance(record, dict):
             yield from rollout.read(record, line)
-        except RecursionError:
-            yield Warned(text="the line is nested too deep", line=line.number)
+        else:
+            yield from rollout.skip(f"the line is not {'JSON' if record is None else 'a JSON object'}", line)
 
 
-conversations = single(events)
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+)
 
 
 class _Rollout:
@@ -150,7 +143,7 @@ class _Rollout:
 
     def read(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
         kind, payload = _envelope(record)
-        time = _text(record, "timestamp")
+        time = text_in(record, "timestamp")
         if kind == "session_meta":
             # A forked rollout repeats the description of the one it comes from.
             if not self._described:
@@ -167,7 +160,7 @@ class _Rollout:
             case "compacted":
                 yield self._compacted(payload, line, time)
             case "turn_context":
-                if (model := _text(payload, "model")) not in ("", self._model):
+                if (model := text_in(payload, "model")) not in ("", self._model):
                     self._model = model
                     window = (
                         self._new_window(self._windows.get(model, 0), "models") if self._window.by != "host" else None
@@ -195,7 +188,7 @@ class _Rollout:
 
     def _description(self, meta: dict[str, Any], time: str) -> Opened:
         self._opened = self._described = True
-        source = _text(meta, "id")
+        source = text_in(meta, "id")
         system = meta.get("base_instructions")
         if isinstance(system, dict):
             system = system.get("text")
@@ -207,17 +200,17 @@ class _Rollout:
             format=FORMAT,
             source=source,
             name=_name(source or self._stem),
-            cwd=_text(meta, "cwd"),
-            branch=_text(git, "branch") if isinstance(git, dict) else "",
-            time=_text(meta, "timestamp") or time,
-            agent=" ".join(filter(None, ("Codex", _text(meta, "originator"), _text(meta, "cli_version")))),
+            cwd=text_in(meta, "cwd"),
+            branch=text_in(git, "branch") if isinstance(git, dict) else "",
+            time=text_in(meta, "timestamp") or time,
+            agent=" ".join(filter(None, ("Codex", text_in(meta, "originator"), text_in(meta, "cli_version")))),
             system=system if isinstance(system, str) else None,
             missing=missing,
             grows=True,
         )
 
     def _item(self, item: dict[str, Any], line: Line, time: str) -> Said | None:
-        if _text(item, "type") in _NEVER_SENT:
+        if text_in(item, "type") in _NEVER_SENT:
             return None
         role, parts = items.converted(item)
         by_model = role == "assistant"
@@ -261,7 +254,7 @@ class _Rollout:
         return Said(message=message, end=line.end)
 
     def _event(self, event: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
-        kind = _text(event, "type")
+        kind = text_in(event, "type")
         if kind in _TURN_ENDS:
             self._end_reply()
             yield Closed(end=line.end)
@@ -274,7 +267,7 @@ class _Rollout:
             if kind == "token_count" and (usage_event := self._usage_event(info, line)):
                 yield usage_event
         elif kind == "thread_name_updated":
-            if title := _text(event, "thread_name"):
+            if title := text_in(event, "thread_name"):
                 yield Opened(format=FORMAT, title=title, grows=True)
         elif kind == "thread_rolled_back":
             turns = event.get("num_turns")
@@ -306,7 +299,7 @@ class _Rollout:
     def _compacted(self, payload: dict[str, Any], line: Line, time: str) -> Compacted:
         self._end_reply()
         history = payload.get("replacement_history")
-        summary = _text(payload, "message")
+        summary = text_in(payload, "message")
         if isinstance(history, list):
             retained, new, before = self._replaced(history, summary, line, time)
         else:
@@ -329,7 +322,7 @@ class _Rollout:
         new: list[Message] = []
         before = ""
         for item in history:
-            if not isinstance(item, dict) or _text(item, "type") in _NEVER_SENT:
+            if not isinstance(item, dict) or text_in(item, "type") in _NEVER_SENT:
                 continue
             key = f"line:{line.number}.{len(new) + 1}"
             if matches := candidates.get(items.identity(item)):
@@ -358,7 +351,7 @@ class _Rollout:
 
 def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The type and payload of a line. The oldest rollouts have neither: there a line is the description or an item."""
-    kind, payload = _text(record, "type"), record.get("payload")
+    kind, payload = text_in(record, "type"), record.get("payload")
     if isinstance(payload, dict):
         return kind, payload
     if "payload" in record:
@@ -367,7 +360,7 @@ def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return "response_item", record
     if "id" in record and "timestamp" in record:
         return "session_meta", record
-    return _text(record, "record_type"), record
+    return text_in(record, "record_type"), record
 
 
 def _known_windows(path: Path) -> dict[str, int]:
@@ -385,11 +378,6 @@ def _known_windows(path: Path) -> dict[str, int]:
                 share = model.get("effective_context_window_percent")
                 windows[slug] = tokens * share // 100 if isinstance(share, int) and 0 < share <= 100 else tokens
     return windows
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _usage(usage: object) -> dict[str, int]:

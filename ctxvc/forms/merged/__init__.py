@@ -19,10 +19,10 @@ BROKEN = "the model's answer broke off: send the request again"
 _DONE = b"[DONE]"
 
 _MODULES = {
-    "anthropic-messages": "merged_anthropic",
-    "openai-chat": "merged_chat",
-    "openai-responses": "merged_responses",
-    "gemini": "merged_gemini",
+    "anthropic-messages": "anthropic",
+    "openai-chat": "chat",
+    "openai-responses": "responses",
+    "gemini": "gemini",
 }
 
 
@@ -62,7 +62,7 @@ class MergedAnswer(Protocol):
 
 def merged(form: str, *, stream: bool, ours: Collection[str]) -> MergedAnswer:
     """An answer in the form of that name, for whose tools `ours` names ours."""
-    module = import_module(f"ctxvc.forms.{_MODULES[form]}")
+    module = import_module(f"ctxvc.forms.merged.{_MODULES[form]}")
     return _Stream(cast(Rules, module.Rules(ours))) if stream else _Body(cast("Bodies", module), ours)
 
 

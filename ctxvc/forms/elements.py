@@ -15,6 +15,12 @@ def image(url: str) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
+def media(media_type: str, data: str) -> dict[str, Any]:
+    """The block of the Messages API for a picture, or for another file, in base64."""
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "image" if media_type.startswith("image/") else "document", "source": source}
+
+
 def image_url(source: dict[str, Any]) -> str | None:
     """The address of a picture or document by its source; None if it is a file at the provider's."""
     match source:

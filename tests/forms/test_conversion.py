@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ctxvc
-from ctxvc.core import conversion
-from ctxvc.core.conversion import Converted, Form, Loss
 from ctxvc.core.prompt import formats
 from ctxvc.errors import BadInput
+from ctxvc.forms import conversion
+from ctxvc.forms.conversion import Converted, Form, Loss
 from tests.making.generated import json_objects, json_values, texts
 
 PIXEL = "iVBORw0KGgo="
@@ -420,7 +420,7 @@ def test_text_after_a_call_is_reported_as_moved() -> None:
 
     there = conversion.to_chat({"messages": [{"role": "assistant", "content": content}]})
 
-    assert there.losses == (Loss("messages[0].content", "reasoning, then text, then calls"),)
+    assert there.losses == (Loss("messages[0].content[1].order", "reasoning, then text, then calls"),)
 
 
 def test_an_encrypted_reasoning_item_comes_back_as_it_was() -> None:
