@@ -162,7 +162,7 @@ CLAUDE_CODE = {
     "importers.ctxvc_trajectory": "the format's own header names the program that recorded",
     "core.variables": "a variable with a key in it",
     "agent.footholds": "a folder whose settings run programs",
-    "agent.orientation": "a folder that projects have their skills in",
+    "agent.skills": "a folder that projects have their skills in",
     "wire.senders": "the headers by which its requests say whose they are",
     "exporters.providers": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",

@@ -12,7 +12,7 @@ Fields that only this form of a message has go to `extra["openai"]`, so that the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ctxvc.core import display
@@ -61,7 +61,7 @@ def prompt(body: bytes) -> Prompt:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """The first choice counts. Raises: BadInput."""
-    completion, complete = _streamed(answer) if stream else (json_object(answer, "the answer"), True)
+    completion, complete, _ = assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
     match completion.get("choices"):
         case [{"message": dict(message), **choice}, *_]:
             repeated = {"role": "assistant", **{name: value for name, value in message.items() if value is not None}}
@@ -92,14 +92,17 @@ def reader() -> Reader:
     return Reader()
 
 
-def _streamed(data: bytes) -> tuple[dict[str, Any], bool]:
-    """The completion that chunks make, and whether it is whole. A call goes on under its number, or its id."""
+def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
+    """The completion that a stream's chunks make, whether it is whole, and the provider's error.
+
+    A call goes on under its number, or its id. Raises: BadInput if there is nothing in them.
+    """
     completion: dict[str, Any] = {}
-    message: dict[str, Any] = {}
-    calls: dict[object, dict[str, Any]] = {}
-    newest: object = None
+    texts: dict[str, list[str]] = {}
+    calls: list[dict[str, Any]] = []
+    places: dict[int | None, dict[str, Any]] = {}  # the newest call of a number
     reason = ""
-    for _, chunk in sse.events(data):
+    for _, chunk in events:
         completion |= {name: chunk[name] for name in ("id", "model", "usage", "error") if chunk.get(name)}
         match chunk.get("choices"):
             case [{"index": int(index)}, *_] if index:
@@ -112,29 +115,34 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool]:
                 continue
         for name in _TEXTS:
             if isinstance(piece := delta.get(name), str):
-                message[name] = text_of(message.get(name)) + piece
+                texts.setdefault(name, []).append(piece)
         for piece in objects(delta.get("tool_calls")):
-            number = piece.get("index")
-            call = calls.get(newest if number is None else number)
+            number = piece.get("index") if isinstance(piece.get("index"), int) else None
+            call = places.get(number, calls[-1] if number is None and calls else None)
             if call is None or (piece.get("id") and piece["id"] != call.get("id", piece["id"])):
-                newest = len(calls) if number is None or number in calls else number
-                call = calls[newest] = {"type": "function", "function": {"arguments": ""}}
+                call = {"type": "function", "function": {"arguments": []}}
+                calls.append(call)
+            places[number] = call
             _extend(call, piece)
+    message: dict[str, Any] = {name: "".join(pieces) for name, pieces in texts.items()}
+    for call in calls:
+        call["function"]["arguments"] = "".join(call["function"]["arguments"])
     if calls:
-        message["tool_calls"] = list(calls.values())
+        message["tool_calls"] = calls
     if not completion and not message:
         raise BadInput("the answer has no reply")
     choice = {"message": message, "finish_reason": reason}
-    return {**completion, "choices": [choice]}, bool(reason) and not completion.get("error")
+    error = repr(completion["error"])[:500] if completion.get("error") else ""
+    return {**completion, "choices": [choice]}, bool(reason) and not error, error
 
 
 def _extend(call: dict[str, Any], piece: dict[str, Any]) -> None:
     call |= {name: piece[name] for name in ("id", "type") if piece.get(name)}
     function = piece.get("function")
     for name, value in function.items() if isinstance(function, dict) else ():
-        if name == "arguments" and isinstance(value, str):
-            call["function"]["arguments"] += value
-        elif value:
+        if name == "arguments" and isinstance(value, str | dict):
+            call["function"]["arguments"].append(value if isinstance(value, str) else wire.compact(value).decode())
+        elif value and name != "arguments":
             call["function"][name] = value
 
 

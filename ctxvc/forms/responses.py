@@ -53,7 +53,9 @@ def _added_tools(items: Sequence[Any]) -> Iterable[dict[str, Any]]:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """Raises: BadInput."""
-    response, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    response, complete, error = (
+        assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
+    )
     output = response.get("output")
     if not isinstance(output, list):
         raise BadInput("the answer has no reply")
@@ -91,14 +93,17 @@ def reader() -> _Reader:
     return _Reader()
 
 
-def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
-    """The response that events make, whether it is whole, and the provider's error."""
+def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
+    """The response that a stream's events make, whether it is whole, and the provider's error.
+
+    Raises: BadInput if there is nothing in them.
+    """
     response: dict[str, Any] = {}
     finished: dict[int, dict[str, Any]] = {}
     started: dict[int, dict[str, Any]] = {}
     texts: dict[int, list[str]] = {}
     complete, error = False, ""
-    for name, event in sse.events(data):
+    for name, event in events:
         kind, place = text_of(event.get("type")) or name, event.get("output_index")
         place = place if isinstance(place, int) else len(finished)
         if kind == "error" or event.get("error"):

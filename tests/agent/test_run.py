@@ -20,7 +20,8 @@ from ctxvc.agent import start as start_module
 from ctxvc.agent.call import result
 from ctxvc.agent.loop import DELEGATE, Limits
 from ctxvc.agent.model import ModelFailed, Scripted
-from ctxvc.agent.provider import Anthropic, behind
+from ctxvc.agent.provider import Anthropic
+from ctxvc.agent.server import behind
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS, Outcome, Workspace
 from ctxvc.core.display import decode
@@ -155,7 +156,6 @@ def test_what_the_folders_files_instruct_stands_pinned(tmp_path: Path) -> None:
         assert [words.partition("\n")[0] for words in told[1:]] == [
             "AGENTS.md of this project says:",
             "CLAUDE.md of this project says:",
-            "Memory: no run has left a note yet.",
         ]
 
 

@@ -329,13 +329,13 @@ def test_the_agreement_of_judge_and_measure_worked_out_by_hand() -> None:
     records = [judgement("a", call, valid=valid, misses=misses) for call, (valid, misses) in enumerate(cells)]
     (own,) = figures.judged([*records, judgement("a", 99, valid=None, unusable="it is empty")])
 
-    assert own.agreement == figures.Agreement(both=4, only_judge=1, only_measure=2, neither=3)
-    assert own.agreement.kappa == pytest.approx(0.4)
+    assert (own.both, own.only_judge, own.only_measure, own.neither) == (4, 1, 2, 3)
+    assert own.kappa == 0.4
     assert (own.samples, own.unusable, own.no_impact.hits, own.no_impact.total) == (11, 1, 5, 10)
     assert (own.overall, own.prune, own.confidence) == (4, 0.5, pytest.approx(0.9))
     assert own.dimensions == dict.fromkeys(DIMENSIONS, 5)
-    assert figures.Agreement(both=3).kappa is None
-    assert figures.Agreement().kappa is None
+    assert figures.kappa(3, 0, 0, 0) is None
+    assert figures.kappa(0, 0, 0, 0) is None
 
 
 def test_the_interval_of_the_papers_hard_set() -> None:
@@ -356,7 +356,12 @@ def test_the_calibrated_rate_worked_out_by_hand() -> None:
 
     assert (one.cuts, one.differing) == (4, 3)
     assert (one.first_better, one.ties, one.second_better, one.unusable) == (2, 1, 0, 0)
-    assert [own.hits for own in (*one.raw, *one.calibrated)] == [3, 2, 3.5, 1.5]
+    assert [own.hits for own in (one.raw_first, one.raw_second, one.calibrated_first, one.calibrated_second)] == [
+        3,
+        2,
+        3.5,
+        1.5,
+    ]
 
 
 def test_a_plan_that_was_asked_about_in_two_wordings_counts_once() -> None:

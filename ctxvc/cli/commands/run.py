@@ -147,8 +147,8 @@ def run(
     provider's key; background processes end with the run. With --sandbox, commands see no other processes, no home
     folder and no network.
     """
-    from ctxvc.agent import orientation, start
     from ctxvc.agent import run as run_module
+    from ctxvc.agent import start
     from ctxvc.agent.loop import Limits
 
     if not task.strip() and not resume:
@@ -176,8 +176,6 @@ def run(
             )
         if task.strip():
             session.append({"role": "user", "content": task})
-            if changed := orientation.status(session, app.folder):
-                session.append(changed)
         elif not start.has_task(session):
             raise BadInput(
                 f"session {session.name} has no task yet",

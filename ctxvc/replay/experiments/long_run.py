@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -16,10 +15,11 @@ from ctxvc.errors import BadInput
 from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.measure import counts_at, evenly
 from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.measures.cost import CacheSimulation, Prices
-from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.replay.results.file import code_version
 from ctxvc.replay.results.result import Cost, Tokens
@@ -124,9 +124,7 @@ def run(
     Each run is a line of the file `out` once it is through, and one that has a line there is not made again.
     Raises: BadInput if `out` is no file of such runs.
     """
-    ordered = in_date_order(conversations)
-    if 0 < limit < len(ordered):
-        ordered = [ordered[number * len(ordered) // limit] for number in range(limit)]
+    ordered = evenly(in_date_order(conversations), limit)
     sequence = spliced(ordered)
     lookup = Lookup(sequence.conversation, uses(sequence.conversation))
     setups = [(f"episodes:derive=on,ceiling={ceiling}", ceiling) for ceiling in ceilings]
@@ -249,17 +247,9 @@ def _floor(view: View) -> int:
 
 
 def _across_and_within(sequence: Spliced, uses: Sequence[Use], outcomes: bytes) -> tuple[Counts, Counts]:
-    blocks = sequence.conversation.blocks
-    across, within = [0] * 5, [0] * 5
-    for use, outcome in zip(uses, outcomes, strict=True):
-        if outcome == UNMEASURED:
-            continue
-        start = sequence.starts[bisect_right(sequence.starts, use.call) - 1]
-        if blocks[use.blocks[-1]].call < start:
-            across[outcome] += 1
-        elif use.nt:
-            within[outcome] += 1
-    return Counts(*across), Counts(*within)
+    across = [place for place, use in enumerate(uses) if sequence.is_across(use)]
+    within = [place for place, use in enumerate(uses) if use.nt and not sequence.is_across(use)]
+    return counts_at(outcomes, across), counts_at(outcomes, within)
 
 
 def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Prices | None = None) -> Run:

@@ -252,9 +252,9 @@ def test_ablations_are_measured_on_the_same_uses() -> None:
     assert full.nt.total == react.nt.total == folding.nt.total > 0
     assert full.transitions.only_a == full.transitions.only_b == 0
     assert react.transitions.both + react.transitions.only_b == full.nt.up_to("routed")
-    assert full.archives > 0 and folding.archives > 0 == react.archives
+    assert full.totals.archives > 0 and folding.totals.archives > 0 == react.totals.archives
     assert folding.nt.searchable == folding.nt.recoverable == 0
-    assert not any(one.over or one.failed for one in measured.variants)
+    assert not any(one.totals.over or one.totals.failed for one in measured.variants)
     assert [row[0] for row in measured.tables[1].rows] == ["ReAct", "active compression"]
 
 
