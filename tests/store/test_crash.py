@@ -24,7 +24,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
 from tests.making.conversation import exchange, human, reply
-from tests.making.store import afresh, archive, commits, complaints, contents, git, littered, start
+from tests.making.store import afresh, archive, commits, complaints, contents, git, go, killed, littered, start
 
 from .writer import beginning
 
@@ -67,21 +67,11 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
     acknowledged: dict[str, str] = {}
     for number in range(times):
         steps = chance.choice([1, 1, 2, 8, 32])
-        with start("writer.py", path, "demo", "main", f"w{number}", 0, steps) as writer:
-            assert writer.stdin is not None and writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            writer.stdin.write(b"go\n")
-            writer.stdin.flush()
-            first = writer.stdout.readline() if number % 2 else b""  # on a slow machine it may come late
-            killer = threading.Timer(chance.uniform(0.0, 0.12), writer.kill)
-            killer.start()
-            lines = (first + writer.stdout.read()).decode().splitlines(keepends=True)
-            killer.join()
-        for output in lines:
-            if output.endswith("\n"):
-                block, text = output.rstrip("\n").split(" ", 1)
-                assert block not in acknowledged, "a number was given twice"
-                acknowledged[block] = text
+        writer = start("writer.py", path, "demo", "main", f"w{number}", 0, steps)
+        for output in killed(writer, chance.uniform(0.0, 0.12), late=bool(number % 2)):
+            block, text = output.split(" ", 1)
+            assert block not in acknowledged, "a number was given twice"
+            acknowledged[block] = text
         in_order(path, acknowledged)
     assert acknowledged
     settle(path)
@@ -115,8 +105,7 @@ def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Every fast-import of this process is killed at a random moment; gives how many were."""
     chance = random.Random(7)
-    killed: list[int] = []
-
+    deaths: list[int] = []
     timers: list[threading.Timer] = []
 
     class Mortal(subprocess.Popen):  # type: ignore[type-arg]
@@ -133,21 +122,21 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
         def wait(self, timeout: float | None = None) -> int:
             code = super().wait(timeout)
-            if self._mortal and code == -signal.SIGKILL and self.pid not in killed:
-                killed.append(self.pid)
+            if self._mortal and code == -signal.SIGKILL and self.pid not in deaths:
+                deaths.append(self.pid)
             return code
 
     monkeypatch.setattr(fast_import.subprocess, "Popen", Mortal)
-    yield killed
+    yield deaths
     for timer in timers:
         timer.join()
 
 
-def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_children(path: Path, times: int, deaths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     expected: dict[str, bytes] = {}
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         number = 0
-        while len(killed) < times:
+        while len(deaths) < times:
             number += 1
             for block in session.append(human(f"question {number}")):
                 expected[block] = f"question {number}".encode()
@@ -320,10 +309,7 @@ def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_di
 def test_a_writer_killed_while_it_waits_for_a_lock_leaves_it_free(path: Path) -> None:
     with locked(path / "ctxvc" / "lock" / "demo"):
         with start("writer.py", path, "demo", "main", "w", 0) as writer:
-            assert writer.stdin is not None and writer.stdout is not None
-            writer.stdout.readline()
-            writer.stdin.write(b"go\n")
-            writer.stdin.flush()
+            go(writer)
             time.sleep(0.05)
             writer.kill()
     in_order(path, {})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -36,29 +34,10 @@ from tests.making.store import (
     littered,
     never_due,
     start,
+    together,
 )
 
 from .writer import beginning
-
-
-def together(processes: Sequence[subprocess.Popen[bytes]]) -> list[list[str]]:
-    """What the processes print once all of them are ready and may go; none may fail."""
-    with ExitStack() as running:
-        for process in processes:
-            running.enter_context(process)
-            running.callback(process.kill)
-        for process in processes:
-            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
-        answers = []
-        for process in processes:
-            out, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err.decode()
-            answers.append(out.decode().splitlines())
-    return answers
 
 
 def heads(bodies: dict[str, bytes]) -> dict[str, str]:
@@ -67,7 +46,7 @@ def heads(bodies: dict[str, bytes]) -> dict[str, str]:
 
 
 def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path) -> None:
-    spoken = together([start("writer.py", path, "demo", "main", f"w{n}", 12, 3) for n in range(4)])
+    spoken = together(*(start("writer.py", path, "demo", "main", f"w{n}", 12, 3) for n in range(4)))
 
     acknowledged = [(block, text) for lines in spoken for line in lines for block, text in [line.split(" ", 1)]]
     numbers = [block for block, _ in acknowledged]
@@ -89,7 +68,7 @@ def test_four_processes_on_four_scopes_lose_nothing_and_share_no_number(path: Pa
         for name in scopes[1:]:
             add_scope(session, name)
 
-    spoken = together([start("writer.py", path, "demo", name, name, 12, 3) for name in scopes])
+    spoken = together(*(start("writer.py", path, "demo", name, name, 12, 3) for name in scopes))
 
     numbers = [line.split(" ")[0] for lines in spoken for line in lines]
     assert sorted(numbers, key=block_number) == [f"B{n}" for n in range(1, 4 * 12 * 4 + 1)]
@@ -105,7 +84,7 @@ def test_processes_on_sessions_of_their_own_share_a_store(path: Path) -> None:
         for name in names[1:]:
             store.create_session(name)
 
-    spoken = together([start("writer.py", path, name, "main", name, 12, 1) for name in names])
+    spoken = together(*(start("writer.py", path, name, "main", name, 12, 1) for name in names))
 
     for name, lines in zip(names, spoken, strict=True):
         assert heads(afresh(path, session=name)) == dict(line.split(" ", 1) for line in lines)
@@ -114,7 +93,7 @@ def test_processes_on_sessions_of_their_own_share_a_store(path: Path) -> None:
 
 
 def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_told(path: Path) -> None:
-    answers = [lines[0] for lines in together([start("creator.py", path, "new") for _ in range(4)])]
+    answers = [lines[0] for lines in together(*(start("creator.py", path, "new") for _ in range(4)))]
 
     assert sorted(answers) == ["Refused: session 'new' already exists"] * 3 + ["made"]
     assert commits(path, "new") == []
@@ -123,7 +102,7 @@ def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_tol
 
 @pytest.mark.slow
 def test_processes_that_make_different_sessions_do_not_disturb_each_other(path: Path) -> None:
-    answers = together([start("creator.py", path, f"s{n}") for n in range(4)])
+    answers = together(*(start("creator.py", path, f"s{n}") for n in range(4)))
 
     assert answers == [["made"]] * 4
     with Store(path) as store:
