@@ -83,19 +83,19 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
     return len(acknowledged)
 
 
-def test_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
-    kill_writers(path, 6, seed=1)
+#: How often it is tried: ordinarily, and in a campaign.
+OFTEN = [6, pytest.param(200, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))]
 
 
-@pytest.mark.faults
-@pytest.mark.timeout(3_600)
-def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(
-    path: Path, seed: int, times: Times, tell: Tell
+@pytest.mark.parametrize("count", OFTEN)
+def test_writers_killed_at_random_moments_lose_nothing_acknowledged(
+    path: Path, count: int, seed: int, times: Times, tell: Tell
 ) -> None:
-    acknowledged = kill_writers(path, times(200), seed)
-    tell(
-        line("writers killed at random times", cases=times(200), seed=seed, acknowledged_blocks=acknowledged, missing=0)
-    )
+    if count == 6:
+        kill_writers(path, 6, seed=1)
+        return
+    blocks = kill_writers(path, times(count), seed)
+    tell(line("writers killed at random times", cases=times(count), seed=seed, acknowledged_blocks=blocks, missing=0))
 
 
 # --- its git child is killed
@@ -150,21 +150,14 @@ def kill_children(path: Path, times: int, deaths: list[int], monkeypatch: pytest
     assert complaints(path) == ""
 
 
+@pytest.mark.parametrize("count", OFTEN)
 def test_a_git_child_killed_at_random_moments_costs_nothing(
-    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
+    path: Path, count: int, mortal: list[int], monkeypatch: pytest.MonkeyPatch, times: Times, tell: Tell
 ) -> None:
-    kill_children(path, 6, mortal, monkeypatch)
+    kill_children(path, 6 if count == 6 else times(count), mortal, monkeypatch)
     in_order(path, {})
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(3_600)
-def test_two_hundred_git_children_killed_at_random_moments_cost_nothing(
-    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch, times: Times, tell: Tell
-) -> None:
-    kill_children(path, times(200), mortal, monkeypatch)
-    in_order(path, {})
-    tell(line("git children killed at random times", cases=len(mortal), missing=0))
+    if count > 6:
+        tell(line("git children killed at random times", cases=len(mortal), missing=0))
 
 
 def traceable() -> bool:
@@ -258,7 +251,9 @@ def gone(process: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_child_that_outlives_its_parent_keeps_the_locks(path: Path, when: str) -> None:
+def test_a_child_that_outlives_its_parent_keeps_the_locks_and_nothing_is_committed_twice(path: Path, when: str) -> None:
+    """It had not got everything, and moves no ref; or it had, and finishes."""
+    tip = git(path, "rev-parse", "demo/main")
     child = orphan(path, when)
     try:
         for lock in ("lock/demo", "store.lock"):
@@ -267,21 +262,8 @@ def test_a_child_that_outlives_its_parent_keeps_the_locks(path: Path, when: str)
     finally:
         gone(child, path)
 
-
-def test_a_child_whose_parent_died_early_moves_no_ref(path: Path) -> None:
-    tip = git(path, "rev-parse", "demo/main")
-    gone(orphan(path, "before"), path)
-
-    assert git(path, "rev-parse", "demo/main") == tip
-    assert list(afresh(path).values()) == [b"question", b"answer"]
-    assert len(commits(path)) == 1
-    in_order(path, {})
-
-
-def test_a_child_that_had_everything_finishes_and_nothing_is_committed_twice(path: Path) -> None:
-    gone(orphan(path, "after"), path)
-
-    assert len(commits(path)) == 1
+    assert (git(path, "rev-parse", "demo/main") == tip) is (when == "before")
+    assert len(commits(path)) == int(when == "after")
     assert list(afresh(path).values()) == [b"question", b"answer"]
     assert len(commits(path)) == 1
     in_order(path, {})

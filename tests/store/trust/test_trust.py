@@ -640,7 +640,3 @@ def test_a_broken_record_is_as_none(foreign: Path) -> None:
     assert is_open(foreign)
 
 
-def test_an_error_is_one_of_ours(path: Path) -> None:
-    (path / "config").write_bytes(b"[core\n")
-    with pytest.raises(CtxvcError, match="line 1 is not a setting"):
-        Store(path)
