@@ -97,6 +97,15 @@ def write(path: Path, *lines: dict[str, Any]) -> Path:
     return path
 
 
+def boundary(after: str, **more: Any) -> list[dict[str, Any]]:
+    """The lines of a compaction behind the message `after`."""
+    cut = line("user", "c1", None, "", subtype="compact_boundary", logicalParentUuid=after)
+    del cut["message"]
+    metadata = {"trigger": "auto", "preTokens": 1000, **more}
+    cut |= {"type": "system", "content": "Conversation compacted", "compactMetadata": metadata}
+    return [cut, line("user", "c2", "c1", "This session is being continued.", isCompactSummary=True)]
+
+
 CONVERSATION = (
     line("user", "u1", None, "find the bug"),
     line("assistant", "a1", "u1", text("I look."), reply="m1"),
@@ -109,6 +118,13 @@ CONVERSATION = (
     line("user", "r2", "a4", result("sed")),
     line("user", "r3", "a5", result("make")),
     line("assistant", "a6", "r3", text("Mended."), reply="m4"),
+)
+
+
+REWOUND = (
+    *CONVERSATION,
+    line("user", "u3", "a3", "no, mend it otherwise"),
+    line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
 )
 
 
@@ -176,22 +192,14 @@ def test_final_takes_the_open_step_and_a_later_result_is_not_lost(store: Store, 
 
 
 def test_a_rewind_goes_to_a_scope_of_its_own(store: Store, tmp_path: Path) -> None:
-    lines = [
-        *CONVERSATION,
-        line("user", "u3", "a3", "no, mend it otherwise"),
-        line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
-    ]
-    outcome = take(store, settled(write(tmp_path / "s.jsonl", *lines)))
+    outcome = take(store, settled(write(tmp_path / "s.jsonl", *REWOUND)))
 
     assert outcome.units == 6
     assert store.current_scope(outcome.session) == "rewind-1"
     assert exported(store, outcome.session, "main")[-1]["content"] == text("Mended.")
     rewound = exported(store, outcome.session, "rewind-1")
-    assert [message["content"][0].get("text") for message in rewound[-3:]] == [
-        "Found.",
-        "no, mend it otherwise",
-        "Otherwise, then.",
-    ]
+    words = [message["content"][0].get("text") for message in rewound[-3:]]
+    assert words == ["Found.", "no, mend it otherwise", "Otherwise, then."]
     log = program.run(store.path, "rev-list", "--count", f"{outcome.session}/main..{outcome.session}/rewind-1")
     assert log.strip() == b"2"
 
@@ -200,9 +208,7 @@ def test_a_rewind_goes_to_a_scope_of_its_own(store: Store, tmp_path: Path) -> No
 def test_a_rewind_in_a_growing_file_gives_the_same_refs(store: Store, tmp_path: Path, cut: int) -> None:
     path = tmp_path / "s.jsonl"
     lines = [
-        *CONVERSATION,
-        line("user", "u3", "a3", "no, mend it otherwise"),
-        line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
+        *REWOUND,
         line("user", "u4", "a7", "and once more"),
         line("assistant", "a8", "u4", text("Once more."), reply="m6"),
         line("user", "u5", "a3", "a third way"),
@@ -226,17 +232,7 @@ def test_a_retried_prompt_stands_in_both_scopes(store: Store, tmp_path: Path) ->
 
 
 def test_a_compaction_is_one_commit_whose_summary_stands_for_what_left(store: Store, tmp_path: Path) -> None:
-    boundary = {
-        **line("user", "c1", None, ""),
-        "type": "system",
-        "subtype": "compact_boundary",
-        "logicalParentUuid": "a6",
-        "content": "Conversation compacted",
-        "compactMetadata": {"trigger": "auto", "preTokens": 1000, "preservedMessages": {"uuids": ["a6"]}},
-    }
-    boundary.pop("message")
-    summary = line("user", "c2", "c1", "This session is being continued.", isCompactSummary=True)
-    lines = [*CONVERSATION, boundary, summary, line("user", "u9", "c2", "go on")]
+    lines = [*CONVERSATION, *boundary("a6", preservedMessages={"uuids": ["a6"]}), line("user", "u9", "c2", "go on")]
     lines.append(line("assistant", "a9", "u9", text("I go on."), reply="m9"))
     outcome = take(store, settled(write(tmp_path / "s.jsonl", *lines)))
 
@@ -267,10 +263,8 @@ def test_sub_agents_get_scopes_of_their_own(store: Store, tmp_path: Path) -> Non
     assert [outcome.error for outcome in outcomes] == [None, None]
     (scope,) = [name for name in store.tips("claude-11111111") if name != "main"]
     assert scope.startswith("agent-")
-    assert [message["content"] for message in exported(store, "claude-11111111", scope)] == [
-        text("look into it"),
-        text("Looked."),
-    ]
+    messages = exported(store, "claude-11111111", scope)
+    assert [message["content"] for message in messages] == [text("look into it"), text("Looked.")]
     assert store.current_scope("claude-11111111") == "main"
     assert [outcome.units for outcome in import_paths(store, [path])] == [0, 0]
 
@@ -347,12 +341,7 @@ def test_every_known_transcript_is_taken(store: Store, recordings: Path) -> None
 
 def test_a_scope_that_a_killed_import_left_behind_catches_up(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
-    lines = [
-        *CONVERSATION,
-        line("user", "u3", "a3", "no, mend it otherwise"),
-        line("assistant", "a7", "u3", text("Otherwise, then."), reply="m5"),
-    ]
-    take(store, settled(write(path, *lines)))
+    take(store, settled(write(path, *REWOUND)))
     whole = exported(store, "claude-11111111", "main")
     reference = "refs/heads/claude-11111111/main"
     for back in (2, 4):  # refs move one after another: main's had not moved when the import was killed

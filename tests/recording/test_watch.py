@@ -18,21 +18,7 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import MOST_PACKS, Store, create
 from ctxvc.store.verify.verify import verify
-from tests.recording.test_files import CONVERSATION, call, exported, line, result, text, tips_and_trees, write
-
-
-def boundary(after: str) -> list[dict[str, Any]]:
-    """The lines of a compaction behind the message `after`."""
-    cut = {
-        **line("user", "c1", None, ""),
-        "type": "system",
-        "subtype": "compact_boundary",
-        "logicalParentUuid": after,
-        "content": "Conversation compacted",
-        "compactMetadata": {"trigger": "auto", "preTokens": 1000},
-    }
-    del cut["message"]
-    return [cut, line("user", "c2", "c1", "This session is being continued.", isCompactSummary=True)]
+from tests.recording.test_files import CONVERSATION, boundary, call, exported, line, result, text, tips_and_trees, write
 
 
 def replies(model: str, uuid: str, parent: str, words: str) -> dict[str, Any]:
@@ -106,20 +92,17 @@ def test_a_session_that_was_rewound_often_is_followed_from_anywhere(
     assert taken == [taken[0]] * len(taken)
 
 
-def test_before_a_compaction_the_finished_step_is_taken(store: Store, tmp_path: Path) -> None:
-    follower = Follower(store, write(tmp_path / "s.jsonl", *CONVERSATION), "claude-code")
-
-    assert take(follower) == 3
-    assert take(follower, closes=True) == 1
+def test_before_a_compaction_the_finished_step_is_taken_and_an_open_call_stays_open(
+    store: Store, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "s.jsonl", *CONVERSATION[:8])
+    follower = Follower(store, path, "claude-code")
+    assert take(follower, closes=True) == 2
+    write(path, *CONVERSATION)
+    assert (take(follower), take(follower, closes=True)) == (1, 1)
     with StoredSession.open(store, follower.session) as session:
         source = session.ledger().meta.source
     assert source is not None and source.finals == ()
-
-
-def test_before_a_compaction_an_open_call_stays_open(store: Store, tmp_path: Path) -> None:
-    follower = Follower(store, write(tmp_path / "s.jsonl", *CONVERSATION[:8]), "claude-code")
-
-    assert take(follower, closes=True) == 2
 
 
 def test_a_line_that_is_being_written_is_not_there_yet(store: Store, other: Store, tmp_path: Path) -> None:

@@ -1,18 +1,21 @@
-"""What does not fit: results that come in as previews or blocked, and what the guard brings down."""
+"""What comes in and what does not fit: reasons for which a reply ended, previews, blocked results, the guard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.view.budget import HUMAN_PASTE, Budget
 from ctxvc.errors import BadInput, OverBudget
+from ctxvc.session.append import message, stopped
 from ctxvc.session.session import Session
+from ctxvc.tokens.meter import Meter
 from tests.making.provider import WORDS, Agent, calls_of, create, inside_budget, result, sent
-from tests.messages_api import Judge, call, text, thought
+from tests.messages_api import Judge, call, text
 
 #: A line of the tools here, in tokens of the usual tokenizer.
 LINE = 20
@@ -28,12 +31,6 @@ def results(session: Session) -> list[Row]:
 
 def states(session: Session) -> list[str]:
     return [row.state for row in results(session)]
-
-
-@pytest.fixture
-def small(place: Path) -> Iterator[Session]:
-    with create(place, budget=12_000) as session:
-        yield session
 
 
 # --- what comes in
@@ -64,10 +61,8 @@ def test_a_result_that_is_one_giant_line_is_shown_by_both_ends(small: Session) -
     agent.say("Look.")
     agent.step("begin " + "x y " * 40_000 + "end")
     (row,) = results(small)
-    assert row.state == "blocked"
-    assert "begin x y" in row.stub
+    assert row.state == "blocked" and "begin x y" in row.stub and "characters left out" in row.stub
     assert row.stub.rstrip().endswith("end")
-    assert "characters left out" in row.stub
     agent.ask("Seen.")
 
 
@@ -88,9 +83,9 @@ def test_a_batch_that_is_too_large_is_previewed_then_blocked_and_overflow_begins
     agent.ask("I see.")
 
 
-def _overflowing(session: Session, judge: Judge | None = None) -> Agent:
+def _overflowing(session: Session) -> Agent:
     """A session in overflow mode: two results that nobody may offload below their blocked form."""
-    agent = Agent(session, judge)
+    agent = Agent(session)
     agent.say("Look.")
     while not session.overflow:
         agent.step(*(output(number, 2_900) for number in range(60)))
@@ -102,28 +97,11 @@ def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session
     agent.ask(text("I must archive."))
     small.note("So it is.")
     assert small.overflow
-    small.append({"role": "user", "content": "Go on."})
-    assert small.overflow
-    held = [row.id for row in results(small)]
-    assert small.archive(held, "all the listings").freed > 0
-    assert not small.overflow
-
-
-def test_what_the_guard_takes_away_before_a_request_does_not_end_overflow(small: Session) -> None:
-    agent = _overflowing(small)
-    agent.ask(text("I see."))
     small.append({"role": "user", "content": " so" * 4_000}, origin="client")
     small.request()
     assert any(row.state == "archived" and row.removed_by == "guard" for row in small.ledger().rows())
-    assert small.overflow
-
-
-def test_a_fold_that_frees_room_ends_overflow(small: Session) -> None:
-    agent = _overflowing(small)
-    agent.say("Go on.")
-    agent.ask("Yes.")
-    assert small.overflow
-    small.archive([row.id for row in results(small)][:20])
+    assert small.overflow, "what the guard takes away before a request does not end it"
+    assert small.archive([row.id for row in results(small)], "all the listings").freed > 0
     assert not small.overflow
 
 
@@ -132,15 +110,7 @@ def test_a_refused_call_is_counted_and_told_what_to_do(small: Session) -> None:
     assert small.ledger().meta.refused == 1
     words = small.refuse()
     assert small.ledger().meta.refused == 2
-    assert "not run" in words
-    assert "12,000 tokens" in words
-    assert len(words) < 400
-
-
-def test_nothing_is_counted_as_refused_where_nothing_overflows(small: Session) -> None:
-    small.append({"role": "user", "content": "Go on."})
-    small.refuse()
-    assert not small.overflow
+    assert "not run" in words and "12,000 tokens" in words and len(words) < 400
 
 
 # --- people
@@ -161,23 +131,14 @@ def test_a_huge_paste_is_kept_whole_and_shown_by_its_two_ends(place: Path) -> No
         assert session.recover(block, most=400).first == 1
 
 
-def test_the_first_words_may_be_a_huge_paste(place: Path) -> None:
-    with create(place, budget=128_000) as session:
-        agent = Agent(session)
-        agent.say(output(1, HUMAN_PASTE + 10_000))
-        agent.ask("Read.")
-
-
 def test_words_of_people_that_are_too_much_are_refused_with_the_numbers_and_nothing_is_lost(small: Session) -> None:
     agent = Agent(small)
     given = [output(number, 5_000) for number in range(3)]
     blocks = [agent.say(words)[0] for words in given]
     with pytest.raises(OverBudget) as refusal:
         small.request()
-    assert "12,000" in str(refusal.value)
-    assert blocks[0] in str(refusal.value)
-    assert len(str(refusal.value)) < 400
-    assert refusal.value.hint
+    words = str(refusal.value)
+    assert "12,000" in words and blocks[0] in words and len(words) < 400 and refusal.value.hint
     assert [small.body(block).decode() for block in blocks] == given
     assert all(small.ledger()[block].present for block in blocks)
     small.set(budget=32_000)
@@ -225,24 +186,18 @@ def _filled(session: Session, sizes: list[int]) -> Agent:
     return agent
 
 
-def test_the_largest_results_leave_first_and_no_more_than_must(place: Path) -> None:
+@pytest.mark.parametrize("pinned", [False, True])
+def test_the_largest_results_leave_first_no_more_than_must_and_none_that_is_pinned(place: Path, pinned: bool) -> None:
     with create(place, budget=32_000) as session:
         agent = _filled(session, [3_000, 7_000, 5_000, 2_000, 6_000, 4_000])
         assert states(session) == ["visible"] * 6
+        if pinned:
+            session.pin(results(session)[1].id)
         agent.say(output(6, 6_000))
         session.request()
-        assert states(session) == ["visible", "archived", *["visible"] * 4]
-        assert results(session)[1].removed_by == "guard"
-
-
-def test_what_is_pinned_stays_when_the_largest_leave(place: Path) -> None:
-    with create(place, budget=32_000) as session:
-        agent = _filled(session, [3_000, 7_000, 5_000, 2_000, 6_000, 4_000])
-        session.pin(results(session)[1].id)
-        agent.say(output(6, 6_000))
-        session.request()
-        assert states(session)[:3] == ["visible", "pinned", "visible"]
-        assert states(session)[4] == "archived"
+        gone = 4 if pinned else 1
+        assert [at for at, state in enumerate(states(session)) if state == "archived"] == [gone]
+        assert results(session)[gone].removed_by == "guard"
 
 
 def test_whole_old_steps_leave_where_the_results_are_not_enough(small: Session) -> None:
@@ -262,26 +217,9 @@ def test_results_of_the_newest_step_leave_last(small: Session) -> None:
     agent.say(output(0, 4_000))
     agent.step(output(1, 2_900))
     agent.step(output(2, 2_900), output(3, 2_900))
-    session = small
-    session.set(budget=9_000)
+    small.set(budget=9_000)
     agent.ask("done")
-    first, *newest = results(session)
-    assert first.state == "archived"
-    assert any(row.state == "archived" for row in newest)
-    assert any(row.state == "visible" for row in newest)
-
-
-def test_a_cut_alone_is_made_where_it_is_enough(place: Path) -> None:
-    with create(place, budget=12_000) as session:
-        agent = Agent(session)
-        agent.say(output(0, 6_000))
-        for _ in range(5):
-            reply = agent.judge.reply(sent(session.request()), [thought("I think. " * 350), call("sh", cmd="x")])
-            reply["content"][0]["thinking"] = reply["content"][0]["thinking"] or ""
-            session.append(reply)
-            session.append({"role": "user", "content": [result(calls_of(reply)[0], "ok")]})
-        agent.ask("done")
-        assert session.ledger().meta.cuts or session.used() < session.budget.guard
+    assert sorted(states(small)[1:]) == ["archived", "visible"] and states(small)[0] == "archived"
 
 
 def test_a_smaller_window_is_kept_from_the_next_call_on(place: Path) -> None:
@@ -377,3 +315,53 @@ def test_a_recovered_part_is_never_offloaded_itself(small: Session) -> None:
 def test_a_budget_that_makes_no_sense_is_refused(place: Path) -> None:
     with pytest.raises(BadInput):
         create(place, budget=Budget(1_000, 2_000))  # type: ignore[arg-type]
+
+
+# --- why a reply ended, and what is counted
+
+
+TEXT = {"type": "text", "text": "Well."}
+
+
+@pytest.mark.parametrize(("stop", "kept"), [("max_tokens", "max_tokens"), ("end_turn", ""), (None, ""), (7, "")])
+def test_why_a_reply_is_incomplete_is_known_until_something_comes_after_it(
+    place: Path, stop: object, kept: str
+) -> None:
+    with create(place) as session:
+        session.append({"role": "user", "content": "Go."})
+        session.append({"role": "assistant", "content": "One, two, ", "stop_reason": stop})
+        assert stopped(session.ledger()) == kept
+        session.append({"role": "user", "content": "Go on.", "stop_reason": stop})
+        assert stopped(session.ledger()) == ""
+
+
+def test_only_the_last_part_of_a_reply_has_it_and_no_message_of_somebody_else() -> None:
+    parts = message({"role": "assistant", "content": [TEXT, TEXT], "stop_reason": "refusal"}, "human").parts
+    assert [part.extra for part in parts] == [{}, {"ctxvc": {"stop": "refusal"}}]
+    (part,) = message({"role": "user", "content": [TEXT], "stop_reason": "max_tokens"}, "human").parts
+    assert part.extra == {}
+    assert message({"role": "assistant", "content": [], "stop_reason": "max_tokens"}, "human").parts == ()
+
+
+def test_a_text_is_counted_once_something_depends_on_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    count = Meter.bodies
+
+    def counting(
+        meter: Meter, blocks: Iterable[tuple[Row, Bodies]], model: str, *, fresh: bool = False
+    ) -> dict[str, int]:
+        blocks = list(blocks)
+        counted.extend(row.id for row, _ in blocks)
+        return count(meter, blocks, model, fresh=fresh)
+
+    monkeypatch.setattr(Meter, "bodies", counting)
+    with create(place) as session:
+        for number in range(3):
+            session.append({"role": "user", "content": f"Go {number}."})
+            session.append({"role": "assistant", "content": "Gone."})
+        assert counted == []
+        session.append({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "ls", "input": {}}]})
+        session.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "b c"}]})
+        assert sorted(counted) == [f"B{number}" for number in range(1, 9)]
+        session.append({"role": "user", "content": "word " * (HUMAN_PASTE + 1)})
+        assert counted[8:] == ["B9"]

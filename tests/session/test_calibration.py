@@ -119,12 +119,16 @@ def test_what_one_model_reported_says_nothing_of_another() -> None:
     ("model", "calibration"),
     [(MODEL, (1_500, 0)), ("claude-opus-4-5", (1_200, 0)), ("gpt-4o", (1_000, 0)), ("", (1_000, 0))],
 )
-def test_a_new_session_begins_with_what_is_known_of_its_model(
+def test_a_new_session_begins_with_what_is_known_of_its_model_and_another_keeps_its_own(
     place: Path, model: str, calibration: tuple[int, int]
 ) -> None:
     for _ in range(2):
         with Session.open(place, "demo", model=model) as session:
             assert session.ledger().meta.calibration == calibration
+    with create_store(place.with_name("other")) as store:
+        store.create_session("demo", model=model)
+    with Session.open(place.with_name("other"), "demo", model=model) as session:
+        assert session.ledger().meta.calibration == (1_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +173,14 @@ class Usage(NamedTuple):
         return self._asdict()
 
 
+def called(session: Session, at: int, content: str, usage: object = None) -> None:
+    """A reply with a call, and its result."""
+    asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
+    session.append({"role": "assistant", "content": [asked], "usage": usage})
+    answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": content}
+    session.append({"role": "user", "content": [answer]})
+
+
 def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
     """A loop of so many replies, and one request more; gives the warnings."""
     session.append({"role": "user", "content": "go"})
@@ -176,11 +188,7 @@ def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
         warnings.simplefilter("always")
         for at in range(replies):
             session.request()
-            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-            reported = usage(session.view().counted)
-            session.append({"role": "assistant", "content": [asked], "usage": reported})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 50}
-            session.append({"role": "user", "content": [answer]})
+            called(session, at, f"{at} {WORDS}" * 50, usage(session.view().counted))
         session.request()
     assert all(issubclass(one.category, UnknownVocabularyWarning) for one in caught)
     return [f"{one.filename}: {one.message}" for one in caught]
@@ -192,11 +200,7 @@ def test_a_guess_that_no_reply_replaces_is_warned_of_once_with_both_ways_out(pla
         (told,) = work(session, 1)
         assert told.startswith(__file__) and "`model=`" in told and "`tokens_per_count=`" in told
         assert not work(session, 3)
-        assert not [text for text in sent_texts(session) if "vocabulary" in text], "it is for people"
-
-
-def sent_texts(session: Session) -> list[str]:
-    return [json.dumps(message) for message in session.prompt().messages]
+        assert "vocabulary" not in json.dumps(session.prompt().messages), "it is for people"
 
 
 @pytest.mark.parametrize(
@@ -241,26 +245,14 @@ def test_a_factor_that_no_vocabulary_has_is_refused(place: Path, tokens_per_coun
         Session.open(place, "demo", budget=32_000, tokens_per_count=tokens_per_count)
 
 
-def test_a_session_that_was_there_keeps_its_own_calibration(place: Path) -> None:
-    with create_store(place) as store:
-        store.create_session("demo", model=MODEL)
-    with Session.open(place, "demo", model=MODEL) as session:
-        assert session.ledger().meta.calibration == (1_000, 0)
-
-
 def replies(session: Session, count: int, a: int = 1_200, b: int = 300) -> None:
     session._calibrating = Calibrating()
     for at in range(count):
         session.append({"role": "user", "content": f"{at} {WORDS}" * (3 + at)})
         session.request()
         asked = session.view().counted
-        session.append(
-            {
-                "role": "assistant",
-                "content": [{"type": "text", "text": "So."}],
-                "usage": {"input_tokens": 10, "cache_read_input_tokens": asked * a // 1000 + b - 10},
-            }
-        )
+        usage = {"input_tokens": 10, "cache_read_input_tokens": asked * a // 1000 + b - 10}
+        session.append({"role": "assistant", "content": [{"type": "text", "text": "So."}], "usage": usage})
 
 
 def settings(session: Session) -> list[str]:
@@ -300,10 +292,7 @@ def test_asking_again_gives_the_same_bytes_and_commits_nothing_however_the_provi
         session.set(calibration=calibration)
         session.append({"role": "user", "content": "go"})
         for at in range(30):
-            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-            session.append({"role": "assistant", "content": [asked]})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * (20 + at % 7)}
-            session.append({"role": "user", "content": [answer]})
+            called(session, at, f"{at} {WORDS}" * (20 + at % 7))
             first = session.request()
             stands = session.stored.tip(), session.stored.waiting()
             assert session.request().digest == first.digest
@@ -317,10 +306,7 @@ def test_another_model_brings_its_own_window_thresholds_and_calibration_before_t
     with Session.open(place, "demo", model=MODEL) as session:
         session.append({"role": "user", "content": "Look."})
         for at in range(18):
-            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-            session.append({"role": "assistant", "content": [asked]})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 500}
-            session.append({"role": "user", "content": [answer]})
+            called(session, at, f"{at} {WORDS}" * 500)
         session.request()
         assert session.budget.window == 1_000_000
         assert {row.state for row in session.ledger().rows() if row.kind == "tool_result"} == {"visible"}

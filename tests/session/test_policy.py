@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,22 +39,27 @@ class Oldest(Policy, frozen=True, kw_only=True):
 
 
 @pytest.fixture
-def clock() -> Iterator[list[float]]:
-    yield [0.0]
+def clock() -> list[float]:
+    return [0.0]
 
 
-def opened(place: Path, clock: list[float], **knobs: bool) -> Session:
+def opened(place: Path, clock: list[float], steps: int = 3, **knobs: bool) -> Session:
+    """A session of so many steps under `Oldest`, which was asked when there were none."""
     create(place).close()
     held = Session.open(place, "demo")
-    return Session(held.stored, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
+    session = Session(held.stored, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
+    session.append({"role": "user", "content": "go on"})
+    session.request()
+    for number in range(steps):
+        step(session, number)
+    return session
 
 
 def step(session: Session, number: int, words: str = WORDS * 20) -> None:
     call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": str(number)}}
     session.append({"role": "assistant", "content": [call]})
-    session.append(
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": words}]}
-    )
+    answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": words}
+    session.append({"role": "user", "content": [answer]})
 
 
 def archived(session: Session) -> list[str]:
@@ -95,10 +99,6 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
 
 def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place: Path, clock: list[float]) -> None:
     session = opened(place, clock)
-    session.append({"role": "user", "content": "go on"})
-    session.request()
-    for number in range(3):
-        step(session, number)
     session.request()
 
     assert archived(session) == ["B4"]
@@ -109,10 +109,6 @@ def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place:
 
 def test_a_plan_that_waits_is_not_made_anew_and_is_judged_again_on_each_view(place: Path, clock: list[float]) -> None:
     session = opened(place, clock, patient=True)
-    session.append({"role": "user", "content": "go on"})
-    session.request()
-    for number in range(3):
-        step(session, number)
     session.request()
     step(session, 3)
     session.request()
@@ -143,10 +139,6 @@ def test_at_a_turns_start_nothing_waits(place: Path, clock: list[float]) -> None
 
 def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[float]) -> None:
     session = opened(place, clock, patient=True)
-    session.append({"role": "user", "content": "go on"})
-    session.request()
-    for number in range(3):
-        step(session, number)
     session.request()
     session.archive("B4")
     session.request()
@@ -242,3 +234,90 @@ def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
     assert [row.id for row in session.ledger().rows()][:2] == ["B1", "B2"]
     assert session.ledger().meta.policy == "test_policy.py:Oldest:protocol=Archive what you no longer need."
     session.close()
+
+
+# --- plans that wait: seen by everybody, committed as far as the view has not moved on, dropped when stale
+
+
+def filled(session: Session) -> None:
+    session.append({"role": "user", "content": "go on"})
+    for number in range(4):
+        step(session, number)
+
+
+def archive(*blocks: str) -> Plan:
+    return Plan(actions=(Action(verb="archive", targets=blocks),), actor="policy:test", reason="old")
+
+
+def results_of(session: Session) -> dict[str, str]:
+    return {row.id: row.state for row in session.ledger().rows() if row.kind == "tool_result"}
+
+
+def test_a_plan_changes_nothing_before_a_turn_begins(session: Session) -> None:
+    filled(session)
+    session.propose(archive("B3"))
+    session.request()
+    assert results_of(session)["B3"] == "visible"
+
+    session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": "more"})
+    session.request()
+
+    assert results_of(session) == {"B3": "archived", "B5": "visible", "B7": "visible", "B9": "visible"}
+    assert session.pending() == ()
+
+
+def test_a_plan_survives_its_process_and_is_seen_by_others(place: Path) -> None:
+    with create(place) as session:
+        filled(session)
+        session.propose(archive("B3"))
+    with Session.open(place, "demo") as again:
+        (held,) = again.pending()
+        assert (held.id, held.plan.actor, held.plan.reason) == ("P1", "policy:test", "old")
+        ((_, done),) = again.settle()
+    assert [row.id for row in done.rows] == ["B3"]
+
+
+def test_of_a_plan_that_the_view_has_passed_the_rest_is_done(session: Session) -> None:
+    filled(session)
+    plan = Plan(actions=tuple(Action(verb="archive", targets=(block,)) for block in ("B3", "B5")), actor="policy:test")
+    session.propose(plan)
+    session.archive("B3")
+
+    ((_, done),) = session.settle()
+
+    assert [row.id for row in done.rows] == ["B5"]
+    assert [(problem.target, problem.why) for problem in done.problems] == [("B3", "gone")]
+
+
+def test_a_stale_plan_is_dropped(session: Session) -> None:
+    filled(session)
+    session.propose(archive("B3"))
+    session.archive("B3")
+    other = Action(verb="archive", targets=("B5",), checksums={"B5": "0" * 12})  # another block of the same number
+    session.propose(Plan(actions=(other,), actor="policy:test"))
+
+    ((_, first), (_, second)) = session.settle()
+
+    assert not first and [problem.why for problem in second.problems] == ["stale"]
+    assert session.pending() == ()
+    assert "stale" in session.store.message(str(session.store.repository.references["refs/ctxvc/demo/plans"].target))
+
+
+def test_leaving_the_scope_is_a_good_moment(session: Session) -> None:
+    filled(session)
+    session.propose(archive("B3"))
+    session.open_scope("try", "another way")
+
+    assert session.ledger("main")["B3"].state == "archived"
+    assert session.pending() == ()
+
+
+def test_a_plan_waits_in_its_own_scope(session: Session) -> None:
+    filled(session)
+    session.open_scope("try", "another way", with_messages=True)
+    session.propose(archive("B3"))
+    (held,) = session.pending()
+    assert held.scope == "try"
+    assert session.drop(held.id) == ("P1",)
+    assert session.pending() == ()
+    assert results_of(session)["B3"] == "visible"

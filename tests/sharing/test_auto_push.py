@@ -119,11 +119,9 @@ def test_a_process_of_its_own_pushes_what_was_recorded(anna: Clone, server: Path
     anna.say("first")
     pushes = AutoPush(os.environ)
 
-    started = time.monotonic()
     pushes(anna.path)
-    took = time.monotonic() - started
 
-    assert took < 5 and _pushed(server)
+    assert _pushed(server)
     assert pushes._process is not None and pushes._process.wait(timeout=30) == 0
 
 
@@ -140,32 +138,20 @@ def test_nothing_is_started_unless_it_is_set_and_a_wrong_file_stops_nothing(
     assert "push" in log.entries(anna.path)[0]
 
 
-def test_a_store_that_is_none_is_no_error_of_the_process(tmp_path: Path) -> None:
-    command.push(tmp_path / "none")
-
-
 @pytest.mark.usefixtures("config")
 def test_what_a_hook_reports_is_recorded_and_pushed(tmp_path: Path, server: Path) -> None:
-    folder = project(tmp_path)
-    transcript = write(tmp_path / "11111111-aaaa.jsonl", *CONVERSATION)
-    with Store(folder / FOLDER) as store:
-        remotes.add(store, Remote(name="origin", address=str(server), sends=True), "anna")
+    folder, transcript = _shared(tmp_path, server)
 
-    started = time.monotonic()
     hook(folder, transcript, "Stop")
-    took = time.monotonic() - started
     settle(folder / FOLDER)
 
-    assert took < 5 and _pushed(server)
+    assert _pushed(server)
     end_recorder(folder / FOLDER)
 
 
 @pytest.mark.usefixtures("config")
 def test_watch_pushes_and_doctor_and_status_say_what_was_not(tmp_path: Path, server: Path) -> None:
-    folder = project(tmp_path)
-    transcript = write(tmp_path / "11111111-aaaa.jsonl", *CONVERSATION)
-    with Store(folder / FOLDER) as store:
-        remotes.add(store, Remote(name="origin", address=str(server), sends=True), "anna")
+    folder, transcript = _shared(tmp_path, server)
     pushed = list[Path]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AutoPush, "__call__", lambda _, store: pushed.append(store))
@@ -175,6 +161,7 @@ def test_watch_pushes_and_doctor_and_status_say_what_was_not(tmp_path: Path, ser
 
     server.rename(server.with_name("away"))
     command.push(folder / FOLDER)
+    command.push(tmp_path / "none")  # no store is no error of the process
 
     status = CliRunner().invoke(cli, ["-C", str(folder), "status"])
     assert "not pushed to origin: there is no git repository" in status.stderr and "`ctxvc push`" in status.stderr
@@ -195,6 +182,14 @@ def test_a_run_is_pushed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     arguments = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
     assert CliRunner().invoke(cli, arguments, input='[{"content": "Hello."}]').exit_code == 0
     assert pushed == [["run-1"]]
+
+
+def _shared(place: Path, server: Path) -> tuple[Path, Path]:
+    """A project whose store has a remote, and a transcript beside it."""
+    folder = project(place)
+    with Store(folder / FOLDER) as store:
+        remotes.add(store, Remote(name="origin", address=str(server), sends=True), "anna")
+    return folder, write(place / "11111111-aaaa.jsonl", *CONVERSATION)
 
 
 def _pushed(server: Path) -> bool:

@@ -28,9 +28,12 @@ def web(server: Path) -> Iterator[Web]:
         yield web
 
 
-def pair(tmp_path: Path, address: str) -> tuple[Clone, Clone]:
-    first, second = (Clone(tmp_path / name / ".ctxvc", name, address) for name in ("anna", "bob"))
-    return first, second
+def clone(place: Path, address: str, name: str = "anna") -> Clone:
+    return Clone(place / name / ".ctxvc", name, address)
+
+
+def pair(place: Path, address: str) -> tuple[Clone, Clone]:
+    return clone(place, address), clone(place, address, "bob")
 
 
 def rounds(clones: tuple[Clone, Clone], web: Web, count: int, seed: int) -> set[str]:
@@ -71,57 +74,36 @@ def settled(clones: tuple[Clone, Clone]) -> bool:
     return clones[0].all_tips() == clones[1].all_tips()
 
 
-def test_connections_that_break_lose_nothing(tmp_path: Path, web: Web) -> None:
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [(3, 7), pytest.param(100, 1, marks=pytest.mark.slow), pytest.param(100, 2, marks=pytest.mark.slow)],
+)
+def test_connections_that_break_lose_nothing(tmp_path: Path, web: Web, count: int, seed: int) -> None:
     clones = pair(tmp_path, f"{web.address}/sessions.git")
     clones[0].say("first")
     clones[0].push()
     clones[1].pull()
 
-    spoken = rounds(clones, web, 3, seed=7)
+    spoken = rounds(clones, web, count, seed)
 
-    assert settled(clones)
+    assert settled(clones) and (count < 100 or len(spoken) > 10)
     assert all(spoken <= clone.texts() for clone in clones)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_hundred_rounds_with_connections_that_break_lose_nothing(tmp_path: Path, web: Web, seed: int) -> None:
-    clones = pair(tmp_path, f"{web.address}/sessions.git")
-    clones[0].say("first")
-    clones[0].push()
-    clones[1].pull()
-
-    spoken = rounds(clones, web, 100, seed)
-
-    assert len(spoken) > 10 and settled(clones)
-    assert all(spoken <= clone.texts() for clone in clones)
-
-
-def test_without_the_password_it_says_so(tmp_path: Path, server: Path) -> None:
+def test_a_password_a_server_or_a_repository_that_is_not_there_is_named(tmp_path: Path, server: Path) -> None:
     with served(server.parent) as web:
-        anna, _ = pair(tmp_path, f"{web.address}/sessions.git")
+        anna = clone(tmp_path, f"{web.address}/sessions.git")
         anna.say("one")
-
         with pytest.raises(Refused, match="credentials"):
             anna.push()
         assert not audience.is_public(f"{web.address}/sessions.git")
-
-
-def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/x.git"
-        anna, _ = pair(tmp_path, address)
-
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
-            anna.pull()
-
-
-def test_a_repository_that_is_not_there_is_named(tmp_path: Path) -> None:
-    anna, _ = pair(tmp_path, str(tmp_path / "nowhere.git"))
-
+            clone(tmp_path, address, "bob").pull()
     with pytest.raises(NotFound, match=r"nowhere\.git"):
-        anna.pull()
+        clone(tmp_path, str(tmp_path / "nowhere.git"), "carol").pull()
 
 
 @pytest.mark.parametrize(

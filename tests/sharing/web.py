@@ -24,8 +24,6 @@ class Web:
         self.root = root
         self.address = f"http://127.0.0.1:{port}"
         self.cut_after: int | None = None
-        self.requests = 0
-        self.received = self.sent = 0
 
     def passed(self, count: int) -> int:
         """How many of the next `count` bytes get through."""
@@ -42,22 +40,13 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
         def log_message(self, *_: object) -> None:
             pass
 
         def _answer(self) -> None:
-            web.requests += 1
             self.close_connection = True
             if self.headers.get("Authorization") != allowed:
-                self._send(
-                    b'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm="git"\r\nContent-Length: 0\r\n\r\n'
-                )
+                self._send(_UNKNOWN)
                 return
             body = self._body()
             if body is None:
@@ -86,6 +75,8 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
             lines.append(b"Content-Length: %d" % len(content))
             self._send(b"\r\n".join(lines) + b"\r\n\r\n" + content)
 
+        do_GET = do_POST = _answer  # noqa: N815 - the library's names
+
         def _body(self) -> bytes | None:
             """The request's body; None if the connection broke in it."""
             if self.headers.get("Transfer-Encoding") == "chunked":
@@ -97,12 +88,10 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
                 body = b"".join(pieces)
             else:
                 body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            web.received += len(body)
             return body if web.passed(len(body)) == len(body) else None
 
         def _send(self, data: bytes) -> None:
             count = web.passed(len(data))
-            web.sent += count
             self.wfile.write(data[:count])
             self.wfile.flush()
 

@@ -24,7 +24,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.faults.summary import Tell, Times, line
 from tests.making.conversation import exchange, human, reply
-from tests.making.store import afresh, archive, commits, complaints, contents, git, littered, start
+from tests.making.store import afresh, archive, commits, complaints, contents, git, go, killed, littered, start
 
 from .writer import beginning
 
@@ -67,21 +67,11 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
     acknowledged: dict[str, str] = {}
     for number in range(times):
         steps = chance.choice([1, 1, 2, 8, 32])
-        with start("writer.py", path, "demo", "main", f"w{number}", 0, steps) as writer:
-            assert writer.stdin is not None and writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            writer.stdin.write(b"go\n")
-            writer.stdin.flush()
-            first = writer.stdout.readline() if number % 2 else b""  # on a slow machine it may come late
-            killer = threading.Timer(chance.uniform(0.0, 0.12), writer.kill)
-            killer.start()
-            lines = (first + writer.stdout.read()).decode().splitlines(keepends=True)
-            killer.join()
-        for output in lines:
-            if output.endswith("\n"):
-                block, text = output.rstrip("\n").split(" ", 1)
-                assert block not in acknowledged, "a number was given twice"
-                acknowledged[block] = text
+        writer = start("writer.py", path, "demo", "main", f"w{number}", 0, steps)
+        for output in killed(writer, chance.uniform(0.0, 0.12), late=bool(number % 2)):
+            block, text = output.split(" ", 1)
+            assert block not in acknowledged, "a number was given twice"
+            acknowledged[block] = text
         in_order(path, acknowledged)
     assert acknowledged
     settle(path)
@@ -93,19 +83,19 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
     return len(acknowledged)
 
 
-def test_writers_killed_at_random_moments_lose_nothing_acknowledged(path: Path) -> None:
-    kill_writers(path, 6, seed=1)
+#: How often it is tried: ordinarily, and in a campaign.
+OFTEN = [6, pytest.param(200, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))]
 
 
-@pytest.mark.faults
-@pytest.mark.timeout(3_600)
-def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(
-    path: Path, seed: int, times: Times, tell: Tell
+@pytest.mark.parametrize("count", OFTEN)
+def test_writers_killed_at_random_moments_lose_nothing_acknowledged(
+    path: Path, count: int, seed: int, times: Times, tell: Tell
 ) -> None:
-    acknowledged = kill_writers(path, times(200), seed)
-    tell(
-        line("writers killed at random times", cases=times(200), seed=seed, acknowledged_blocks=acknowledged, missing=0)
-    )
+    if count == 6:
+        kill_writers(path, 6, seed=1)
+        return
+    blocks = kill_writers(path, times(count), seed)
+    tell(line("writers killed at random times", cases=times(count), seed=seed, acknowledged_blocks=blocks, missing=0))
 
 
 # --- its git child is killed
@@ -115,8 +105,7 @@ def test_two_hundred_writers_killed_at_random_moments_lose_nothing_acknowledged(
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Every fast-import of this process is killed at a random moment; gives how many were."""
     chance = random.Random(7)
-    killed: list[int] = []
-
+    deaths: list[int] = []
     timers: list[threading.Timer] = []
 
     class Mortal(subprocess.Popen):  # type: ignore[type-arg]
@@ -133,21 +122,21 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
         def wait(self, timeout: float | None = None) -> int:
             code = super().wait(timeout)
-            if self._mortal and code == -signal.SIGKILL and self.pid not in killed:
-                killed.append(self.pid)
+            if self._mortal and code == -signal.SIGKILL and self.pid not in deaths:
+                deaths.append(self.pid)
             return code
 
     monkeypatch.setattr(fast_import.subprocess, "Popen", Mortal)
-    yield killed
+    yield deaths
     for timer in timers:
         timer.join()
 
 
-def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def kill_children(path: Path, times: int, deaths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     expected: dict[str, bytes] = {}
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         number = 0
-        while len(killed) < times:
+        while len(deaths) < times:
             number += 1
             for block in session.append(human(f"question {number}")):
                 expected[block] = f"question {number}".encode()
@@ -161,21 +150,14 @@ def kill_children(path: Path, times: int, killed: list[int], monkeypatch: pytest
     assert complaints(path) == ""
 
 
+@pytest.mark.parametrize("count", OFTEN)
 def test_a_git_child_killed_at_random_moments_costs_nothing(
-    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch
+    path: Path, count: int, mortal: list[int], monkeypatch: pytest.MonkeyPatch, times: Times, tell: Tell
 ) -> None:
-    kill_children(path, 6, mortal, monkeypatch)
+    kill_children(path, 6 if count == 6 else times(count), mortal, monkeypatch)
     in_order(path, {})
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(3_600)
-def test_two_hundred_git_children_killed_at_random_moments_cost_nothing(
-    path: Path, mortal: list[int], monkeypatch: pytest.MonkeyPatch, times: Times, tell: Tell
-) -> None:
-    kill_children(path, times(200), mortal, monkeypatch)
-    in_order(path, {})
-    tell(line("git children killed at random times", cases=len(mortal), missing=0))
+    if count > 6:
+        tell(line("git children killed at random times", cases=len(mortal), missing=0))
 
 
 def traceable() -> bool:
@@ -269,7 +251,9 @@ def gone(process: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_child_that_outlives_its_parent_keeps_the_locks(path: Path, when: str) -> None:
+def test_a_child_that_outlives_its_parent_keeps_the_locks_and_nothing_is_committed_twice(path: Path, when: str) -> None:
+    """It had not got everything, and moves no ref; or it had, and finishes."""
+    tip = git(path, "rev-parse", "demo/main")
     child = orphan(path, when)
     try:
         for lock in ("lock/demo", "store.lock"):
@@ -278,21 +262,8 @@ def test_a_child_that_outlives_its_parent_keeps_the_locks(path: Path, when: str)
     finally:
         gone(child, path)
 
-
-def test_a_child_whose_parent_died_early_moves_no_ref(path: Path) -> None:
-    tip = git(path, "rev-parse", "demo/main")
-    gone(orphan(path, "before"), path)
-
-    assert git(path, "rev-parse", "demo/main") == tip
-    assert list(afresh(path).values()) == [b"question", b"answer"]
-    assert len(commits(path)) == 1
-    in_order(path, {})
-
-
-def test_a_child_that_had_everything_finishes_and_nothing_is_committed_twice(path: Path) -> None:
-    gone(orphan(path, "after"), path)
-
-    assert len(commits(path)) == 1
+    assert (git(path, "rev-parse", "demo/main") == tip) is (when == "before")
+    assert len(commits(path)) == int(when == "after")
     assert list(afresh(path).values()) == [b"question", b"answer"]
     assert len(commits(path)) == 1
     in_order(path, {})
@@ -320,10 +291,7 @@ def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_di
 def test_a_writer_killed_while_it_waits_for_a_lock_leaves_it_free(path: Path) -> None:
     with locked(path / "ctxvc" / "lock" / "demo"):
         with start("writer.py", path, "demo", "main", "w", 0) as writer:
-            assert writer.stdin is not None and writer.stdout is not None
-            writer.stdout.readline()
-            writer.stdin.write(b"go\n")
-            writer.stdin.flush()
+            go(writer)
             time.sleep(0.05)
             writer.kill()
     in_order(path, {})

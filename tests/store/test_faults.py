@@ -22,7 +22,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.upkeep import leftovers
 from tests.making.conversation import exchange, human, raw, reply, result, results
-from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, littered
+from tests.making.store import add_scope, afresh, archive, commits, complaints, contents, littered, opened
 
 from .faulty import Chopping, Disk
 
@@ -36,13 +36,9 @@ OPERATIONS: dict[str, Operation] = {
     "import": lambda session: add_scope(session, "side"),
 }
 FAULTS = [
-    ("write", errno.ENOSPC),
-    ("fdatasync", errno.EIO),
-    ("fsync", errno.EIO),
-    ("replace", errno.EACCES),
-    ("open", errno.EMFILE),
-    ("ftruncate", errno.EIO),
-]
+    ("write", errno.ENOSPC), ("fdatasync", errno.EIO), ("fsync", errno.EIO), ("replace", errno.EACCES),
+    ("open", errno.EMFILE), ("ftruncate", errno.EIO),
+]  # fmt: skip
 
 
 def state(path: Path) -> dict[str, tuple[str, bytes]]:
@@ -193,6 +189,7 @@ FAILING = {
     "killed": "kill -9 $$",
     "killed after reading": "head -c 300 >/dev/null; kill -9 $$",
     "with success, but nothing done": "head -c 300 >/dev/null; exit 0",
+    "not there": "",
 }
 
 
@@ -201,13 +198,15 @@ def test_a_git_that_fails_costs_no_append_and_is_told_by_the_flush(
     session: StoredSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     broken = stand_in(tmp_path, f'case "$*" in *fast-import*) {script};; esac; exec "$REAL" "$@"')
+    if not script:
+        broken = str(tmp_path / "nowhere")
     session.append(*exchange(1))
     with monkeypatch.context() as failing:
         failing.setattr(programs, "program", lambda: broken)
         assert session.append(human("kept"), reply("too")) == ["B5", "B6"]
         assert session.flush_failure is not None
         assert session.append(human("and this")) == ["B7"]
-        with pytest.raises(CtxvcError, match="git") as failure:
+        with pytest.raises(CtxvcError, match="git" if script else "cannot start git") as failure:
             session.flush()
         assert failure.value.hint
         assert commits(path) == []
@@ -223,19 +222,7 @@ def test_a_git_that_fails_costs_no_append_and_is_told_by_the_flush(
     assert littered(path) == []
 
 
-def test_a_git_that_is_not_there_is_told(
-    session: StoredSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "program", lambda: str(tmp_path / "nowhere"))
-    session.append(human("kept"), reply("too"))
-    with pytest.raises(CtxvcError, match="cannot start git"):
-        session.flush()
-    monkeypatch.undo()
-    session.flush()
-    assert session.waiting() == 0
-
-
-def test_an_import_whose_git_fails_leaves_the_store_as_it_was(
+def test_an_import_whose_git_fails_or_that_is_interrupted_leaves_the_store_as_it_was(
     session: StoredSession, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append(human("one"), reply("two"))
@@ -244,17 +231,12 @@ def test_an_import_whose_git_fails_leaves_the_store_as_it_was(
         failing.setattr(programs, "program", lambda: broken)
         with pytest.raises(CtxvcError):
             add_scope(session, "side")
+    with pytest.raises(KeyboardInterrupt), session.bulk():
+        raise KeyboardInterrupt
 
     assert session.scopes() == ["main"]
     add_scope(session, "side")
     assert session.scopes() == ["main", "side"]
-
-
-def test_an_import_that_is_interrupted_leaves_the_store_as_it_was(session: StoredSession, path: Path) -> None:
-    session.append(human("one"), reply("two"))
-    with pytest.raises(KeyboardInterrupt), session.bulk():
-        raise KeyboardInterrupt
-
     assert session.append(human("three"), reply("four")) == ["B3", "B4"]
     assert list(afresh(path).values()) == [b"one", b"two", b"three", b"four"]
 
@@ -334,38 +316,28 @@ def test_ctrl_c_between_the_disk_and_what_is_known_here_loses_nothing(
 
 
 LEFT = [
-    "refs/heads/demo/main.lock",
-    "HEAD.lock",
-    "packed-refs.lock",
-    "objects/pack/tmp_pack_abc123",
-    "objects/pack/tmp_idx_abc123",
-    "objects/pack/.tmp-123-pack-abc.pack",
-    "fast_import_crash_4711",
-]
+    "refs/heads/demo/main.lock", "HEAD.lock", "packed-refs.lock", "objects/pack/tmp_pack_abc123",
+    "objects/pack/tmp_idx_abc123", "objects/pack/.tmp-123-pack-abc.pack", "fast_import_crash_4711",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_a_killed_git_left_does_not_stop_a_flush(session: StoredSession, path: Path, name: str) -> None:
+def test_what_a_killed_git_left_does_not_stop_a_flush_or_an_import(
+    session: StoredSession, path: Path, name: str
+) -> None:
     session.append(human("one"), reply("two"))
     (path / name).write_bytes(b"")
 
     session.append(human("three"), reply("four"))
     session.flush()
     assert len(commits(path)) == 2
+    (path / name.replace("demo/main", "demo/other")).write_bytes(b"")
+    add_scope(session, "other")
+    assert session.scopes() == ["main", "other"]
 
     session.store.clean_up()
     assert littered(path) == []
     assert complaints(path) == ""
-
-
-def test_a_stale_lock_does_not_stop_an_import(session: StoredSession, path: Path) -> None:
-    add_scope(session, "side")
-    (path / "refs/heads/demo/other.lock").write_bytes(b"")
-    (path / "HEAD.lock").write_bytes(b"")
-
-    add_scope(session, "other")
-
-    assert session.scopes() == ["main", "other", "side"]
 
 
 def test_the_keep_of_a_killed_flush_does_not_stop_its_replay(
@@ -374,20 +346,19 @@ def test_the_keep_of_a_killed_flush_does_not_stop_its_replay(
     monkeypatch.setattr(Store, "now", lambda _: 1_700_000_000)
     monkeypatch.setattr(Store, "new_id", lambda _: "0123456789abcdef")
     monkeypatch.setattr(Store, "now_iso", lambda _: "2023-11-14T22:13:20Z")
+    before = {pack.name for pack in path.glob("objects/pack/*.pack")}
     shutil.copytree(path, tmp_path / "twin")
-    for place in (tmp_path / "twin", path):
-        if place == path:
-            (made,) = (
-                set(os.listdir(tmp_path / "twin/objects/pack"))
-                - set(os.listdir(path / "objects/pack"))
-                - {name for name in os.listdir(tmp_path / "twin/objects/pack") if not name.endswith(".pack")}
-            )
-            (path / "objects/pack" / made.replace(".pack", ".keep")).write_text("fast-import")
-        with Store(place) as store, StoredSession.open(store, "demo") as session:
+
+    def flushed(place: Path) -> str:
+        with opened(place) as session:
             session.append(human("one"), reply("two"))
             assert session.waiting() == 0
+        (made,) = {pack.name for pack in place.glob("objects/pack/*.pack")} - before
+        return made
 
-    assert made in os.listdir(path / "objects/pack"), "the replay makes the same pack, else this tests nothing"
+    made = flushed(tmp_path / "twin")
+    (path / "objects/pack" / made.replace(".pack", ".keep")).write_text("fast-import")
+    assert flushed(path) == made, "the replay makes the same pack, else this tests nothing"
     assert littered(path) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import SEGMENT, Counters, Group, Ledger, Meta, Row, Source, segment_of
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import format as fmt
+from ctxvc.store.log.journal import Change, Head, Record, encode_head, encode_record
 from tests.making.generated import arranged, conversations, json_values, numbered
 
 DECODERS: list[Any] = [fmt.decode_rows, fmt.decode_groups, fmt.decode_meta]
@@ -84,31 +86,6 @@ def test_a_line_is_one_row_with_its_keys_in_the_order_of_the_fields(ledger: Ledg
             keys = list(json.loads(line))
             assert keys == sorted(keys, key=order.index)
             assert {"id", "kind", "role", "origin", "msg", "step", "turn", "bytes", "sha256"} <= set(keys)
-
-
-def test_what_is_at_its_default_is_not_written() -> None:
-    assert fmt.encode_rows([row(7)]) == (
-        b'{"id":"B7","kind":"user","role":"user","origin":"human","msg":1,"step":1,"turn":1,"bytes":0,"sha256":"'
-        + b"0" * 64
-        + b'"}\n'
-    )
-    assert fmt.encode_groups([Group(id="G10", members=("B2",)), Group(id="G9", members=("B1",))]) == (
-        b'{"id":"G9","members":["B1"]}\n{"id":"G10","members":["B2"]}\n'
-    )
-
-
-def test_a_second_empty_tuple_is_not_written_either() -> None:
-    """Python 3.10 makes one for each that an iterator leaves empty."""
-
-    class Other(tuple[Any, ...]):
-        __slots__ = ()
-
-    group, meta = Group(id="G1", members=("B1",)), Meta(format=1, session="s", scope="main")
-    sourced = msgspec.structs.replace(meta, source=Source(format="f", id="i"))
-    changed = msgspec.structs.replace(meta, cuts=Other(), source=Source(format="f", id="i", missing=Other()))
-    assert fmt.encode_rows([row(1, files=Other())]) == fmt.encode_rows([row(1)])
-    assert fmt.encode_groups([msgspec.structs.replace(group, summary=Other())]) == fmt.encode_groups([group])
-    assert fmt.encode_meta(changed) == fmt.encode_meta(sourced)
 
 
 @given(block_numbers, st.sampled_from(["visible", "pinned", "masked", "archived", "pruned", "blocked", "deleted"]))
@@ -228,3 +205,126 @@ NESTED = b'{"format":1,"session":"s","scope":"m","id":"G1","members":[],"x":' + 
 def test_bytes_that_are_no_text_or_nested_without_end_are_damage(decode: Any, data: bytes) -> None:
     with pytest.raises(Damaged):
         decode(data, "here")
+
+
+# --- the same to the byte, whichever Python wrote it
+
+
+def anew(text: str) -> str:
+    """An equal text that is another object."""
+    return "".join([*text])
+
+
+class Other(tuple[Any, ...]):
+    """An empty tuple that is not Python's own, as 3.10 makes one for each that an iterator leaves empty."""
+
+    __slots__ = ()
+
+
+PLAIN = {
+    "id": "B7", "kind": "user", "role": "user", "origin": "human", "msg": 1, "step": 2, "turn": 3, "bytes": 5,
+    "sha256": "ab" * 32,
+}  # fmt: skip
+
+
+def odd(**fields: object) -> Row:
+    """A row of which every optional field equals its default, and is another object where there can be another."""
+    others = {"ext": anew("txt"), "state": anew("visible"), "files": Other(), "call": anew(""), "extra": {}}
+    return Row(**{**PLAIN, **others, **fields})  # type: ignore[arg-type]
+
+
+ROW = (
+    b'{"id":"B7","kind":"user","role":"user","origin":"human","msg":1,"step":2,"turn":3,"bytes":5,"sha256":"%s"}\n'
+    % (b"ab" * 32)
+)
+
+
+def test_a_row_has_these_bytes() -> None:
+    assert fmt.encode_rows([odd()]) == ROW
+    assert fmt.encode_rows(fmt.decode_rows(ROW, "")) == ROW
+    assert fmt.encode_rows([odd(ext=anew("json"), state=anew("masked"), files=("1.png",))]) == ROW.replace(
+        b'"bytes":5', b'"ext":"json","files":["1.png"],"bytes":5'
+    ).replace(b"}", b',"state":"masked"}')
+
+
+def test_a_line_of_groups_has_these_bytes() -> None:
+    group = Group(id="G1", members=("B7",), stub=anew(""), summary=Other(), level=int("1"))
+
+    assert fmt.encode_groups([group]) == b'{"id":"G1","members":["B7"]}\n'
+    tenth, ninth = Group(id="G10", members=("B2",)), Group(id="G9", members=("B1",))
+    assert fmt.encode_groups([tenth, ninth]) == b'{"id":"G9","members":["B1"]}\n{"id":"G10","members":["B2"]}\n'
+
+
+def test_ctxvc_json_has_these_bytes() -> None:
+    meta = Meta(
+        format=1,
+        session="demo",
+        scope="main",
+        counters=Counters(block=7),
+        tokenizer=anew("o200k_base"),
+        calibration=(1000, 0),
+        cuts=Other(),
+        ladder={},
+        source=Source(format="pi", id="x", finals=Other(), missing=Other()),
+    )
+
+    assert fmt.encode_meta(meta).decode() == (
+        '{\n "format": 1,\n "session": "demo",\n "scope": "main",\n "counters": {\n  "block": 7,\n  "group": 0,\n'
+        '  "msg": 0,\n  "step": 0,\n  "turn": 0\n },\n "source": {\n  "format": "pi",\n  "id": "x"\n }\n}\n'
+    )
+
+
+def test_a_journal_has_these_bytes() -> None:
+    change = Change(
+        scope="main",
+        op="step",
+        actor="agent",
+        counters=Counters(block=7),
+        rows=(odd(),),
+        bodies=(("B7", anew(""), b"hello"),),
+        groups=(Group(id="G1", members=("B7",), summary=Other()),),
+        meta={"source": Source(format="pi", id="x", finals=Other())},
+        written=1_795_200_000,
+    )
+    counters = {"block": 7, "group": 0, "msg": 0, "step": 0, "turn": 0}
+    plain = ["main", "step", "agent", counters, "", 0, False, [PLAIN], [["B7", "", b"hello"]]]
+    plain += [[{"id": "G1", "members": ["B7"]}], {"source": {"format": "pi", "id": "x"}}]
+    plain += ["", {}, "", None, "", "", 1795200000]
+
+    written = encode_record(3, Record(changes=(change,)))
+    assert msgspec.msgpack.decode(written[24:]) == [[plain], ""]
+    assert hashlib.sha256(written).hexdigest() == RECORD
+    assert encode_head(Head(1, "5f0c6a41d2b98e37", 5, 9, 0)).hex() == (
+        "43584a31170000000000000000000000a066667689191d449601b035663063366134316432623938653337050900c2"
+    )
+
+
+RECORD = "63f0d6e0d9983c3330ff3757751e33c32c28c13ab351450c0671542b34c75367"
+
+
+@pytest.mark.parametrize("name", ["files", "ext", "state"])
+def test_these_fields_of_a_row_are_looked_at(name: str) -> None:
+    """`plain_rows` knows by name which fields can be equal to their default and another object."""
+    can_differ = {
+        field.name
+        for field in msgspec.structs.fields(Row)
+        if not field.required
+        and (isinstance(field.default, tuple) or (isinstance(field.default, str) and field.default))
+    }
+
+    assert name in can_differ and len(can_differ) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "folder"),
+    [
+        (1, "00/00"),
+        (64, "00/01"),
+        (64 * 64 - 1, "00/3f"),
+        (64 * 64, "01/00"),
+        (50_000, "0c/0d"),
+        (64**2 * 256, "100/00"),
+    ],
+)
+def test_paths_fan_out_as_the_format_says(number: int, folder: str) -> None:
+    assert fmt.folder(number) == folder

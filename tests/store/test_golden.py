@@ -95,14 +95,3 @@ def test_every_tree_in_the_golden_history_can_be_read(golden: Store) -> None:
         for row in ledger.rows():
             assert len(golden.reader.body(commit, row)) == row.bytes
     assert len(commits) > 30
-
-
-def test_paths_fan_out_as_the_format_says() -> None:
-    assert fmt.folder(1) == "00/00"
-    assert fmt.folder(64) == "00/01"
-    assert fmt.folder(64 * 64 - 1) == "00/3f"
-    assert fmt.folder(64 * 64) == "01/00"
-    assert fmt.folder(50_000) == "0c/0d"
-    assert fmt.folder(64 * 64 * 256) == "100/00"
-    for segment in (0, 1, 63, 64, 4096, 16384):
-        assert fmt.segment_number(fmt.segment_path(segment)) == segment

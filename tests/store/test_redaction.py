@@ -22,7 +22,7 @@ from ctxvc.store.verify import verify
 from tests.core.secrets.test_secrets import cores
 from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, reply, result, results
-from tests.making.store import complaints, contents, git
+from tests.making.store import afresh, complaints, contents, git
 from tests.recording.test_files import CONVERSATION, line, settled, text, write
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -49,15 +49,17 @@ def test_an_appended_secret_is_nowhere_on_the_disk_at_any_time(session, store: S
     assert json.loads(session.body(session.ledger()["B2"]))["cmd"].startswith("export KEY=[REDACTED:github-token:")
 
 
-def test_what_a_verb_says_is_redacted_too(session, store: Store) -> None:
+def test_what_a_verb_says_and_the_name_of_a_scope_are_redacted_too(session, store: Store) -> None:
     session.append(*exchange(1), reply("done"))
     session.note(f"the token is {TOKEN}\nremember")
-    session.open_scope("next", f"with {TOKEN}")
+    session.open_scope(f"try.{TOKEN}", f"with {TOKEN}")
     session.change(subject=f"x {TOKEN}", op="archive", actor="user", trailers={"Ctxvc-Reason": f"has {TOKEN}"})
+    session.append(reply("here"))
     session.flush()
 
     assert TOKEN.encode() not in everything(store.path)
     assert everything(store.path).count(b"[REDACTED:github-token:") >= 4
+    assert session.scope.startswith("try.redacted-github-token-")
 
 
 def test_an_id_and_a_tool_that_have_one_are_redacted_alike_in_call_and_result(session, store: Store) -> None:
@@ -70,16 +72,6 @@ def test_an_id_and_a_tool_that_have_one_are_redacted_alike_in_call_and_result(se
     rows = session.ledger()
     assert rows["B2"].call == rows["B3"].call and rows["B3"].parent == "B2"
     assert rows["B2"].tool == rows["B3"].tool and rows["B3"].tool.startswith("use-it.redacted-github-token-")
-
-
-def test_the_name_of_a_scope_is_redacted(session, store: Store) -> None:
-    session.append(*exchange(1), reply("done"))
-    session.open_scope(f"try.{TOKEN}", "another way")
-    session.append(reply("here"))
-    session.flush()
-
-    assert TOKEN.encode() not in everything(store.path)
-    assert session.scope.startswith("try.redacted-github-token-")
 
 
 def test_the_name_of_a_sub_agent_is_redacted(store: Store, tmp_path: Path) -> None:
@@ -97,20 +89,15 @@ def test_the_name_of_a_sub_agent_is_redacted(store: Store, tmp_path: Path) -> No
         assert TOKEN.encode() not in everything(store.path)
 
 
-def test_the_key_is_private_and_stays_the_same(session, store: Store) -> None:
-    session.append(human(TOKEN))
+def test_the_key_is_private_stays_the_same_and_is_not_made_for_ordinary_text(session, store: Store) -> None:
     key = store.path / "ctxvc" / "secrets" / "key"
+    session.append(*exchange(1))
+    assert not key.parent.exists()
+    session.append(human(TOKEN))
 
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (key, key.parent)] == [0o600, 0o700]
     with Store(store.path) as other:
         assert other.redaction.mac(b"x") == store.redaction.mac(b"x")
-
-
-def test_ordinary_text_needs_no_key(session, store: Store) -> None:
-    session.append(*exchange(1))
-
-    assert not (store.path / "ctxvc" / "secrets").exists()
 
 
 def test_what_is_allowed_is_kept(session, store: Store) -> None:
@@ -122,23 +109,14 @@ def test_what_is_allowed_is_kept(session, store: Store) -> None:
     assert TOKEN.encode() not in (store.path / "ctxvc" / "secrets" / "allowed").read_bytes()
 
 
-@pytest.mark.parametrize("how", ["option", "false", "False", "off", "no", "0"])
-def test_a_store_can_be_told_to_keep_every_byte(path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["option", "false", "False", "off", "no", "0", "true", "yes", "1", "flase"])
+def test_a_store_can_be_told_to_keep_every_byte_and_no_other_word_does(path: Path, how: str) -> None:
     if how != "option":
         git(path, "config", "ctxvc.redact", how)
     with Store(path, redact=how != "option") as store, StoredSession.open(store, "demo") as session:
         session.append(human(TOKEN))
 
-        assert contents(session)["B1"] == TOKEN.encode()
-
-
-@pytest.mark.parametrize("how", ["true", "yes", "1", "flase"])
-def test_no_other_word_keeps_secrets(path: Path, how: str) -> None:
-    git(path, "config", "ctxvc.redact", how)
-    with Store(path) as store, StoredSession.open(store, "demo") as session:
-        session.append(human(TOKEN))
-
-        assert TOKEN.encode() not in contents(session)["B1"]
+        assert (contents(session)["B1"] == TOKEN.encode()) is (how not in ("true", "yes", "1", "flase"))
 
 
 # --- imports
@@ -226,18 +204,10 @@ def test_a_session_kept_exact_stays_so_and_one_that_is_not_cannot_become_so(tmp_
         path.write_text("".join(lines))
     with Store(tmp_path / ".ctxvc") as store:
         (first,) = import_paths(store, [path])  # goes on with a session of this recording, as it was begun
-        with StoredSession.open(store, "exact") as session:
-            exact = contents(session)
-        with StoredSession.open(store, "clean") as session:
-            clean = contents(session)
     assert first.session in ("exact", "clean")
-    assert TOKEN.encode() in exact["B1"] and TOKEN.encode() not in clean["B1"]
-
-
-def test_a_redacted_session_is_not_continued_without_redaction(tmp_path: Path) -> None:
-    path = recording(tmp_path / "a.jsonl", 4)
-    with create(tmp_path / ".ctxvc") as store:
+    assert TOKEN.encode() in afresh(tmp_path / ".ctxvc", "exact")["B1"]
+    assert TOKEN.encode() not in afresh(tmp_path / ".ctxvc", "clean")["B1"]
+    with create(tmp_path / "redacted") as store:
         list(import_paths(store, [path]))
         (again,) = import_paths(store, [path], redact=False)
-
     assert isinstance(again.error, Refused)

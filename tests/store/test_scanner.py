@@ -106,9 +106,9 @@ def test_its_rules_are_kept_outside_the_store_and_many_threads_load_them_once(
     monkeypatch.delenv("KF_RULE_CACHE_DIR", raising=False)
     look = Scanner(KINGFISHER, asked.path)
     with ThreadPoolExecutor(4) as pool:
-        checkpoint_tuples = list(pool.map(look, [f"{number} {TOKEN}".encode() for number in range(40)]))
+        findings = list(pool.map(look, [f"{number} {TOKEN}".encode() for number in range(40)]))
 
-    assert [checkpoint_tuple[0].kind for checkpoint_tuple in checkpoint_tuples] == [KIND] * 40
+    assert [found[0].kind for found in findings] == [KIND] * 40
     assert len(secret_scanner._loaded) == 1
     assert not (asked.cache_path / "kingfisher").exists()  # a store from elsewhere could bring compiled rules
     assert {path.name for path in Path.home().iterdir()} <= {".cache", ".local"}
@@ -192,16 +192,11 @@ def test_bytes_of_any_kind_are_cut_where_the_secret_stands(asked: Store, data: b
 
 
 @needs_it
-def test_a_text_in_another_width_of_characters_is_stored_as_it_is(asked: Store) -> None:
-    data = f"key = {TOKEN}\n".encode("utf-16")
+def test_what_is_packed_as_base64_is_found_as_a_whole_and_other_widths_of_characters_stay(asked: Store) -> None:
+    wide = f"key = {TOKEN}\n".encode("utf-16")
     with StoredSession.open(asked, "demo") as session:
-        session.append(raw(data))
-
-        assert contents(session)["B1"] == data
-
-
-@needs_it
-def test_what_is_packed_as_base64_is_found_as_a_whole(asked: Store) -> None:
+        session.append(raw(wide))
+        assert contents(session)["B1"] == wide
     packed = base64.b64encode(f"export KEY={TOKEN} # and more".encode())
 
     (found,) = Scanner(KINGFISHER, asked.path)(b"data: %s end" % packed)
@@ -224,7 +219,7 @@ def test_of_planted_secrets_none_is_missed_that_the_rules_find_and_twice_is_once
 
 
 def test_without_the_package_nothing_is_stored_and_the_error_says_what_to_install(
-    asked: Store, monkeypatch: pytest.MonkeyPatch
+    asked: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_package(monkeypatch, None)
     with StoredSession.open(asked, "demo") as session:
@@ -234,27 +229,24 @@ def test_without_the_package_nothing_is_stored_and_the_error_says_what_to_instal
     assert "pip install 'ctxvc[secrets]'" in refused.value.hint
     assert f"git --git-dir={asked.path} config --unset ctxvc.scanner" in refused.value.hint
     assert afresh(asked.path) == {}
-
-
-def test_without_the_package_an_import_says_so_for_each_file(
-    asked: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_package(monkeypatch, None)
-
     (done,) = import_paths(asked, [recording(tmp_path / "a.jsonl", 4)])
-
     assert isinstance(done.error, Refused) and "pip install" in done.error.hint
     assert asked.sessions() == ["demo"]
 
 
-def test_a_store_can_be_read_without_the_package(
+def test_a_store_can_be_read_and_an_exact_session_written_without_the_package(
     asking: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StoredSession.open(asking(""), "demo") as session:
         session.append(human("hi"))
     with_package(monkeypatch, None)
+    store = asking(KINGFISHER)
+    assert afresh(store.path) == {"B1": b"hi"}
 
-    assert afresh(asking(KINGFISHER).path) == {"B1": b"hi"}
+    store.redaction.keep_exact("demo")
+    with StoredSession.open(store, "demo") as session:
+        session.append(human(TOKEN))
+        assert contents(session)["B2"] == TOKEN.encode()
 
 
 def test_a_scanner_that_is_not_known_is_refused(asking: Callable[[str], Store]) -> None:
@@ -280,33 +272,28 @@ def test_hooks_go_on_and_their_log_says_why_nothing_is_recorded(tmp_path: Path) 
         assert opened.sessions() == []
 
 
-def test_a_session_that_is_kept_exact_asks_nobody(asked: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_package(monkeypatch, None)
-    asked.redaction.keep_exact("demo")
-    with StoredSession.open(asked, "demo") as session:
-        session.append(human(TOKEN))
-
-        assert contents(session)["B1"] == TOKEN.encode()
+def fails(_: bytes) -> list[object]:
+    raise TimeoutError("out of breath")
 
 
 @pytest.mark.parametrize(
-    "found",
+    "scan",
     [
-        finding(4, 9, "other"),  # something else stands there
-        finding(4, 4, ""),
-        finding(-5, -1, "thin"),
-        finding(4, 90, "thing to store"),
-        finding(9, 4, ""),
+        fails,
+        *(
+            lambda _, where=where, secret=secret: [finding(*where, secret)]
+            for where, secret in (
+                ((4, 9), "other"), ((4, 4), ""), ((-5, -1), "thin"), ((4, 90), "thing to store"), ((9, 4), "")
+            )
+        ),
     ],
-)
-def test_a_finding_that_stands_elsewhere_stops_the_write(
-    asked: Store, monkeypatch: pytest.MonkeyPatch, found: object
+)  # fmt: skip
+def test_a_scanner_that_fails_or_finds_what_does_not_stand_there_stops_the_write(
+    asked: Store, monkeypatch: pytest.MonkeyPatch, scan: Callable[[bytes], list[object]]
 ) -> None:
-    with_findings(monkeypatch, found)
-    with (
-        StoredSession.open(asked, "demo") as session,
-        pytest.raises(CtxvcError, match="not at the positions it reports"),
-    ):
+    with_scan(monkeypatch, scan)
+    words = "out of breath; nothing was stored" if scan is fails else "not at the positions it reports"
+    with StoredSession.open(asked, "demo") as session, pytest.raises(CtxvcError, match=words):
         session.append(human("any thing to store"))
 
     assert afresh(asked.path) == {}
@@ -322,23 +309,6 @@ def test_a_finding_that_ends_within_a_character_takes_all_of_it(
     with_findings(monkeypatch, finding(start, end, data[start:end].decode("utf-8", "replace")))
 
     assert [data[start:end].decode() for start, end, _ in Scanner(KINGFISHER, asked.path)(data)] == [cut]
-
-
-@pytest.mark.parametrize("error", [RuntimeError, TimeoutError, ValueError])
-def test_a_scanner_that_fails_stops_the_write(
-    asked: Store, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
-    def fails(data: bytes) -> list[object]:
-        raise error("out of breath")
-
-    with_scan(monkeypatch, fails)
-    with (
-        StoredSession.open(asked, "demo") as session,
-        pytest.raises(CtxvcError, match="out of breath; nothing was stored"),
-    ):
-        session.append(human("any thing to store"))
-
-    assert afresh(asked.path) == {}
 
 
 @pytest.mark.parametrize(

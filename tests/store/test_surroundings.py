@@ -17,7 +17,6 @@ from ctxvc.store import store as store_module
 from ctxvc.store.files import locked
 from ctxvc.store.git import program as programs
 from ctxvc.store.git.fast_import import Commit
-from ctxvc.store.log.journal import Head, encode_head
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import locate
 from ctxvc.store.store import Store
@@ -107,14 +106,14 @@ def test_a_user_s_git_settings_and_hooks_change_nothing(tmp_path: Path, monkeypa
     (home / "template" / "hooks").mkdir(parents=True)
     fired = tmp_path / "fired"
     for folder in (home, home / "template" / "hooks"):
-        for name in (
+        for name in [
             "reference-transaction",
             "post-update",
             "update",
             "pre-commit",
             "post-index-change",
             "pre-auto-gc",
-        ):
+        ]:
             hook = folder / name
             hook.write_text(f"#!/bin/sh\necho {name} >> {fired}\nexit 1\n")
             hook.chmod(0o755)
@@ -182,14 +181,9 @@ except CtxvcError as error:
 
 
 def in_home(home: Path, code: str, path: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-c", code, str(path)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a store to another user")
@@ -243,25 +237,19 @@ def in_project(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *identity, *arguments], cwd=root, capture_output=True, check=True, text=True).stdout
 
 
-def test_the_project_s_git_neither_adds_nor_shows_nor_cleans_the_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("excluded", [True, False])
+def test_the_project_s_git_neither_adds_nor_shows_nor_cleans_the_store(tmp_path: Path, excluded: bool) -> None:
+    """Without the line in `exclude` the store's own `.gitignore` is enough."""
     root = project(tmp_path)
+    exclude = root / ".git" / "info" / "exclude"
+    assert exclude.read_text().splitlines().count(".ctxvc/") == 1
+    if not excluded:
+        exclude.write_text("")
 
     assert in_project(root, "status", "--porcelain") == "?? code.py\n"
     in_project(root, "add", "-A")
     in_project(root, "clean", "-fd")
     in_project(root, "commit", "-qm", "first")
-
-    assert in_project(root, "ls-files") == "code.py\n"
-    assert (root / ".git" / "info" / "exclude").read_text().splitlines().count(".ctxvc/") == 1
-    is_right(root / ".ctxvc")
-
-
-def test_without_the_exclude_line_the_store_s_own_gitignore_is_enough(tmp_path: Path) -> None:
-    root = project(tmp_path)
-    (root / ".git" / "info" / "exclude").write_text("")
-
-    in_project(root, "add", "-A")
-    in_project(root, "clean", "-fd")
 
     assert in_project(root, "ls-files") == "code.py\n"
     is_right(root / ".ctxvc")
@@ -283,11 +271,7 @@ def test_the_store_is_found_from_anywhere_in_the_project_and_from_its_linked_wor
     assert "ctxvc init" in missing.value.hint
 
 
-def test_a_store_works_without_a_project_around_it(tmp_path: Path) -> None:
-    is_right(write_everything(tmp_path / "no project"))
-
-
-@pytest.mark.parametrize("name", ["with space 'and\" quotes", "ümläut-文-%25", "-dash\nnew line"])
+@pytest.mark.parametrize("name", ["no project", "with space 'and\" quotes", "ümläut-文-%25", "-dash\nnew line"])
 def test_a_store_works_wherever_it_is(tmp_path: Path, name: str) -> None:
     is_right(write_everything(tmp_path / name))
 
@@ -315,12 +299,7 @@ def refused(path: Path) -> Refused:
     return refusal.value
 
 
-def test_a_newer_store_is_refused(path: Path) -> None:
-    git(path, "config", "ctxvc.format", "3")
-    assert "format 3" in str(refused(path))
-
-
-def test_a_newer_scope_is_refused(path: Path) -> None:
+def test_a_newer_store_or_scope_is_refused(path: Path) -> None:
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         newer = Commit(
             ref="refs/heads/demo/main",
@@ -336,9 +315,7 @@ def test_a_newer_scope_is_refused(path: Path) -> None:
             store.write([newer], lock)
     assert "format 3" in str(refused(path))
 
-
-def test_a_newer_journal_is_refused(path: Path) -> None:
-    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(4, "j", 0, 0, 0)))
+    git(path, "config", "ctxvc.format", "4")
     assert "format 4" in str(refused(path))
 
 

@@ -93,11 +93,12 @@ def test_it_holds_what_is_in_the_prompt_and_nothing_that_left_it(full: Store, fo
     assert subprocess.run(["git", "symbolic-ref", "-q", "HEAD"], cwd=folder, check=False).returncode == 1  # detached
 
 
-def test_it_says_what_it_made(full: Store, tmp_path: Path) -> None:
+def test_it_says_what_it_made_and_is_private(full: Store, tmp_path: Path) -> None:
     made = checkout(full, "demo", "main", tmp_path / "out")
 
     assert (made.session, made.scope, made.commit) == ("demo", "main", head(full))
     assert made.files == len(files(tmp_path / "out"))
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
 
 
 def test_bodies_that_were_recovered_are_there_too(full: Store, tmp_path: Path) -> None:
@@ -110,27 +111,24 @@ def test_bodies_that_were_recovered_are_there_too(full: Store, tmp_path: Path) -
     assert {path for path in files(tmp_path / "out") if path.startswith("archive/")} == {"archive/00/00/B6.txt"}
 
 
-def test_bytes_are_exact_whatever_the_users_settings_say(
+def test_bytes_are_exact_whatever_the_users_settings_say_and_no_hook_of_theirs_runs(
     full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tmp_path / "gitconfig"
-    config.write_text(
-        "[core]\n\tautocrlf = true\n\teol = crlf\n\tattributesFile = " + str(tmp_path / "attributes") + "\n"
-    )
+    settings = f"[core]\nautocrlf = true\neol = crlf\nattributesFile = {tmp_path}/attributes\nhooksPath = {tmp_path}\n"
+    (tmp_path / "gitconfig").write_text(settings)
     (tmp_path / "attributes").write_text("* text ident\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    (tmp_path / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "post-checkout").chmod(0o755)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
 
     folder = Path(checkout(full, folder=tmp_path / "out").path)
     assert (folder / "blocks/00/00/B29.txt").read_bytes() == TEXT
+    assert not (tmp_path / "ran").exists()
 
     (folder / "blocks/00/00/B29.txt").unlink()
     shell(folder, "checkout", "--", ".")  # the person's own git, with these settings
     assert (folder / "blocks/00/00/B29.txt").read_bytes() == TEXT
     assert shell(folder, "status", "--porcelain") == ""
-
-
-def test_it_is_private(folder: Path) -> None:
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_without_a_folder_it_goes_into_the_store(full: Store) -> None:
@@ -139,19 +137,6 @@ def test_without_a_folder_it_goes_into_the_store(full: Store) -> None:
     assert Path(made.path) == place(full, "demo", "main") == full.path / "checkout" / "demo" / "main"
     assert (Path(made.path) / "blocks/00/00/B1.txt").read_bytes() == b"question 1"
     assert found(full) == []
-
-
-def test_no_hook_of_the_user_runs(full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    (hooks / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    (hooks / "post-checkout").chmod(0o755)
-    (tmp_path / "gitconfig").write_text(f"[core]\n\thooksPath = {hooks}\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-
-    checkout(full, folder=tmp_path / "out")
-
-    assert not (tmp_path / "ran").exists()
 
 
 def test_a_link_that_somebody_put_into_a_scope_becomes_no_link(full: Store, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -15,8 +16,9 @@ from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import human, reply, result, results
-from tests.making.store import add_scope, commits, git
+from tests.making.store import add_scope, commits, contents, git, killed, start, together
 from tests.store.scopes.looking import in_order, journey, notes, texts
+from tests.store.test_crash import settle
 
 REFS = ("main", "a", "b")
 
@@ -144,7 +146,7 @@ def test_after_a_kill_before_head_moves_head_follows(
     session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as dying:
-        dying.setattr(Store, "set_current_scope", killed)
+        dying.setattr(Store, "set_current_scope", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.open_scope("fix", "why")
     assert git(path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/main"
@@ -158,7 +160,7 @@ def test_after_a_kill_before_head_moves_head_follows(
     in_order(path)
 
 
-def killed(*_: object, **__: object) -> None:
+def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -168,7 +170,7 @@ def test_after_a_kill_before_the_journal_is_cleared_nothing_is_made_twice(
     session.append(human("go"), reply("", "s"))
     session.open_scope("fix", "why")
     with monkeypatch.context() as dying:
-        dying.setattr(Journal, "rewrite", killed)
+        dying.setattr(Journal, "rewrite", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.append(results(result("s", "ok")))
     tips = Store(path).tips("demo")
@@ -247,3 +249,56 @@ def test_who_comes_to_a_scope_and_finishes_its_step_takes_over_from_a_switch_ask
         session.refresh()
         assert (session.scope, session.switching, session.scopes()) == ("main", "", ["main", "side"])
     in_order(path)
+
+
+# --- processes that switch beside each other
+
+
+@pytest.mark.slow
+def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> None:
+    said: dict[str, str] = {}
+    for lines in together(*(start("switching.py", path, f"w{number}", 6) for number in range(4))):
+        heard(said, lines)
+    assert_held(path, said)
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
+        assert session.waiting() == 0
+        assert len(session.scopes()) == 1 + 4 * 6
+        assert [text[:3] for text in notes(session, "main")].count("[→ ") == 4 * 6
+        assert [text[:3] for text in notes(session, "main")].count("[← ") == 4 * 6
+    in_order(path)
+
+
+@pytest.mark.slow
+def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path) -> None:
+    chance = random.Random(3)
+    said: dict[str, str] = {}
+    for number in range(6):
+        process = start("switching.py", path, f"w{number}", 1 << 20)
+        heard(said, killed(process, chance.uniform(0.02, 0.2), late=bool(number % 2)))
+        assert_held(path, said)
+    assert said
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
+        for scope in session.scopes():
+            session.finish(scope)
+        assert session.waiting() == 0
+    settle(path)
+    with Store(path) as store:
+        store.clean_up()
+    in_order(path)
+
+
+def heard(said: dict[str, str], lines: list[str]) -> None:
+    for line in lines:
+        block, text = line.split(" ", 1)
+        assert block not in said, "a number was given twice"
+        said[block] = text
+
+
+def assert_held(path: Path, said: dict[str, str]) -> None:
+    """All that was acknowledged is in some scope, and one number is one body in all of them."""
+    held: dict[str, str] = {}
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
+        for scope in session.scopes():
+            for block, body in contents(session, scope).items():
+                assert held.setdefault(block, body.decode()) == body.decode()
+    assert {block: held.get(block, "(lost)") for block in said} == said
