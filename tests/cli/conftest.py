@@ -6,7 +6,10 @@ import json
 import lzma
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
+from tests.making.code import written_by_a_session
 from tests.making.project import build
+from tests.messages_api import MODELS, Judge, MessagesApi, catalogue, serve
 
 Run = Callable[..., Result]
+Serving = Callable[..., Any]
 #: How a terminal is told a colour, and whatever else may steer it.
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
@@ -108,3 +114,41 @@ def recording(tmp_path: Path) -> Path:
         json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]})
     )
     return path
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """A project whose code the recorded session `work` wrote."""
+    written_by_a_session(tmp_path / "app")
+    return tmp_path / "app"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """An empty repository to push to."""
+    path = tmp_path / "sessions.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """The folder of another clone, empty."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """Serves replies to the commands that are run inside; `windows` are those of the provider's models, by name."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+
+    @contextmanager
+    def serving(replies: Any, **windows: int) -> Iterator[MessagesApi]:
+        listed = [replace(MODELS[name], window=tokens) for name, tokens in windows.items()]
+        with serve(replies, judge=Judge(models={**MODELS, **catalogue(listed)})) as api:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+            yield api
+
+    return serving

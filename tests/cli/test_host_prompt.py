@@ -58,14 +58,10 @@ def test_a_compaction_is_undone_at_once_though_the_boundary_came_after_the_last_
     assert set(host.states().values()) == {"visible"}
 
 
-def test_a_look_at_the_session_has_it_too(run: Run, host: PlayedHost) -> None:
-    host.installs(host.asks()["messages"])
-    assert "policy:default" in run("ops", folder=host.project).stdout
-
-
 def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
     host.installs(host.asks()["messages"])
     hooked(host)
+    assert "policy:default" in run("ops", folder=host.project).stdout, "a look at the session has it too"
     assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
 
 
@@ -136,15 +132,6 @@ def test_an_import_before_the_recorder_has_settled_leaves_the_blocks_to_the_poli
     hooked(host)
     assert host.plans() == 0
     assert "policy:default" in run("ops", folder=host.project).stdout
-
-
-def test_so_does_a_poll(run: Run, host: PlayedHost) -> None:
-    host.installs(host.asks()["messages"])
-    host.says("Go on.")
-    host.replies("I do.")
-    assert run("watch", "--once", str(host.transcript), folder=host.project).exit_code == 0
-    with host.stored() as stored:
-        assert {row.removed_by for row in stored.ledger().rows() if not row.present} == {"policy:default"}
 
 
 def test_another_stores_import_knows_our_plugin_by_its_stubs(run: Run, host: PlayedHost, tmp_path: Path) -> None:

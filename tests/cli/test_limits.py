@@ -9,7 +9,6 @@ import pytest
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
-from ctxvc.errors import Damaged
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read.commit_reader import Reader
 from ctxvc.store.store import Store, create
@@ -65,24 +64,6 @@ def test_opening_a_session_reads_the_ledger_of_one_scope(many: Path, monkeypatch
         assert session.next_group == 1
 
     assert len(read) == 2  # main's, and that of s3
-
-
-def test_a_session_with_a_damaged_scope_is_open_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store_of_scopes(tmp_path, 2).close()
-    ledger = Reader.ledger
-
-    def damaged(self: Reader, commit: str) -> object:
-        if commit == bad:
-            raise Damaged("it is")
-        return ledger(self, commit)
-
-    with Store(tmp_path / ".ctxvc") as store:
-        bad = store.tips(SESSION)["s0"]
-        monkeypatch.setattr(Reader, "ledger", damaged)
-        with StoredSession.open(store, SESSION) as session:
-            assert len(session.ledger("s1")) == 3
-            with pytest.raises(Damaged):
-                session.ledger("s0")
 
 
 # --- a pattern

@@ -20,9 +20,9 @@ from ctxvc.cli.terminal import replay_screen
 from ctxvc.policies import POLICIES
 from ctxvc.replay.results.file import alone
 from ctxvc.replay.results.result import Result, decode
-from tests.cli.conftest import COLOUR, Run
+from tests.cli.conftest import COLOUR, Run, Serving
 from tests.cli.test_import import transcript
-from tests.messages_api import Refusal, script, serve
+from tests.messages_api import Refusal, script
 from tests.policies.recorded import trajectories
 from tests.replay.recordings import recording
 
@@ -407,12 +407,10 @@ JUDGED = [
 ]
 
 
-def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, serving: Serving) -> None:
     talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
     out = tmp_path / "results.jsonl"
-    with serve(replier) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(replier) as api:
         first = run("replay", talk, *JUDGED, "--out", out, "--json")
         assert first.exit_code == 0, first.output
         asked = len(api.bodies)
@@ -437,11 +435,9 @@ def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, mo
     assert "no impact" in screen.stdout and "block" in screen.stdout and "calibrated" in screen.stdout
 
 
-def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, serving: Serving) -> None:
     talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
-    with serve(replier) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(replier) as api:
         result = run("replay", talk, *JUDGED, "--judge-most", "2", "--out", tmp_path / "results.jsonl")
         assert not api.bodies
     assert result.exit_code == 0, result.output
@@ -455,14 +451,10 @@ def test_answers_of_a_model_need_a_file(run: Run, talk: Path) -> None:
     assert "give --out FILE" in result.stderr
 
 
-def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_fails_ends_it_with_what_was_answered_kept(run: Run, tmp_path: Path, serving: Serving) -> None:
     talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
     replies: list[str | Refusal] = [verdict(valid=True), Refusal(404, "not_found_error", "no such model")]
-    with serve(script(*replies)) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(script(*replies)):
         result = run("replay", talk, *JUDGED, "--out", tmp_path / "results.jsonl")
     assert result.exit_code == 1
     assert "no such model" in result.stderr
@@ -486,14 +478,10 @@ ASKING = ["--no-store", "--policy", "planned,window", "--budget", "12k", "--jobs
 
 
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
-def test_a_model_plans_and_its_calls_are_paid_for_apart(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
-) -> None:
+def test_a_model_plans_and_its_calls_are_paid_for_apart(run: Run, tmp_path: Path, serving: Serving, jobs: str) -> None:
     talk, out = recording(tmp_path / "talk.jsonl", steps=16, lines=100), tmp_path / "results.jsonl"
     by_rule = run("replay", talk, *ASKING, "--out", out, "--json")
-    with serve(planner) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(planner) as api:
         with_model = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out, "--json")
         assert with_model.exit_code == 0, with_model.output
         asked = len(api.bodies)
@@ -522,12 +510,10 @@ def test_a_model_plans_and_its_calls_are_paid_for_apart(
 
 
 def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, serving: Serving
 ) -> None:
     talk, out = recording(tmp_path / "talk.jsonl", steps=16, lines=100), tmp_path / "results.jsonl"
-    with serve(script(Refusal(404, "not_found_error", "no such model"))) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(script(Refusal(404, "not_found_error", "no such model"))):
         result = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
     assert result.exit_code == 1
     assert "no such model" in result.stderr

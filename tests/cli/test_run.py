@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +14,11 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.session.session import Session
-from tests.cli.conftest import Run
-from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, call, catalogue, script, serve
+from tests.cli.conftest import Run, Serving
+from tests.messages_api import Refusal, call, script
 from tests.messages_api.script import endless
 
 SONNET, HAIKU, OPUS = "claude-sonnet-5-5", "claude-haiku-4-5", "claude-opus-5-5"
-Serving = Callable[..., Any]
-
-
-@pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
-    """Serves replies to the commands that are run inside; `windows` are those of the provider's models, by name."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-
-    @contextmanager
-    def serving(replies: Any, **windows: int) -> Iterator[MessagesApi]:
-        listed = [replace(MODELS[name], window=tokens) for name, tokens in windows.items()]
-        with serve(replies, judge=Judge(models={**MODELS, **catalogue(listed)})) as api:
-            monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-            yield api
-
-    return serving
 
 
 def session_of(folder: Path, name: str = "run-1") -> Session:
