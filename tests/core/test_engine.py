@@ -23,10 +23,10 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.outline import sendable
 from ctxvc.core.view import view as view_module
 from ctxvc.core.view.budget import Budget
-from tests.core.checker import problems
 from tests.core.prompt.test_prompt import content, request, with_a_question
 from tests.making.conversation import LONG, human, reply, result, results
 from tests.making.generated import Sizes, arranged, conversations, next_view, numbered, plans, prices, worked_on
+from tests.messages_api.rules import canonical_problems as problems
 
 Held = Mapping[tuple[str, str], bytes]
 

@@ -18,9 +18,9 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.journal import Change
-from tests.core.checker import problems
 from tests.making.conversation import human, reply
 from tests.making.generated import arranged, bodies_of, conversations, numbered
+from tests.messages_api.rules import canonical_problems as problems
 
 EMPTY = Ledger(Meta(format=1, session="s", scope="main"))
 

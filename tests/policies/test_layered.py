@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Group, blocks_of
+from ctxvc.core.ledger.ledger import Group
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import Action, Plan, Rehearsal, View, admission
 from ctxvc.core.plan.rehearse import rehearse
@@ -21,11 +21,9 @@ from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget, Ladder
-from ctxvc.policies import knobs
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.summaries import EXTRACTIVE
 from tests.making.conversation import human, injected, step, steps
-from tests.policies.cases import survives
 from tests.policies.laws import BUDGETS, check, check_generated, settled
 from tests.policies.recorded import Run, gone, running, states, trajectories
 from tests.policies.recorded import run as recorded
@@ -81,16 +79,6 @@ def test_what_came_just_now_stays_until_the_model_has_seen_it() -> None:
     assert gone(proposed(run, 400_000)) == ["B3"]
 
 
-def test_of_one_giant_line_both_ends_are_shown() -> None:
-    run = running(human("go"), *step(1, "begin " + "y" * 2_000_000 + " end"), *step(2, "done"))
-
-    (row,) = proposed(run, 4_000_000).rows
-
-    assert len(row.stub) < 1_400
-    assert "begin yyy" in row.stub
-    assert row.stub.endswith("yyy end")
-
-
 @pytest.mark.parametrize("lines", [0, 1, 5, 10, 11, 20, 5_000])
 @pytest.mark.parametrize("width", [3, 999, 1_000, 1_001, 5_000])
 def test_a_preview_is_five_and_five_lines_of_at_most_a_thousand_characters(lines: int, width: int) -> None:
@@ -122,26 +110,13 @@ def test_below_the_threshold_nothing_is_cleared_and_the_reason_has_the_numbers()
     assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing starts above 60,000", rehearsal.plan.reason)
 
 
-def test_old_results_leave_and_the_newest_six_stay() -> None:
+@pytest.mark.parametrize(("budget", "keep", "visible"), [(100_000, {}, 6), (99_999, {}, 3), (100_000, {"keep": 2}, 2)])
+def test_old_results_leave_and_the_newest_six_stay_or_three_in_a_small_window_or_as_many_as_are_to_be_kept(
+    budget: int, keep: dict[str, int], visible: int
+) -> None:
     run = running(human("go"), *steps(20, output(4_000)))
-
-    rehearsal = proposed(run, 100_000, Layered(low_water=0.0))
-
-    assert states(rehearsal.after) == ["archived"] * 14 + ["visible"] * 6
-
-
-def test_in_a_window_below_100_000_tokens_three_stay() -> None:
-    run = running(human("go"), *steps(20, output(4_000)))
-
-    rehearsal = proposed(run, 99_999, Layered(low_water=0.0))
-
-    assert states(rehearsal.after) == ["archived"] * 17 + ["visible"] * 3
-
-
-def test_keep_says_how_many_stay() -> None:
-    run = running(human("go"), *steps(20, output(4_000)))
-
-    assert states(proposed(run, 100_000, Layered(low_water=0.0, keep=2)).after).count("visible") == 2
+    rehearsal = proposed(run, budget, Layered(low_water=0.0, **keep))
+    assert states(rehearsal.after) == ["archived"] * (20 - visible) + ["visible"] * visible
 
 
 def test_what_is_never_cleared_is_not_cleared() -> None:
@@ -152,17 +127,6 @@ def test_what_is_never_cleared_is_not_cleared() -> None:
     assert rehearsal.after["B3"].state == "visible"
     assert states(rehearsal.after).count("archived") == 14
     assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "archived"
-
-
-def test_the_trace_keeps_all_and_the_cleared_comes_back() -> None:
-    run = running(human("go"), *steps(20, output(4_000)))
-    rehearsal = settled(Layered(), run, 100_000)
-
-    back = rehearse(
-        run.view(400_000), Plan(actions=(Action(verb="restore", targets=tuple(gone(rehearsal))),), actor="agent")
-    )
-
-    assert set(states(back.after)) == {"visible"}
 
 
 # --- "Summarization"
@@ -221,28 +185,6 @@ def test_human_words_stay_where_they_were_between_the_summaries() -> None:
     stubs = [sent.index(f"[archived {group.id}@") for group in summaries_of(rehearsal)]
     assert len(stubs) == 7
     assert all(first < stub < second for first, stub, second in zip(marks, stubs, marks[1:], strict=False))
-
-
-def test_the_bytes_are_archived_by_the_action_that_writes_the_summary() -> None:
-    rehearsal = proposed(long_talk(), 90_000)
-
-    for group in summaries_of(rehearsal):
-        blocks = blocks_of(rehearsal.after.groups, group.id)
-        assert {rehearsal.after[block].state for block in blocks} == {"archived"}
-
-
-def test_summaries_are_not_summarised_again() -> None:
-    run = long_talk()
-    first = {group.id: group for group in summaries_of(settled(Layered(), run, 90_000))}
-    for turn in range(20, 32):
-        run.append(human(f"question {turn}"))
-        run.append(*step(100 * turn, "ok", words=output(7_000, f"later {turn}")))
-
-    rehearsal = settled(Layered(), run, 90_000)
-
-    assert verbs(rehearsal) == {"summarise"}
-    assert len(summaries_of(rehearsal)) > len(first)
-    assert {group.id: group for group in summaries_of(rehearsal)}.items() >= first.items()
 
 
 def test_a_summary_is_left_where_what_follows_it_is_summarised() -> None:
@@ -375,10 +317,6 @@ def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
     assert re.search(r"summaries would free only about \d+ and wait until they free 10,000", plan.reason)
 
 
-def run_tokens(run: Run) -> int:
-    return rehearse(run.view(10**6), Plan(actions=(), actor="user")).tokens_before
-
-
 # --- what stays longest
 
 
@@ -479,23 +417,6 @@ def test_over_the_guard_whatever_helps_is_done() -> None:
     assert gone(rehearsal) == ["B3"]
 
 
-def test_what_is_cleared_has_an_address() -> None:
-    """§3.6.3: no bare `[cleared]`."""
-    run = running(human("go"), *steps(20, output(4_000)))
-
-    rehearsal = proposed(run)
-
-    for row in rehearsal.rows:
-        assert row.stub == f"[archived {row.handle}, 4,000 tokens]"
-
-
-def test_a_result_of_two_characters_does_not_grow() -> None:
-    """§3.6.3"""
-    run = running(human("go"), *step(1, "ok"), *steps(20, output(4_000), first=2))
-
-    assert proposed(run).after["B3"].state == "visible"
-
-
 def test_errors_are_not_cleared() -> None:
     """§3.6.3"""
     run = running(human("go"), *step(1, output(4_000), error=True), *steps(20, output(4_000), first=2))
@@ -525,54 +446,6 @@ def test_a_result_that_does_not_follow_its_call_at_once_is_cleared_too() -> None
     assert [rehearsal.after[block].state for block in results] == ["archived"] * 2
 
 
-@pytest.mark.parametrize("budget", [20_000, 40_000, 60_000, 80_000])
-def test_no_boundary_parts_a_result_from_its_call(budget: int) -> None:
-    """§3.6.4: wherever the newest part begins, it begins with a whole step."""
-    run = running(human("go"))
-    for number in range(30):
-        run.append(*step(number, *["some output"] * (number % 4 + 1), words=output(3_000, f"reasoning {number}")))
-
-    rehearsal = proposed(run, budget)
-
-    assert summaries_of(rehearsal)
-    calls = {row.id: row.present for row in rehearsal.after.rows() if row.kind == "tool_use"}
-    assert all(calls[row.parent] == row.present for row in rehearsal.after.rows() if row.kind == "tool_result")
-
-
-def test_a_human_word_between_results_stays_and_the_pairs_leave_together() -> None:
-    run = running(human("go"))
-    for number in range(12):
-        call, result = step(number, "out " * 50, "out " * 50, words=output(3_000, f"reasoning {number}"))
-        part = wire.text_part(f"I am here {number}", "user", "human")
-        run.append(call, msgspec.structs.replace(result, parts=(result.parts[0], part, result.parts[1])))
-
-    rehearsal = proposed(run, 36_000)
-
-    assert summaries_of(rehearsal)
-    for row in rehearsal.after.rows():
-        if row.kind == "tool_result":
-            assert row.group == rehearsal.after[row.parent].group
-
-
-def test_intent_corrections_and_contracts_survive() -> None:
-    """§3.6.9"""
-    survives(Layered(ask=Model()))
-
-
-def test_calls_of_the_model_stay_when_only_results_are_cleared() -> None:
-    """§3.6.6"""
-    rehearsal = proposed(running(human("go"), *steps(20, output(4_000))))
-
-    assert states(rehearsal.after, "tool_use") == ["visible"] * 20
-
-
-def test_without_a_known_window_the_thresholds_are_shares_of_what_is_assumed() -> None:
-    """§3.6.8: clearing is reached on any model; there is no fixed number of tokens that a small window never sees."""
-    for window in (4_000, 12_000, 32_000, 1_000_000):
-        run = running(human("go"), *steps(20, output(window // 16)))
-        assert proposed(run, window), window
-
-
 # --- the whole
 
 
@@ -586,55 +459,18 @@ def test_where_the_budget_cannot_be_met_the_reason_says_by_how_much_and_why() ->
     )
 
 
-def test_calibration_decides_what_is_too_much() -> None:
+def test_thresholds_are_the_ladders_or_the_knobs_in_tokens_as_the_provider_counts_them() -> None:
     run = running(human("go"), *steps(20, output(2_500)))
 
     assert not Layered().propose(run.view(100_000)).actions
     assert Layered().propose(run.view(100_000, calibration=(1_500, 0))).actions
-
-
-def test_overhead_counts() -> None:
-    run = running(human("go"), *steps(20, output(2_500)))
-
     assert Layered().propose(run.view(100_000, overhead=20_000)).actions
-
-
-def test_thresholds_are_the_ladders_or_the_knobs() -> None:
-    run = running(human("go"), *steps(20, output(2_500)))
-    own = Budget(100_000, 0, Ladder(clear=0.4))
-
-    assert Layered().propose(run.view(own)).actions
+    assert Layered().propose(run.view(Budget(100_000, 0, Ladder(clear=0.4)))).actions
     assert Layered(clear=0.4, low_water=0.3).propose(run.view(100_000)).actions
     assert Layered(clear=0.4, summarise=0.7).terms().ladder == {"clear": 0.4, "summarise": 0.7}
     assert Layered().terms().ladder == {}
-
-
-def test_another_model_in_the_same_session_moves_every_threshold() -> None:
-    run = running(human("go"), *steps(20, output(4_000)))
-
-    assert not proposed(run, 200_000)
-    assert proposed(run, 100_000)
-
-
-@pytest.mark.parametrize(
-    "knobs", [{"clear": 1.5}, {"low_water": -0.1}, {"verbatim": 2}, {"keep": -1}, {"clear": 0.9, "summarise": 0.8}]
-)
-def test_knobs_that_make_no_sense_are_refused(knobs: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(knobs))):
-        Layered(**knobs)  # type: ignore[arg-type]
-
-
-def test_its_knobs_can_be_set_by_name() -> None:
-    assert list(knobs(Layered)) == [
-        "offload",
-        "keep",
-        "clear",
-        "low_water",
-        "exclude",
-        "summarise",
-        "verbatim",
-        "focus",
-    ]
+    for window in (4_000, 12_000, 32_000, 1_000_000):
+        assert proposed(running(human("go"), *steps(20, output(window // 16))), window), window
 
 
 @given(st.data())

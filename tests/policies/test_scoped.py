@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
@@ -88,11 +86,6 @@ def test_a_long_last_word_is_clipped_and_a_task_without_one_says_so() -> None:
     first, second = (group.stub.splitlines()[-1] for group in made.ledger.groups.values())
     assert first.startswith("\\[← task-1] very long very long") and len(first) < 120
     assert second == "\\[← task-2] 4 blocks, without a last word"
-
-
-def test_a_note_of_no_characters_is_refused() -> None:
-    with pytest.raises(ValueError, match="note must be a number, at least 1"):
-        Scoped(note=0)
 
 
 # --- the paper's token economics (sections 1.1 and 1.5)

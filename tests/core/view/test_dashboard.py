@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -309,6 +310,8 @@ def test_a_later_board_lists_what_is_new_or_stands_otherwise() -> None:
     assert [row[1] for row in rows_of(text)] == ["B3", "G1", "B70", "B200"]
     assert "; changed: 5 blocks]" in text
     assert figures(text)[3] == tokens.count(text)
+    same = changes_text(after, after, board_of(after), cap=500, count=tokens.count)
+    assert "\n" not in same and "; changed: 0 blocks]" in same
 
 
 def test_a_group_that_changed_inside_another_is_told_by_that() -> None:
@@ -321,13 +324,6 @@ def test_a_group_that_changed_inside_another_is_told_by_that() -> None:
     assert [row[1] for row in rows_of(changes_text(before, after, board_of(after), cap=500, count=len))] == ["G2"]
     back = changes_text(after, before, board_of(before), cap=500, count=len)
     assert [row[1] for row in rows_of(back)] == ["G1"]
-
-
-def test_where_nothing_changed_there_are_no_rows() -> None:
-    ledger = ledger_of(made(1))
-    text = changes_text(ledger, ledger, board_of(ledger), cap=500, count=tokens.count)
-
-    assert "\n" not in text and "; changed: 0 blocks]" in text
 
 
 def test_changes_are_folded_only_with_their_neighbours() -> None:
@@ -379,76 +375,26 @@ CAP = 4000
 NOW = ledger_of(made(1))
 
 
-def verdict(
-    last: LastShown | None, percent: int = 10, kept: int = 100, *, turn_began: bool = False, committed: bool = False
-) -> str:
-    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=percent, lines=(), prompt="exact")
-    return next_form(
-        last, NOW, board, (60, 85, 98), kept, CAP, turn_began=turn_began, committed=committed, board="full"
-    )
-
-
-def test_a_turn_begins_with_a_full_board() -> None:
-    assert verdict(None, turn_began=True) == "full"
-    assert verdict(LastShown("full", 10, NOW), turn_began=True) == "full"
-
-
-def test_what_follows_a_cut_is_full() -> None:
-    assert verdict(None) == verdict(None, committed=True) == "full"
-
-
-def test_a_committed_plan_is_told_by_what_changed() -> None:
-    assert verdict(LastShown("full", 10, NOW), committed=True) == "changes"
-    assert verdict(LastShown("line", 10, NOW), committed=True) == "changes"
-
-
-def test_after_a_reopen_or_in_another_scope_a_committed_plan_is_told_in_full() -> None:
-    assert verdict(LastShown("full", 10, None), committed=True) == "full"
-    assert verdict(LastShown("full", 10, ledger_of(scope="other")), committed=True) == "full"
-    assert verdict(LastShown("full", 10, None)) == "none"
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "answer"),
-    [
-        (59, 60, "changes"),
-        (60, 61, "none"),
-        (50, 99, "changes"),
-        (61, 59, "none"),
-        (84, 85, "changes"),
-        (97, 98, "changes"),
-    ],
-)
-def test_a_threshold_is_told_of_on_the_way_up(before: int, now: int, answer: str) -> None:
-    assert verdict(LastShown("full", before, NOW), now) == answer
-
-
-def test_other_steps_have_a_line_where_usage_grew() -> None:
-    assert verdict(LastShown("full", 10, NOW), 14) == "none"
-    assert verdict(LastShown("full", 10, NOW), 15) == "line"
-    assert verdict(LastShown("full", 30, NOW), 10) == "none"
+BOARD = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=10, lines=(), prompt="exact")
 
 
 def test_much_without_a_note_is_told_of_once() -> None:
-    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=10, lines=(), prompt="exact")
-
-    def answer(last_shown: LastShown, *, unnoted: bool) -> str:
+    def answer(last: LastShown, *, unnoted: bool) -> str:
         return next_form(
-            last_shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, board="full", unnoted=unnoted
+            last, NOW, BOARD, (60,), 100, CAP, turn_began=False, committed=False, board="full", unnoted=unnoted
         )
 
-    told = LastShown("full", 10, NOW)
-    assert [answer(told, unnoted=True), answer(told, unnoted=False)] == ["changes", "none"]
-    after = shown_after(told, "changes", NOW, board, reminded=True)
+    assert [answer(FULL, unnoted=True), answer(FULL, unnoted=False)] == ["changes", "none"]
+    after = shown_after(FULL, "changes", NOW, BOARD, reminded=True)
     assert answer(after, unnoted=True) == "none"
-    assert answer(shown_after(after, "changes", NOW, board), unnoted=True) == "changes"
+    assert answer(shown_after(after, "changes", NOW, BOARD), unnoted=True) == "changes"
 
 
 @pytest.mark.parametrize(
     ("before", "now", "most"), [(None, 59, 0), (None, 86, 85), (10, 99, 98), (60, 70, 0), (84, 85, 85)]
 )
 def test_of_the_thresholds_that_were_crossed_the_highest_is_told(before: int | None, now: int, most: int) -> None:
-    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=now, lines=(), prompt="exact")
+    board = msgspec.structs.replace(BOARD, conversation=now)
     assert dashboard_text.crossed(before and LastShown("full", before), board, (60, 85, 98)) == most
 
 
@@ -467,14 +413,49 @@ def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
     assert nudge not in full_text(board, [], 0, cap=600, count=tokens.count)
 
 
-def test_what_might_not_fit_needs_a_cut() -> None:
-    assert verdict(None, kept=CAP // 2) == "full"
-    assert verdict(None, kept=CAP // 2 + 1) == "cut"
-    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE) == "line"
-    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE + 1) == "cut"
-    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES, committed=True) == "changes"
-    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES + 1, committed=True) == "cut"
-    assert verdict(LastShown("full", 10, NOW), 14, CAP) == "none"
+FULL, LINE, CHANGES = LastShown("full", 10, NOW), dashboard_text.LINE, dashboard_text.CHANGES
+
+
+@pytest.mark.parametrize(
+    ("last", "percent", "more", "form"),
+    [
+        (None, 10, {"turn_began": True}, "full"),
+        (FULL, 10, {"turn_began": True}, "full"),
+        # what follows a cut
+        (None, 10, {}, "full"),
+        (None, 10, {"committed": True}, "full"),
+        # a committed plan; also after a reopen, and in another scope
+        (FULL, 10, {"committed": True}, "changes"),
+        (LastShown("line", 10, NOW), 10, {"committed": True}, "changes"),
+        (LastShown("full", 10, None), 10, {"committed": True}, "full"),
+        (LastShown("full", 10, ledger_of(scope="other")), 10, {"committed": True}, "full"),
+        (LastShown("full", 10, None), 10, {}, "none"),
+        # a threshold, on the way up
+        (LastShown("full", 59, NOW), 60, {}, "changes"),
+        (LastShown("full", 60, NOW), 61, {}, "none"),
+        (LastShown("full", 50, NOW), 99, {}, "changes"),
+        (LastShown("full", 61, NOW), 59, {}, "none"),
+        (LastShown("full", 84, NOW), 85, {}, "changes"),
+        (LastShown("full", 97, NOW), 98, {}, "changes"),
+        # other steps, where usage grew
+        (FULL, 14, {}, "none"),
+        (FULL, 15, {}, "line"),
+        (LastShown("full", 30, NOW), 10, {}, "none"),
+        # what might not fit
+        (None, 10, {"kept": CAP // 2}, "full"),
+        (None, 10, {"kept": CAP // 2 + 1}, "cut"),
+        (FULL, 20, {"kept": CAP - LINE}, "line"),
+        (FULL, 20, {"kept": CAP - LINE + 1}, "cut"),
+        (FULL, 10, {"kept": CAP - CHANGES, "committed": True}, "changes"),
+        (FULL, 10, {"kept": CAP - CHANGES + 1, "committed": True}, "cut"),
+        (FULL, 14, {"kept": CAP}, "none"),
+    ],
+)
+def test_the_form_of_the_next_board(last: LastShown | None, percent: int, more: dict[str, Any], form: str) -> None:
+    board = msgspec.structs.replace(BOARD, conversation=percent)
+    moment = {"kept": 100, "turn_began": False, "committed": False, **more}
+    kept = moment.pop("kept")
+    assert next_form(last, NOW, board, (60, 85, 98), kept, CAP, **moment, board="full") == form
 
 
 def test_a_line_tells_of_no_row() -> None:

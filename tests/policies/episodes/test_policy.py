@@ -14,7 +14,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Row, Source
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.plan import Action, Plan, Rehearsal
+from ctxvc.core.plan import Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.prompt import outline
 from ctxvc.core.view import view as view_module
@@ -250,20 +250,6 @@ def test_the_description_of_an_expl_is_what_stays_of_it() -> None:
     assert "expl look: learned in look" in text
 
 
-def test_what_left_can_be_got_back_whole() -> None:
-    talk = worked()
-    before = talk.run.ledger
-    settle(Episodes(ceiling=300), talk)
-    left = tuple(sorted(gone(talk.run)))
-    assert {talk.run.ledger[block].state for block in left} == {"archived", "pruned"}
-    back = Action(verb="restore", targets=left)
-    restored = rehearse(talk.run.view(ROOMY), Plan(actions=(back,), actor="agent")).after
-
-    assert [(row.id, row.state, row.sha256) for row in restored.rows()] == [
-        (row.id, row.state, row.sha256) for row in before.rows()
-    ]
-
-
 def test_the_prologue_and_active_episodes_never_leave_and_the_reason_says_so() -> None:
     talk = Talk()
     talk.says("Go")
@@ -293,20 +279,6 @@ def test_text_of_humans_stays_and_a_ceiling_below_it_is_said_to_be_out_of_reach(
     assert all(row.present for row in talk.run.ledger.rows() if is_human(row.role, row.origin))
     assert "above the ceiling; remaining: 1,502 in human text" in rehearsal.plan.reason
     assert rehearsal.plan.pressure
-
-
-def test_an_expl_stays_while_an_act_that_depends_on_it_is_in_the_prompt() -> None:
-    talk = worked()
-    talk.marks(action="start", name="more", type="act", dependencies=["look"])
-    talk.calls(edit())
-    talk.replies("Well.")
-    settle(Episodes(ceiling=10), talk, 10**6)
-
-    assert {name: each.state for name, each in by_name(talk.graph()).items() if each.made == "declared"} == {
-        "look": "closed",
-        "mend": "evicted",
-        "more": "active",
-    }
 
 
 def test_an_expl_that_ended_in_the_newest_step_waits_for_the_act_that_needs_it() -> None:
@@ -456,12 +428,6 @@ def test_it_is_committed_at_once() -> None:
     assert moment.now
     assert moment.why.startswith("the ceiling was exceeded; ") and "rewriting" in moment.why
     assert not policy.moment(view, rehearse(view, Plan(actions=(), actor="x"))).now
-
-
-@pytest.mark.parametrize("knobs", [{"ceiling": -1}, {"low_water": 0.0}, {"low_water": 1.1}, {"implicit": 0}])
-def test_a_knob_that_makes_no_sense_is_refused(knobs: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(knobs))):
-        Episodes(**knobs)  # type: ignore[arg-type]
 
 
 def test_the_model_gets_the_tool_and_a_word_on_its_use_but_not_for_a_recording() -> None:
