@@ -260,24 +260,6 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
     assert {item["session"] for item in again} == {"demo", "other"}
 
 
-def test_a_lost_head_costs_no_number(run: Run, project: Path) -> None:
-    journal = project / FOLDER / "ctxvc" / "journal" / "demo"
-    with opened(project) as store, StoredSession.open(store, "demo") as session:
-        newest = session._state.block
-        acknowledged = [row.id for row in session.ledger().rows()]
-    data = b"\xff" * 20 + journal.read_bytes()[20:]
-    journal.write_bytes(data)
-    assert run("status", "--session", "demo", folder=project).exit_code == 3
-
-    assert run("doctor", "--repair", folder=project).exit_code == 0
-
-    assert run("verify", folder=project).exit_code == 0
-    assert all(data.startswith(path.read_bytes()) for path in journal.parent.glob("demo~unreadable-*.accepted"))
-    with opened(project) as store, StoredSession.open(store, "demo") as session:
-        assert [row.id for row in session.ledger().rows()] == acknowledged
-        assert session._state.block >= newest
-
-
 def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None:
     store = project / FOLDER
     assert items(run, project, "permissions") == []

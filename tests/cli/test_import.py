@@ -277,17 +277,6 @@ def test_c_comes_before_ctxvc_store_and_that_before_the_working_folder(
     assert "demo" in run("sessions").stdout
 
 
-def test_sessions_guess_tokens_until_they_are_counted(run: Run, project: Path) -> None:
-    assert "~" in run("sessions", folder=project).stdout
-
-    for session in json.loads(run("sessions", "--json", folder=project).stdout)["items"]:
-        for scope in ("main", *(agent["name"] for agent in session["agents"])):
-            run("status", f"{session['name']}/{scope}", folder=project)
-
-    items = json.loads(run("sessions", "--json", folder=project).stdout)["items"]
-    assert not any(item["estimated"] for item in items)
-
-
 def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     out.write_text("old")

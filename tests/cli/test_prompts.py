@@ -9,14 +9,10 @@ import pytest
 
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.wire import part, text_part
-from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
-from tests.making.conversation import exchange, human, reply, results
-from tests.making.conversation import result as result_of
+from tests.making.conversation import human, reply
 from tests.making.store import archive
 
 
@@ -82,14 +78,3 @@ def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> No
     blocks = [block for message in answer["messages"] for block in message["content"]]
 
     assert len(headings(run, built)) - bool(answer["system"]) - bool(answer["tools"]) == len(blocks)
-
-
-def test_the_block_of_a_piece_is_on_no_wire(project: Path) -> None:
-    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
-        session.append(*exchange(1), human("B3?"), reply("", "c"), results(result_of("c", "ok")))
-        moment = revision.now(session)
-        sent = sendable(pieces(outline(moment.ledger), moment.bodies))
-
-    assert [piece.block for piece in sent] == [row.id for row in moment.ledger.rows()]
-    request = formats.dumps(formats.anthropic(formats.Prompt(pieces=sent, system=None, tools=None, model="m")))
-    assert b'"block"' not in request

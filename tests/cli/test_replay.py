@@ -102,18 +102,6 @@ def test_a_policy_named_twice_or_in_other_words_is_replayed_once(run: Run, talk:
     assert len(rows(result.stdout)) == 2
 
 
-@pytest.mark.slow
-def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk: Path, tmp_path: Path) -> None:
-    own = f"{ROOT}/docs/examples/stale_reads.py:StaleReads:least=500"
-    made = []
-    for jobs in ("1", "2"):
-        result = run("replay", talk, "--no-store", "--policy", f"{own},window", "--budget", "6k,8k", "--jobs", jobs)
-        assert result.exit_code == 0, result.stderr
-        made.append(rows(result.stdout))
-        assert [row[0] for row in made[-1][1:]] == [own, own, "window", "window"]
-    assert made[0] == made[1]
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -83,13 +83,6 @@ def test_a_session_of_a_model_without_a_price_has_no_cost(run: Run, tmp_path: Pa
     assert run("sessions", folder=tmp_path).stdout.splitlines()[1].endswith("\t120000\t–\t0")
 
 
-def test_titles_are_cut_so_that_a_line_fits_eighty_columns(
-    on_screen: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ctxvc.cli.output.Output.width", 80)
-    assert all(len(line) <= 80 for line in on_screen("sessions", "--color", "never", folder=folder).stdout.splitlines())
-
-
 # --- what was worked out before
 
 
@@ -238,12 +231,6 @@ def test_a_scratch_file_is_no_work_of_a_session_unless_its_project_is_there(run:
             ingest(store, events, final=True)
         (item,) = json.loads(run("sessions", "--json", folder=tmp_path / name).stdout)["items"]
         assert item["files"] == 2, name
-
-
-def test_a_cache_folder_that_was_removed_is_made_again(run: Run, folder: Path) -> None:
-    cache(folder).parent.rename(folder / "away")
-    run("sessions", folder=folder)
-    assert cache(folder).exists()
 
 
 def test_a_list_leaves_no_file_of_a_session_open(folder: Path) -> None:

@@ -224,10 +224,6 @@ def test_a_path_in_a_message_cannot_steer_a_terminal(tmp_path: Path) -> None:
     assert not COLOUR.search(text)
 
 
-def test_what_is_well_is_green(built: Path) -> None:
-    assert "\x1b[32mok" in on_terminal("doctor", folder=built)[0]
-
-
 # --- the pager
 
 

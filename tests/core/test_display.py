@@ -51,10 +51,6 @@ def test_every_character_takes_the_columns_that_unicode_gives_it() -> None:
         assert display.columns(char) == (2 if unicodedata.east_asian_width(char) in "WF" else 1), hex(ord(char))
 
 
-def test_one_line_looks_past_space() -> None:
-    assert display.one_line("begin" + " " * 60 + "end", 10) == "begin end"
-
-
 @given(anything, st.integers(1, 20))
 def test_one_line_does_not_depend_on_how_much_of_the_text_is_looked_at(value: str, width: int) -> None:
     cleaned = " ".join("".join(" " if char in COMMANDS else char for char in value[: width * 8 + 64]).split())

@@ -28,7 +28,6 @@ from ctxvc.store.read.session_name import by_recency
 from ctxvc.store.store import Store
 from tests.making.mcp_client import client as connected
 from tests.making.project import build
-from tests.making.provider import damages
 
 _T = TypeVar("_T")
 Ask = Callable[[Client], Awaitable[_T]]
@@ -487,27 +486,6 @@ def test_the_command_serves_the_store_of_the_folder_it_is_started_in(project: Pa
     status, note = anyio.run(lambda: over_stdio(project, ask))
     assert status.structured_content["blocks"] > 3
     assert note.structured_content["block"].startswith("B")
-
-
-@pytest.mark.slow
-def test_several_servers_at_once_lose_no_note(live: Path) -> None:
-    each, many = 6, 2
-
-    async def write(client: Client, number: int) -> None:
-        for at in range(each):
-            answer = await client.call_tool("note", {"text": f"Note {number}.{at}"})
-            assert not answer.is_error, answer
-
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            for number in range(many):
-                group.start_soon(over_stdio, live.parent, lambda client, number=number: write(client, number))
-
-    anyio.run(main)
-    with Session.open(live, "demo") as session:
-        notes = {note.text for note in session.notes()}
-        assert notes == {f"Note {number}.{at}" for number in range(many) for at in range(each)}
-        assert not damages(session.store)
 
 
 def test_a_session_is_named_by_a_beginning_or_its_place(project: Path) -> None:

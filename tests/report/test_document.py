@@ -25,6 +25,7 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.names: list[str] = []
         self.texts: list[tuple[str, str]] = []
         self.policy = ""
         self._open: str | None = None
@@ -32,6 +33,7 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
+        self.names.append(tag)
         if tag in ("script", "style"):
             self._open = "data" if values.get("id") == "data" else tag
         if values.get("http-equiv") == "Content-Security-Policy":
@@ -104,17 +106,8 @@ def test_a_module_imports_what_there_is_and_uses_it(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_no_module_parses_text_as_markup_or_code(name: str) -> None:
     source = (PARTS / name).read_text()
-    for way in (
-        "innerHTML",
-        "outerHTML",
-        "insertAdjacentHTML",
-        "document.write",
-        "eval(",
-        "new Function",
-        "DOMParser",
-        "srcdoc",
-    ):
-        assert way not in source
+    ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|DOMParser|srcdoc"
+    assert not re.search(ways, source)
 
 
 def test_modules_that_import_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

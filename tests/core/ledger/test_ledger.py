@@ -85,10 +85,6 @@ def test_a_row_is_found_by_its_address(changes: list[list[tuple[int, int]]], num
         assert ledger[f"B{number}"] is found
 
 
-def test_a_segment_begins_at_each_multiple_of_its_size() -> None:
-    assert [segment_of(number) for number in (1, SEGMENT - 1, SEGMENT, 2 * SEGMENT - 1)] == [0, 0, 1, 1]
-
-
 def test_an_untouched_segment_is_the_same_object() -> None:
     before = Ledger(META).with_rows(map(row, range(1, 200)))
     after = before.with_rows([row(70, 1), row(200)])

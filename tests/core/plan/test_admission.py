@@ -120,12 +120,6 @@ def test_what_does_not_fit_even_as_a_preview_is_blocked_and_that_is_overflow() -
     assert all("it ran" in row.stub for row in done.rows if row.state == "blocked")
 
 
-def test_a_small_result_is_never_replaced_by_a_larger_stub() -> None:
-    done = admitted([20, 30, 40], used=40_000)
-    assert [row.state for row in done.rows] == ["visible"] * 3
-    assert not done.overflow
-
-
 def test_a_text_of_a_human_is_masked_only_when_it_is_huge() -> None:
     said = [
         made(number, size, kind="user", origin="human") for number, size in ((1, HUMAN_PASTE), (2, HUMAN_PASTE + 1))

@@ -184,13 +184,6 @@ def test_a_fold_swallows_the_stubs_and_small_groups_beside_it() -> None:
     assert view.ledger.groups["G3"].members == ("G1", "B4", "B5", "G2")
 
 
-def test_a_fold_takes_no_human_word_and_no_visible_block_with_it() -> None:
-    view = fold(worked(), "B2", "B3", "B12")
-
-    assert view.ledger["B1"].present and view.ledger["B13"].present
-    assert view.ledger["B4"].present and view.ledger["B14"].present
-
-
 def test_a_block_that_comes_back_is_not_told_of_any_more() -> None:
     view = fold(worked(), *(f"B{number}" for number in range(2, 13)))
     view = after(view, "restore", "B3", actor="user")

@@ -159,14 +159,6 @@ def test_a_summary_is_not_rolled_up_and_is_no_stub_to_be_counted() -> None:
     }  # the first two would save nothing
 
 
-def test_what_would_save_nothing_is_not_rolled_up() -> None:
-    view = worked(1, 1)
-    stub = msgspec.structs.replace(view.ledger["B4"], state="archived", level=1, stub="[archived B4@000000]")
-    view = dataclasses.replace(view, ledger=view.ledger.with_rows([stub]), budget=Budget(window=30))
-
-    assert roll_up(view) == ((), ())
-
-
 def test_a_step_leaves_as_a_whole_also_where_a_group_binds_it_to_a_later_one() -> None:
     view = worked(40)
     far = [row.id for row in view.ledger.rows() if row.kind == "tool_result" and row.step in (2, 3, 4, 28, 29, 30)]
@@ -214,15 +206,6 @@ def test_the_rehearsal_says_what_was_rolled_up() -> None:
     assert done.freed > 0
     assert done.tokens_after == view_module.measure(done.after, view.price)
     assert re.match(r"\[archived G1@[0-9a-f]{6}, steps 1–\d+: .*; \d+ blocks, ", done.after.groups["G1"].stub)
-
-
-def test_a_block_comes_back_out_of_a_rolled_up_group_with_its_call() -> None:
-    view = sized(worked(40), 0.12)
-    view = dataclasses.replace(view, ledger=rolled(view), next_group=2, budget=Budget())
-    ledger = after(view, "restore", "B4").ledger
-
-    assert [ledger[block].state for block in ("B2", "B3", "B4")] == ["archived", "visible", "visible"]
-    assert "B3" not in ledger.groups["G1"].members
 
 
 @given(worked_on(), st.sampled_from([50, 300, 2000]), st.data())

@@ -67,10 +67,6 @@ def test_each_way_to_write_ids(words: str, expected: str) -> None:
     assert found(words) == expected
 
 
-def test_words_may_come_one_by_one() -> None:
-    assert found(["B5", "to", "B7", "G2,B1"]) == "B1 B5 B6 B7 G2"
-
-
 def test_a_group_is_known_by_the_checksum_of_all_that_is_in_it() -> None:
     from ctxvc.core.ledger.ledger import digest
 

@@ -15,7 +15,7 @@ from ctxvc.core.plan import View, rehearse
 from ctxvc.core.plan.undo import inverse
 from ctxvc.core.view.budget import Budget
 from tests.core.plan.test_rollup import rolled, sized, worked
-from tests.core.test_engine import LONG, after, inconsistencies, refused, said, session
+from tests.core.test_engine import after, inconsistencies, refused, session
 from tests.making.generated import next_view, numbered, plans, worked_on
 
 
@@ -160,10 +160,3 @@ def test_undoing_twice_is_as_undoing_once() -> None:
 
     assert again == ledger == before.ledger
     assert stale == ["B2", "B3"]
-
-
-def test_a_mask_and_a_pin_are_undone() -> None:
-    for verb in ("mask", "pin"):
-        before = said("Do it", [LONG], None)
-        then = after(before, verb, "B3")
-        assert undone(before, then, then) == (before.ledger, [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan.value import Class, class_of, departures, runs_of
@@ -176,12 +175,6 @@ def test_each_block_leaves_at_most_once_and_only_free_ones(messages: list[Messag
     leaving = [row.id for departure in departures(view, free) for row in departure.rows]
     assert len(leaving) == len(set(leaving))
     assert set(leaving) <= {row.id for row in free}
-
-
-@given(st.data())
-def test_the_same_view_gives_the_same_order(data: st.DataObject) -> None:
-    run = running(*data.draw(conversations(odd=False, unique_calls=True)))
-    assert order(run) == order(run)
 
 
 def test_a_run_ends_at_a_humans_words_a_turn_and_what_stays() -> None:

@@ -280,39 +280,41 @@ def shape(messages: list[dict[str, Any]]) -> list[Any]:
     return told
 
 
-def asked(*results: Part) -> tuple[Ledger, Held]:
+def seen(ledger: Ledger, held: Held) -> list[Any]:
+    """The shape of what is sent."""
+    return shape(request(sendable(content(ledger, held))))
+
+
+def asked() -> tuple[Ledger, Held]:
     """B1 question, B2 call c1, B3 its result, B4 answer."""
-    answer = said("assistant", wire.text_part("done", "assistant", "model"))
-    return numbered([said("user", words("do it")), call("c1"), said("user", wire.result_part("out", "c1")), answer])
+    return numbered([said("user", words("do it")), call("c1"), outputs(c1="out"), answered("done")])
+
+
+def answered(text: str) -> Message:
+    return said("assistant", wire.text_part(text, "assistant", "model"))
+
+
+def outputs(*parts: Part, **results: str) -> Message:
+    return said("user", *(wire.result_part(text, name) for name, text in results.items()), *parts)
+
+
+STUBBED = {"state": "archived", "stub": "[stub]"}
 
 
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
         ({"B3": {"state": "pruned"}}, [("result", "c1", "[pruned B3]")]),
-        ({"B3": {"state": "archived", "stub": "[stub]"}}, [("result", "c1", "[stub]")]),
+        ({"B3": STUBBED}, [("result", "c1", "[stub]")]),
         ({"B3": {"state": "archived", "group": "G1"}}, [("result", "c1", "[archived B3 in G1]")]),
         ({"B2": {"state": "pruned"}}, ["out"]),
-        ({"B2": {"state": "pruned"}, "B3": {"state": "archived", "stub": "[stub]"}}, ["[stub]"]),
+        ({"B2": {"state": "pruned"}, "B3": STUBBED}, ["[stub]"]),
     ],
 )
 def test_half_of_a_pair_leaves(states: dict[str, Any], expected: list[Any]) -> None:
     ledger, held = asked()
-
-    told = shape(request(sendable(content(changed(ledger, **states), held))))
+    told = seen(changed(ledger, **states), held)
     assert [block for role, blocks in told if role == "user" for block in blocks] == ["do it", *expected]
-
-
-def test_the_stub_of_a_call_is_the_assistants_text() -> None:
-    ledger, held = asked()
-    ledger = changed(ledger, B2={"state": "archived", "stub": "[stub]"})
-
-    assert shape(request(sendable(content(ledger, held)))) == [
-        ("user", ["do it"]),
-        ("assistant", ["[stub]"]),
-        ("user", ["out"]),
-        ("assistant", ["done"]),
-    ]
 
 
 # --- where stubs stand under rendering 2
@@ -321,124 +323,92 @@ def test_the_stub_of_a_call_is_the_assistants_text() -> None:
 @given(scopes())
 def test_under_rendering_2_no_text_of_ours_is_in_the_assistants_voice(scope: tuple[Ledger, Held]) -> None:
     slots = outline(rendered(scope[0], 2))
-
     assert {slot.role for slot in slots if slot.show == "text"} <= {"user"}
 
 
 @given(scopes())
 def test_the_versions_of_rendering_show_the_same_bodies_and_stubs(scope: tuple[Ledger, Held]) -> None:
     one, two = (outline(rendered(scope[0], version)) for version in (1, 2))
-
     assert [slot for slot in one if slot.show != "text"] == [slot for slot in two if slot.show != "text"]
     assert Counter(slot.text for slot in one) == Counter(slot.text for slot in two)
 
 
-def test_a_stub_stands_at_the_end_of_the_users_message_before_it() -> None:
+def test_the_stub_of_a_call_is_the_assistants_text_and_under_rendering_2_the_users_before_it() -> None:
+    ledger, held = asked()
+    gone = changed(ledger, B2=STUBBED)
+    rest = [("user", ["out"]), ("assistant", ["done"])]
+    assert seen(gone, held) == [("user", ["do it"]), ("assistant", ["[stub]"]), *rest]
+    assert seen(rendered(gone, 2), held) == [("user", ["do it", "[stub]", "out"]), rest[1]]
+    pruned = changed(ledger, B1={"state": "pruned"})
+    assert seen(pruned, held)[0] == ("user", [stub.BEGINNING]), "the first message must be the user's"
+    assert seen(rendered(changed(pruned, B2=STUBBED), 2), held)[0] == ("user", ["[stub]", "out"])
+
+
+def test_the_stub_of_a_group_stands_at_the_end_of_the_users_message_before_it_and_parts_no_reply() -> None:
+    gone = {"state": "archived", "group": "G1"}
     ledger, held = asked()
     group = Group(id="G1", members=("B2", "B3"), stub="[outer]")
-    gone = {"state": "archived", "group": "G1"}
     ledger = rendered(changed(ledger, B2=gone, B3=gone).with_groups([group]), 2)
+    assert seen(ledger, held) == [("user", ["do it", "[outer]"]), ("assistant", ["done"])]
 
-    assert shape(request(sendable(content(ledger, held)))) == [
-        ("user", ["do it", "[outer]"]),
-        ("assistant", ["done"]),
-    ]
-
-
-def test_a_stub_in_the_middle_of_a_reply_does_not_part_it() -> None:
-    reply = said("assistant", wire.text_part("I look.", "assistant", "model"), *call("a", "b").parts)
-    results = said("user", *(wire.result_part(name, name) for name in "ab"))
-    ledger, held = numbered([said("user", words("go")), reply, results])
+    reply = said("assistant", *answered("I look.").parts, *call("a", "b").parts)
+    ledger, held = numbered([said("user", words("go")), reply, outputs(a="a", b="b")])
     group = Group(id="G1", members=("B4", "B6"), stub="[outer]")
-    gone = {"state": "archived", "group": "G1"}
     ledger = rendered(changed(ledger, B4=gone, B6=gone).with_groups([group]), 2)
-
-    (_, first), (_, second), (_, third) = shape(request(sendable(content(ledger, held))))
+    (_, first), (_, second), (_, third) = seen(ledger, held)
     assert first == ["go", "[outer]"]
     assert second[0] == "I look." and len(second) == 2
     assert len(third) == 1
 
 
-def test_a_stub_before_every_users_message_is_the_first_of_them() -> None:
-    ledger, held = asked()
-    ledger = rendered(changed(ledger, B1={"state": "pruned"}, B2={"state": "archived", "stub": "[stub]"}), 2)
-
-    assert shape(request(sendable(content(ledger, held))))[0] == ("user", ["[stub]", "out"])
-
-
 def test_no_stub_stands_behind_a_system_message() -> None:
-    ledger, _ = numbered(
-        [
-            said("user", words("go")),
-            said("system", wire.text_part("be brief", "system", "client")),
-            said("assistant", wire.text_part("yes", "assistant", "model")),
-        ]
-    )
-    ledger = rendered(changed(ledger, B3={"state": "archived", "stub": "[stub]"}), 2)
-
+    system = said("system", wire.text_part("be brief", "system", "client"))
+    ledger, _ = numbered([said("user", words("go")), system, answered("yes")])
+    ledger = rendered(changed(ledger, B3=STUBBED), 2)
     assert [slot.text or slot.row.id for slot in outline(ledger)] == ["B1", "[stub]", "B2"]
-
-
-def test_where_the_first_message_is_not_the_users_a_word_of_ours_is() -> None:
-    ledger, held = asked()
-    ledger = changed(ledger, B1={"state": "pruned"})
-
-    assert shape(request(sendable(content(ledger, held))))[0] == ("user", [stub.BEGINNING])
-
-
-def test_a_call_that_is_still_open_has_a_word_for_a_result() -> None:
-    ledger, held = numbered([said("user", words("go")), call("c1", "c2"), said("user", wire.result_part("1", "c1"))])
-
-    assert shape(request(sendable(content(ledger, held))))[-1] == (
-        "user",
-        [("result", "c1", "1"), ("result", "c2", stub.INTERRUPTED)],
-    )
-
-
-def test_an_error_without_output_is_not_called_interrupted() -> None:
-    ledger, held = numbered([said("user", words("go")), call("c1", "c2"), said("user", failed("c1")), call("c3")])
-
-    assert shape(request(sendable(content(ledger, held))))[2] == (
-        "user",
-        [("result", "c1", stub.FAILED), ("result", "c2", stub.INTERRUPTED)],
-    )
 
 
 def failed(name: str) -> Part:
     return wire.part({"type": "tool_result", "tool_use_id": name, "is_error": True}, "user", "tool")
 
 
-def test_a_result_that_comes_late_takes_the_place_of_the_interrupted_one() -> None:
-    late = said("user", wire.result_part("late", "c1"))
-    ledger, held = numbered([said("user", words("go")), call("c1"), said("user", words("stop")), call("c2"), late])
-
-    assert shape(request(sendable(content(ledger, held)))) == [
-        ("user", ["go"]),
-        ("assistant", [("call", "c1")]),
-        ("user", [("result", "c1", "late"), "stop"]),
-        ("assistant", [("call", "c2")]),
-        ("user", [("result", "c2", stub.INTERRUPTED)]),
-    ]
-
-
-def test_a_word_that_a_call_was_interrupted_never_takes_the_place_of_what_was_recorded() -> None:
-    ledger, held = numbered(
-        [said("user", words("go")), call("c1"), said("user", wire.result_part("out", "c1"), interrupted("c1", "sh"))]
-    )
-
-    assert shape(request(sendable(content(ledger, held))))[2] == ("user", [("result", "c1", "out")])
-
-
-def test_a_call_id_that_comes_again_is_another_call() -> None:
-    one, two = said("user", wire.result_part("one", "c1")), said("user", wire.result_part("two", "c1"))
-    ledger, held = numbered([said("user", words("go")), call("c1"), one, call("c1"), two])
-
-    assert shape(request(sendable(content(ledger, held))))[1:] == [
-        ("assistant", [("call", "c1")]),
-        ("user", [("result", "c1", "one")]),
-        ("assistant", [("call", "c1-B4")]),
-        ("user", [("result", "c1-B4", "two")]),
-    ]
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        pytest.param(
+            [call("c1", "c2"), outputs(c1="1")],
+            [("assistant", [("call", "c1"), ("call", "c2")]),
+             ("user", [("result", "c1", "1"), ("result", "c2", stub.INTERRUPTED)])],
+            id="a call that is still open has a word for a result",
+        ),
+        pytest.param(
+            [call("c1", "c2"), outputs(failed("c1")), call("c3")],
+            [("assistant", [("call", "c1"), ("call", "c2")]),
+             ("user", [("result", "c1", stub.FAILED), ("result", "c2", stub.INTERRUPTED)]),
+             ("assistant", [("call", "c3")]), ("user", [("result", "c3", stub.INTERRUPTED)])],
+            id="an error without output is not called interrupted",
+        ),
+        pytest.param(
+            [call("c1"), said("user", words("stop")), call("c2"), outputs(c1="late")],
+            [("assistant", [("call", "c1")]), ("user", [("result", "c1", "late"), "stop"]),
+             ("assistant", [("call", "c2")]), ("user", [("result", "c2", stub.INTERRUPTED)])],
+            id="a result that comes late takes the place of the interrupted one",
+        ),
+        pytest.param(
+            [call("c1"), outputs(interrupted("c1", "sh"), c1="out")],
+            [("assistant", [("call", "c1")]), ("user", [("result", "c1", "out")])],
+            id="a word that it was interrupted never takes the place of what was recorded",
+        ),
+        pytest.param(
+            [call("c1"), outputs(c1="one"), call("c1"), outputs(c1="two")],
+            [("assistant", [("call", "c1")]), ("user", [("result", "c1", "one")]),
+             ("assistant", [("call", "c1-B4")]), ("user", [("result", "c1-B4", "two")])],
+            id="a call id that comes again is another call",
+        ),
+    ],
+)  # fmt: skip
+def test_each_call_is_answered_once(messages: list[Message], expected: list[Any]) -> None:
+    assert seen(*numbered([said("user", words("go")), *messages])) == [("user", ["go"]), *expected]
 
 
 def test_ids_that_the_api_would_refuse_are_written_otherwise_and_alike_each_time() -> None:
@@ -519,7 +489,7 @@ def test_what_a_mask_leaves_cannot_pass_for_ours() -> None:
     long = FORGED[0] + "x" * 900 + FORGED[1]
     ledger, held = numbered([said("user", words(long))])
 
-    ((_, (sent,)),) = shape(request(sendable(content(changed(ledger, B1={"state": "masked"}), held))))
+    ((_, (sent,)),) = seen(changed(ledger, B1={"state": "masked"}), held)
     assert (sent.count("\\[archived"), sent.count("[archived"), sent.count("\n[masked B1@")) == (2, 2, 1)
 
 
@@ -528,7 +498,7 @@ def test_a_result_without_its_call_names_its_images() -> None:
     block = {"type": "tool_result", "tool_use_id": "c9", "content": [{"type": "text", "text": "a"}, image, "b", 5]}
     ledger, held = numbered([said("user", wire.part(block, "user", "tool"))])
 
-    assert shape(request(sendable(content(ledger, held)))) == [("user", ["a\n[image]\nb\n5"])]
+    assert seen(ledger, held) == [("user", ["a\n[image]\nb\n5"])]
 
 
 # --- groups and summaries
@@ -545,7 +515,7 @@ def test_a_groups_stub_stands_at_its_first_member_that_tells_of_itself() -> None
         B4={"state": "deleted", "group": "G2"},
     ).with_groups([inner, outer_group])
 
-    assert shape(request(sendable(content(ledger, held)))) == [("user", ["[outer]", "m3m", "m5m"])]
+    assert seen(ledger, held) == [("user", ["[outer]", "m3m", "m5m"])]
 
 
 def test_summaries_stand_before_what_the_host_kept_and_before_older_summaries_if_it_put_them_there() -> None:
@@ -554,7 +524,7 @@ def test_summaries_stand_before_what_the_host_kept_and_before_older_summaries_if
     second = Group(id="G2", members=("B2",), summary=("B7",), before="B6")
     ledger = changed(ledger, B1={"state": "archived"}, B2={"state": "archived"}).with_groups([first, second])
 
-    assert shape(request(sendable(content(ledger, held)))) == [("user", ["m5m", "m7m", "m6m", "m3m", "m4m"])]
+    assert seen(ledger, held) == [("user", ["m5m", "m7m", "m6m", "m3m", "m4m"])]
 
 
 def test_a_group_that_is_not_there_or_holds_itself_stops_nothing() -> None:
@@ -569,7 +539,7 @@ def test_a_group_that_is_not_there_or_holds_itself_stops_nothing() -> None:
         B2={"state": "archived", "group": "G9", "stub": "[its own]"},
     ).with_groups([*loop, Group(id="G3", members=("B2",), summary=("B8", "B4"), before="B9")])
 
-    (told,) = shape(request(sendable(content(ledger, held))))
+    (told,) = seen(ledger, held)
     assert told[1][-3:] == ["[its own]", "m3m", "m4m"]
 
 

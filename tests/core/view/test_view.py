@@ -230,14 +230,6 @@ def test_a_block_that_is_in_the_prompt_is_in_no_group(every: bool) -> None:
     ]
 
 
-def test_sent_dashboards_have_no_line_but_a_sum_of_their_own() -> None:
-    ledger = ledger_of(made(1), made(2, kind="dashboard"))
-    board = dashboard(ledger, priced(ledger), 1000, 5)
-
-    assert [line.id for line in board.lines] == ["B1"]
-    assert (board.overhead, board.conversation, board.dashboards, board.used) == (5, 10, 10, 25)
-
-
 def test_the_protocol_is_overhead_as_long_as_it_stands_and_has_no_line() -> None:
     told = made(1, state="pinned", extra={"ctxvc": {"protocol": True}})
     ledger = ledger_of(told, made(2), made(3, extra={"ctxvc": {"protocol": 1}}))
