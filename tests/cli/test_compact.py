@@ -80,14 +80,12 @@ def test_a_focus_keeps_what_its_words_touch(run: Run, long: Path) -> None:
 
 def test_a_budget_sets_the_thresholds(run: Run, long: Path) -> None:
     used = asked(run, long, "status")["used"]
-
     assert not asked(run, long, "compact", "--dry-run", "--budget", str(used * 2))["items"]
     assert asked(run, long, "compact", "--dry-run", "--budget", str(used * 3 // 2))["items"]
 
 
 def test_of_many_ids_the_first_are_named(run: Run, long: Path) -> None:
     lines = run("compact", folder=long).stdout.splitlines()
-
     assert lines[1] == "what\tblocks\tids"
     assert lines[2].startswith("cleared\t1")
     assert lines[2].endswith(" more")
@@ -99,7 +97,6 @@ def test_of_many_ids_the_first_are_named(run: Run, long: Path) -> None:
 
 def test_context_says_how_far_clearing_and_summaries_are(run: Run, long: Path) -> None:
     told = asked(run, long, "context")
-
     assert [(threshold["name"], threshold["percent"]) for threshold in told["thresholds"]] == [
         ("clear old results", 60),
         ("summarise", 85),
@@ -112,9 +109,7 @@ def test_context_says_how_far_clearing_and_summaries_are(run: Run, long: Path) -
 def test_context_measures_by_the_thresholds_of_the_session_itself(run: Run, long: Path) -> None:
     with Store(long / ".ctxvc") as store, Session(StoredSession.open(store, "long")) as session:
         session.set(budget=50_000, reserve=10_000, ladder={"clear": 0.5, "made up": 3.0})
-
     told = asked(run, long, "context")
-
     assert (told["window"], told["limit"]) == (50_000, 40_000)
     assert told["thresholds"][0]["percent"] == 50
     assert told["thresholds"][0]["tokens"] == 20_000
@@ -139,8 +134,6 @@ def test_the_bar_is_yellow_from_70_percent_and_red_from_90(
     with Store(long / ".ctxvc") as store, Session(StoredSession.open(store, "long")) as session:
         # Of a model that nobody knows, twice our count would be assumed.
         session.set(model="gpt-5", budget=used * 100 // percent)
-
     shown = on_screen("--color", "always", "context", folder=long).output
-
     assert asked(run, long, "context")["percent"] == percent
     assert f"\x1b[{color}m[█" in shown

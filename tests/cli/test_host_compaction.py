@@ -53,9 +53,7 @@ def test_the_hook_declines_what_it_cannot_answer_and_exits_with_0(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(event)))
-
     assert hook_entry.hook([hook_entry.COMPACTION]) == 0
-
     out, err = capfd.readouterr()
     assert not err
     assert "decline" in json.loads(out)

@@ -36,12 +36,17 @@ def undone(run: Run, host: PlayedHost, *arguments: str) -> tuple[Any, str]:
     return answer, run(*arguments, folder=host.project).stderr
 
 
-def test_an_undone_compaction_is_in_the_hosts_prompt_after_its_next_one(run: Run, host: PlayedHost) -> None:
+def test_an_undone_compaction_or_a_restored_block_is_in_the_hosts_prompt_after_its_next_one(
+    run: Run, host: PlayedHost
+) -> None:
     host.installs(host.asks()["messages"])
     hooked(host)
     answer, said = undone(run, host, "undo")
     assert answer["effect"] == "next-compaction" and answer["tokens_after"] > answer["tokens_before"]
     assert "in Claude Code's prompt after its next compaction" in said and "ctxvc export" in said
+    run("redo", folder=host.project)
+    assert "policy:default" in run("ops", folder=host.project).stdout, "a look at the session has it too"
+    assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
 
 
 def test_a_compaction_is_undone_at_once_though_the_boundary_came_after_the_last_hook(
@@ -56,13 +61,6 @@ def test_a_compaction_is_undone_at_once_though_the_boundary_came_after_the_last_
     host.replies("I do.")
     hooked(host)
     assert set(host.states().values()) == {"visible"}
-
-
-def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
-    host.installs(host.asks()["messages"])
-    hooked(host)
-    assert "policy:default" in run("ops", folder=host.project).stdout, "a look at the session has it too"
-    assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
 
 
 @pytest.mark.parametrize("words", [("note", "-m", "The fixture is too old."), ("compact",)], ids=lambda words: words[0])
@@ -94,7 +92,9 @@ def test_what_changes_nothing_says_nothing_of_it(run: Run, host: PlayedHost) -> 
     assert tried.exit_code == 0 and "Claude Code" not in tried.stderr
 
 
-def test_without_the_plugin_the_hosts_prompt_stays_and_the_way_out_is_an_export(run: Run, host: PlayedHost) -> None:
+def test_where_the_plugin_does_not_compact_the_hosts_prompt_stays_and_the_way_out_is_an_export(
+    run: Run, host: PlayedHost
+) -> None:
     host.config.joinpath("settings.json").write_text(json.dumps(settings.installed({}, "ctxvc")))
     hooked(host)
     result = run("archive", "B3", "--json", folder=host.project)

@@ -40,9 +40,7 @@ def transcript(folder: Path, name: str, lines: int = 2, cwd: str = "/src") -> Pa
 
 def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-
     result = run("init", folder=tmp_path)
-
     assert (result.exit_code, result.stdout) == (0, f"created a store at {tmp_path}/.ctxvc\n")
     assert (tmp_path / ".ctxvc").stat().st_mode & 0o777 == 0o700
     status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
@@ -51,9 +49,7 @@ def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_
 
 def test_init_again_changes_nothing_and_says_so(run: Run, project: Path) -> None:
     before = sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
-
     result = run("init", folder=project)
-
     assert (result.exit_code, result.stdout) == (0, f"a store already exists at {project}/.ctxvc\n")
     assert before == sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
 
@@ -98,7 +94,6 @@ def test_init_makes_no_store_of_what_something_else_is(run: Run, tmp_path: Path)
 def test_init_takes_a_folder_or_ctxvc_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("init", "deep/er", folder=tmp_path).exit_code == 0
     assert (tmp_path / "deep" / "er" / ".ctxvc" / "HEAD").exists()
-
     monkeypatch.setenv("CTXVC_STORE", str(tmp_path / "elsewhere"))
     assert run("init", folder=tmp_path).exit_code == 0
     assert (tmp_path / "elsewhere" / "HEAD").exists()
@@ -108,9 +103,7 @@ def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_pat
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     below = tmp_path / "src" / "app"
     below.mkdir(parents=True)
-
     result = run("import", recording, folder=below)
-
     assert result.exit_code == 0
     assert f"created a store at {tmp_path}/.ctxvc" in result.stderr
     assert run("sessions", folder=below).stdout.count("\n") == 2
@@ -136,7 +129,6 @@ def test_import_in_the_main_worktree_takes_what_was_recorded_in_linked_ones(
 ) -> None:
     folder = Path.home() / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(linked.resolve()))
     transcript(folder, "33333333-cccc", cwd=str(linked))
-
     answer = json.loads(run("import", "--final", "--json", folder=tmp_path / "main").stdout)
     assert [item["format"] for item in answer["items"]] == ["claude-code"]
     (linked / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/linked\n")
@@ -162,7 +154,6 @@ def test_import_without_paths_takes_this_projects_sessions(run: Run, tmp_path: P
 
 def test_import_without_paths_and_without_recordings_says_where_it_looked(run: Run, tmp_path: Path) -> None:
     result = run("import", folder=tmp_path)
-
     assert result.exit_code == 1
     assert "no recorded session" in result.stderr
     assert f"/.claude/projects/{str(tmp_path).replace('/', '-').replace('_', '-')}," in "".join(result.stderr.split())
@@ -170,7 +161,9 @@ def test_import_without_paths_and_without_recordings_says_where_it_looked(run: R
     assert not (tmp_path / ".ctxvc").exists()
 
 
-def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> None:
+def test_a_second_import_takes_only_what_is_new_and_what_waits_in_an_open_step_is_told(
+    run: Run, tmp_path: Path
+) -> None:
     path = transcript(tmp_path / "in", "s1", lines=1)
     run("init", folder=tmp_path)
     assert "new\t" in run("import", path, folder=tmp_path).stdout
@@ -180,8 +173,6 @@ def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> Non
     assert "nothing new\t0\t" in run("import", path, folder=tmp_path).stdout
     assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["blocks"] == 2
 
-
-def test_what_waits_in_an_open_step_is_told(run: Run, tmp_path: Path) -> None:
     path = transcript(tmp_path / "in", "s1", lines=2)
 
     told = json.loads(run("import", path, "--json", folder=tmp_path).stdout)["items"][0]
@@ -193,9 +184,7 @@ def test_what_waits_in_an_open_step_is_told(run: Run, tmp_path: Path) -> None:
 def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path: Path, recording: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_bytes(b"\xff\xfe\x00 no transcript")
-
     result = run("import", bad, recording, tmp_path / "missing.jsonl", folder=tmp_path)
-
     assert result.exit_code == 1
     assert result.stdout.count("failed\t") == 2
     assert result.stdout.count("new\t") == 1
@@ -243,16 +232,13 @@ def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None
     transcript(tmp_path / "in" / "deeper", "s2")
     (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
     (tmp_path / "in" / "notes.txt").write_text("mine")
-
     result = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
-
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["items"]) == 2
 
 
 def test_a_name_and_a_format_can_be_given(run: Run, tmp_path: Path, recording: Path) -> None:
     result = run("import", "--name", "login", "--format", "openai-chat", recording, folder=tmp_path)
-
     assert result.stdout.splitlines()[1].split("\t")[0] == "login"
     assert run("--session", "login", "show", "--raw", "B2", folder=tmp_path).stdout == "yes"
 
@@ -269,7 +255,6 @@ def test_c_comes_before_ctxvc_store_and_that_before_the_working_folder(
     run("import", "--name", "here", recording, folder=tmp_path)
     monkeypatch.setenv("CTXVC_STORE", str(tmp_path / ".ctxvc"))
     monkeypatch.chdir(project)
-
     assert "here" in run("sessions").stdout
     assert "demo" in run("sessions", folder=project).stdout
     assert "demo" in run("sessions", "-C", str(project)).stdout
@@ -292,7 +277,7 @@ def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".out")) == []
 
 
-def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
+def test_the_demos_run_through_and_the_agents_stays_in_its_budget(run: Run, tmp_path: Path) -> None:
     result = run("demo", tmp_path / "demo")
 
     assert result.exit_code == 0, result.stderr
@@ -300,13 +285,20 @@ def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "demo" / ".ctxvc" / "HEAD").exists()
     assert run("verify", folder=tmp_path / "demo").exit_code == 0
 
+    told = run("demo", "--agent", str(tmp_path / "demo"))
+
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("scripted: ")
+    linear, managed = (int(words.replace(",", "")) for words in re.findall(r"largest prompt ([0-9,]+)", told.stdout))
+    assert managed < 16_000 < linear
+    assert "git fsck --full --strict: clean" in told.stdout
+
 
 # --- checkout
 
 
 def test_a_checkout_has_what_is_in_the_prompt_and_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
     result = run("checkout", "demo/main", tmp_path / "out", folder=project)
-
     assert result.exit_code == 0
     bodies = [path.name for path in (tmp_path / "out" / "blocks").rglob("*.txt")]
     assert "B10.txt" in bodies
@@ -374,7 +366,9 @@ def test_the_dashboard_of_a_checkout_is_drawn_anew(run: Run, project: Path, tmp_
     assert run("checkout", "--redraw", tmp_path / "out", "demo", folder=project).exit_code == 2
 
 
-def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
+def test_notes_stand_beside_the_dashboard_and_a_label_is_no_markup_in_it(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         for number in range(7):
             session.note(f"note {number}: [x]\nand more")
@@ -390,18 +384,6 @@ def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Pat
     assert "notes (+2 older):\n- note 2: (x) and more\n- note 3" in text
     assert (answer["older_notes"], answer["notes"][0], len(answer["notes"])) == (2, "note 2: [x]\nand more", 5)
 
-
-def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-
-    assert run("checkout", "demo/main", tmp_path / "mine", folder=project).exit_code == 1
-    for name in ("nobody", "demo/nowhere", "a/b/c", "../x"):
-        result = run("checkout", name, tmp_path / "out", folder=project)
-        assert (result.exit_code, result.stderr.startswith("ctxvc: no ")) == (1, True), name
-
-
-def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(injected("<script>x</script> [a](http://b) | c `d`"), reply("ok"))
 
@@ -411,14 +393,13 @@ def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path
     assert r"\<script\>x\</script\> \[a\](http://b) \| c \`d\`" in page
 
 
-def test_the_demo_of_the_agent_says_that_no_model_replies_and_stays_in_its_budget(run: Run, tmp_path: Path) -> None:
-    told = run("demo", "--agent", str(tmp_path / "demo"))
-
-    assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("scripted: ")
-    linear, managed = (int(words.replace(",", "")) for words in re.findall(r"largest prompt ([0-9,]+)", told.stdout))
-    assert managed < 16_000 < linear
-    assert "git fsck --full --strict: clean" in told.stdout
+def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert run("checkout", "demo/main", tmp_path / "mine", folder=project).exit_code == 1
+    for name in ("nobody", "demo/nowhere", "a/b/c", "../x"):
+        result = run("checkout", name, tmp_path / "out", folder=project)
+        assert (result.exit_code, result.stderr.startswith("ctxvc: no ")) == (1, True), name
 
 
 @pytest.mark.parametrize("form", ["anthropic", "openai"])

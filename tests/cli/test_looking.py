@@ -49,7 +49,6 @@ from tests.cli.conftest import Run
 )
 def test_an_address_is_read_and_written_the_same(words: str, parts: dict[str, str]) -> None:
     address = addresses.parse(words)
-
     assert address == addresses.Address(**parts)
     assert str(address) == words
 
@@ -93,7 +92,6 @@ def test_a_block_is_that_of_the_named_scope_then_of_this_one_then_of_the_session
 
 def test_a_checksum_must_be_that_of_the_block(store: Store) -> None:
     handle = find(store, "demo", "B1").row.handle
-
     assert find(store, "demo", handle).row.id == "B1"
     with pytest.raises(NotFound, match="checksum differs") as raised:
         find(store, "demo", "B1@000000")
@@ -149,7 +147,7 @@ def moments(store: Store, *names: str) -> list[Ledger]:
     return [revisions.resolve(store, session, name).ledger for name in names]
 
 
-def test_what_entered_and_left_is_told_in_order(store: Store) -> None:
+def test_what_entered_and_left_is_told_in_order_and_backwards_with_its_sides_changed(store: Store) -> None:
     old, new = moments(store, "step:1", "HEAD")
 
     assert [(change.move, change.id, change.was, change.now) for change in difference(old, new)] == [
@@ -160,8 +158,6 @@ def test_what_entered_and_left_is_told_in_order(store: Store) -> None:
         ("entered", "G1", "", "stub"),
     ]
 
-
-def test_a_difference_backwards_is_the_same_with_its_sides_changed(store: Store) -> None:
     old, new = moments(store, "step:1", "HEAD")
     turned = {"entered": "left", "left": "entered", "changed": "changed"}
 
@@ -187,7 +183,6 @@ def test_a_block_that_is_pinned_or_moves_to_another_group_is_changed(
 def test_the_tokens_of_two_prompts_differ_by_what_moved(ask: Callable[..., Any]) -> None:
     """Where whole blocks enter and nothing leaves a stub, the sums agree."""
     told = ask("diff", "step:3", "step:4")
-
     assert {item["move"] for item in told["items"]} == {"entered"}
     assert told["after"]["tokens"] - told["before"]["tokens"] == sum(item["tokens"] for item in told["items"])
 
@@ -201,17 +196,12 @@ def costs(store: Store, revision: str = "HEAD") -> tuple[revisions.Snapshot, dic
     return moment, meter.costs(moment), meter
 
 
-def test_a_call_counts_its_tool_and_its_arguments(store: Store) -> None:
+def test_a_call_counts_its_tool_and_arguments_and_a_result_the_images_beside_it(store: Store) -> None:
     moment, found, meter = costs(store)
-
     arguments = moment.bodies.body(moment.ledger["B4"]).decode()
     assert found["B4"].body == meter.count("Read") + meter.count(arguments)
-
-
-def test_a_result_counts_the_images_beside_it(store: Store) -> None:
     moment, found, meter = costs(store)
     row = moment.ledger["B9"]
-
     assert row.files == ("1.png",)
     words = meter.count(moment.bodies.body(row).decode())
     assert found["B9"].body == words + media.image_tokens(56, 28)
@@ -219,7 +209,6 @@ def test_a_result_counts_the_images_beside_it(store: Store) -> None:
 
 def test_what_left_costs_its_stub_and_what_stays_its_body(store: Store) -> None:
     moment, found, meter = costs(store)
-
     assert found["B6"].shown == meter.count(moment.ledger["B6"].stub) < found["B6"].body
     assert found["B8"].shown == meter.count(moment.ledger.groups["G1"].stub)
     assert found["B9"].shown == 0
@@ -230,7 +219,6 @@ def test_the_dashboard_adds_up(ask: Callable[..., Any]) -> None:
     # The provider counts 1.2 times what we count where a recording shows it.
     for name, line in (("demo", 1000), ("branched", 1200), ("hostile", 1000)):
         told = ask("--session", name, "status")
-
         assert told["used"] == sum(told["recorded"].values()) + told["unrecorded"]
         assert told["conversation"] == sum(item["shown"] for item in told["items"]) * line // 1000
         assert told["percent"] == told["used"] * 100 // told["window"]
@@ -261,14 +249,12 @@ def test_of_many_blocks_old_neighbours_share_a_line_unless_all_are_asked_for(run
 @pytest.mark.parametrize("by", ["kind", "tool", "turn", "file"])
 def test_every_way_of_adding_up_gives_the_same_sum(ask: Callable[..., Any], by: str) -> None:
     told = ask("context", "--by", by)
-
     assert sum(item["tokens"] for item in told["items"]) == told["used"] == ask("status")["used"]
     assert sum(item["share"] for item in told["items"]) == pytest.approx(1)
 
 
 def test_a_call_and_its_result_are_of_one_file(ask: Callable[..., Any]) -> None:
     told = {item["name"]: item["blocks"] for item in ask("context", "--by", "file")["items"]}
-
     assert told["app.py"] == 2
     assert told["tests/test_app.py"] == 2
 
@@ -301,7 +287,6 @@ def test_the_calls_of_all_scopes_are_told_each_once(run: Run, tmp_path: Path) ->
 def test_as_many_calls_are_told_of_as_are_asked_for(ask: Callable[..., Any]) -> None:
     every = ask("log", "--usage")
     some = ask("log", "--usage", "-n", "2")  # the newest commits are no calls
-
     assert every["calls"] > 2
     assert some["items"] == every["items"][:2]
     assert (some["calls"], some["read"]) == (2, sum(item["read"] for item in every["items"][:2]))
@@ -310,7 +295,6 @@ def test_as_many_calls_are_told_of_as_are_asked_for(ask: Callable[..., Any]) -> 
 
 def test_thresholds_are_ahead_or_passed() -> None:
     thresholds = usage.thresholds(used=130_000, budget=Budget(200_000))
-
     assert [(threshold.percent, threshold.ahead) for threshold in thresholds] == [
         (60, -10_000),
         (85, 40_000),
@@ -322,7 +306,6 @@ def test_an_empty_context_has_no_shares(run: Run, tmp_path: Path) -> None:
     run("init", folder=tmp_path)
     with Store(tmp_path / ".ctxvc") as store:
         store.create_session("empty")
-
     for words in ("context", "status", "prompt", "export", "log", "show", "diff HEAD", "sessions", "compact"):
         assert run(*words.split(), folder=tmp_path).exit_code == 0, words
 
@@ -349,7 +332,6 @@ def findings(run: Run, folder: Path) -> dict[str, dict[str, str]]:
 def test_a_healthy_store_has_no_problem(run: Run, project: Path) -> None:
     assert run("doctor", folder=project).exit_code == 0
     told = findings(run, project)
-
     assert {item["level"] for item in told.values()} == {"ok", "note"}
     assert [check for check, item in told.items() if item["level"] == "note"] == ["session demo"]
     assert "1 record" in told["session demo"]["found"]
@@ -357,7 +339,6 @@ def test_a_healthy_store_has_no_problem(run: Run, project: Path) -> None:
 
 def test_without_a_store_the_doctor_says_how_to_get_one(run: Run, tmp_path: Path) -> None:
     told = findings(run, tmp_path)
-
     assert (told["store"]["level"], told["store"]["mend"]) == ("note", "ctxvc init")
 
 
@@ -388,13 +369,11 @@ def test_the_doctor_itself_never_fails(run: Run, project: Path, spoilt: str) -> 
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
         file.chmod(0o600)
         file.write_bytes(b"nonsense, and more of it than a head is long")
-
     assert any(item["level"] == "problem" for item in findings(run, project).values())
 
 
 def test_an_old_git_is_a_problem(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxvc.store.git.program.version", lambda: "2.30.2")
-
     assert findings(run, project)["git"]["level"] == "problem"
 
 

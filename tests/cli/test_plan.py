@@ -69,7 +69,6 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
 
 def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) -> None:
     planned = answer(run, project, "plan", "--policy", OLD, "--budget", "20000", "--commit")
-
     assert planned["committed"]
     newest = answer(run, project, "log", "-n", "1")["items"][0]
     assert newest["actor"] == "policy:clear"
@@ -196,7 +195,6 @@ def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
 def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project: Path, words: tuple[str, ...]) -> None:
     before = states(run, project)
     result = run("plan", *words, folder=project)
-
     assert result.exit_code == 2
     assert "either --commit or --wait" in result.stderr or "are for pending plans" in result.stderr
     assert states(run, project) == before
@@ -233,7 +231,6 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, serving: Servi
 def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
     (longer / "said.json").write_text(json.dumps([{"content": PLAN}]))
     result = run("plan", "--policy", f"keep+{EARLY}", "--budget", "14000", "--script", "said.json", folder=longer)
-
     assert result.exit_code == 0, result.output
     assert "a session of records" in result.stdout
     assert "no model is asked" in result.stderr
@@ -242,7 +239,6 @@ def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
 @pytest.mark.parametrize("command", ["plan", "compact"])
 def test_a_policy_that_asks_no_model_is_given_none(run: Run, project: Path, command: str) -> None:
     result = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
-
     assert result.exit_code == 1
     assert "mask+keep does not use a model" in result.stderr
     assert "planned, layered and summary" in result.stderr

@@ -44,9 +44,7 @@ def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Pat
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(human("look it up"), searched(whole=True))
         session.append(human("again"), searched(whole=False))
-
     told = headings(run, project)
-
     assert told[:4] == [["user", "B1"], ["assistant", "B2", "other"], ["assistant", "B3", "other"], ["assistant", "B4"]]
     assert told[4:] == [["user", "B5"], ["assistant", "B6"], ["assistant", "B7"]]  # half of a pair is sent as text
 
@@ -54,7 +52,6 @@ def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Pat
 def test_what_is_sent_before_the_first_block_is_shown(run: Run, project: Path) -> None:
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(reply("hello"))
-
     assert headings(run, project) == [["user", "(added)"], ["assistant", "B1"]]
 
 
@@ -76,5 +73,4 @@ def test_stubs_and_interrupted_results_are_named_by_their_block(run: Run, projec
 def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> None:
     answer = json.loads(run("prompt", "--json", folder=built).stdout)
     blocks = [block for message in answer["messages"] for block in message["content"]]
-
     assert len(headings(run, built)) - bool(answer["system"]) - bool(answer["tools"]) == len(blocks)

@@ -51,9 +51,7 @@ def test_a_question_about_a_pulled_session_is_answered_with_valid_citations(
     script = tmp_path / "script.json"
     reads = {"type": "tool_use", "name": "read_block", "input": {"block": "B3"}}
     script.write_text(json.dumps([{"content": [reads]}, {"content": f"It was asked for [{handle}]."}]))
-
     answered = json.loads(ran(run, "ask", "demo", "why?", "--script", script, "--json", folder=other).stdout)
-
     assert [(item["exists"], item["was_read"]) for item in answered["items"]] == [(True, True)]
 
 

@@ -44,7 +44,6 @@ def test_a_person_gets_the_exact_bytes_and_no_end_of_line_more(run: Run, project
 def test_its_state_stays_and_every_reading_is_counted(run: Run, project: Path) -> None:
     for arguments in ([], ["--lines", "1:2"], ["--grep", "assert"], ["--actor", "agent"], ["--file"], ["--json"]):
         assert run("recover", "B6", *arguments, folder=project).exit_code == 0
-
     assert reads(run, project, "B6") == 6
     assert answer(run, project, "show", "B6")["row"]["state"] == "archived"
 
@@ -78,7 +77,6 @@ def test_its_state_stays_and_every_reading_is_counted(run: Run, project: Path) -
 )
 def test_what_cannot_be_read_says_why_in_few_words(words: list[str], code: int, run: Run, project: Path) -> None:
     result = run(*words, folder=project)
-
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("ctxvc: ")
     assert "\nhint: " in result.stderr
@@ -89,7 +87,6 @@ def test_what_cannot_be_read_says_why_in_few_words(words: list[str], code: int, 
 def test_a_group_is_listed_and_with_all_its_blocks_are_read(run: Run, project: Path) -> None:
     told = run("recover", "G1", folder=project).stdout
     assert [line.split("@")[0] for line in told.splitlines()[1:]] == ["B8", "B9"]
-
     items = answer(run, project, "recover", "G1", "--all")["items"]
     assert [item["id"] for item in items] == ["B8", "B9"]
     assert base64.b64decode(items[0]["base64"]) == b'{"path":"out.png"}'
@@ -98,7 +95,6 @@ def test_a_group_is_listed_and_with_all_its_blocks_are_read(run: Run, project: P
 
 def test_a_file_has_the_exact_bytes_at_the_block_s_own_path(run: Run, project: Path) -> None:
     told = run("recover", "B6", "--file", folder=project)
-
     path = Path(told.stdout.strip())
     assert path.parts[-4:] == ("archive", "00", "00", "B6.txt")
     assert path.read_bytes() == LISTING.encode()

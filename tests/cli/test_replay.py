@@ -97,7 +97,6 @@ def test_a_policy_named_twice_or_in_other_words_is_replayed_once(run: Run, talk:
     result = run(
         "replay", talk, "--no-store", "--policy", "window,window:,window", "--budget", "6k,6000", "--jobs", "1"
     )
-
     assert result.exit_code == 0, result.stderr
     assert len(rows(result.stdout)) == 2
 
@@ -136,9 +135,7 @@ def test_what_cannot_be_replayed_is_refused_with_a_word(
     (folder / "notes.jsonl").write_text("my notes\n")
     (folder / "blank.jsonl").touch()
     (folder / "empty").mkdir()
-
     result = run("replay", *words, folder=folder)
-
     assert result.exit_code == code, result.output
     assert message in result.stderr
     assert "bug" not in result.stderr
@@ -149,9 +146,7 @@ def test_of_a_folder_the_recordings_are_taken_and_one_that_is_damaged_stops_no_o
     (talk.parent / "notes.jsonl").write_text("my notes\n")
     whole = gzip.compress(talk.read_bytes() * 50)
     (talk.parent / "torn.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-
     result = run("replay", talk.parent, "--no-store", *FEW, "--json")
-
     assert result.exit_code == 1
     answer = json.loads(result.stdout)
     assert [item["conversations"] for item in answer["items"]] == [1, 1]
@@ -189,7 +184,6 @@ def test_twelve_recordings_have_the_same_results_with_a_store_in_any_number_of_p
     for name, more in {"engine": ["--no-store", "--jobs", "1"], "store": ["--jobs", "2"]}.items():
         result = run("replay", *files, *arguments, *more, "--out", tmp_path / name)
         assert result.exit_code == 0, result.stderr
-
     assert len(files) == 12 and len(results(tmp_path / "engine")) == 48
     assert results(tmp_path / "engine") == results(tmp_path / "store")
 
@@ -219,7 +213,6 @@ def test_of_two_that_write_to_one_file_the_second_is_refused_at_once(run: Run, t
     assert second.exit_code == 4
     assert f"another replay is writing to {out}" in second.stderr and "bug" not in second.stderr
     assert out.read_bytes() == before
-
     assert run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out).exit_code == 0
 
 
@@ -260,9 +253,7 @@ def test_two_policies_are_compared_at_the_same_uses(run: Run, talk: Path) -> Non
 
 def test_the_set_aside_third_stands_apart(run: Run, tmp_path: Path) -> None:
     files = [recording(tmp_path / f"talk{number}.jsonl") for number in range(6)]
-
     result = run("replay", *files, "--no-store", *FEW, "--aside", "--json")
-
     answer = json.loads(result.stdout)
     counts = {item["part"]: item["conversations"] for item in answer["items"]}
     assert counts["aside"] + counts["rest"] == counts["all"] == 6
@@ -278,9 +269,7 @@ def test_on_a_terminal_the_table_fits_and_its_columns_are_explained(
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("CTXVC_PAGER", "cat")
-
     result = run("replay", talk, "--no-store", *FEW, "--color", "never")
-
     table = COLOUR.sub("", result.stdout).splitlines()
     assert max(map(len, table)) <= columns
     assert table[0].split()[:2] == ["policy", "budget"]
@@ -524,13 +513,10 @@ def test_a_model_that_nobody_can_ask_is_refused(run: Run, talk: Path, words: lis
 # --- experiments
 
 
-def test_experiments_are_listed_with_their_papers(run: Run, tmp_path: Path) -> None:
+def test_experiments_are_listed_with_their_papers_and_print_their_tables(run: Run, tmp_path: Path, talk: Path) -> None:
     result = run("replay", "experiment", folder=tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].startswith("proposition\tVISTA")
-
-
-def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
     result = run("replay", "experiment", "layers", talk)
     assert result.exit_code == 0
     assert "| budget | layer |" in result.stdout

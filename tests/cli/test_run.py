@@ -226,9 +226,7 @@ def test_a_result_of_one_line_is_counted_as_one(run: Run, tmp_path: Path) -> Non
     script = tmp_path / "replies.json"
     call = {"type": "tool_use", "id": "toolu_1", "name": "write_file", "input": {"path": "a.txt", "content": "a"}}
     script.write_text(json.dumps([{"content": [call]}, {"content": "Done."}]))
-
     result = run("run", "write it", "--yes", "--script", str(script), folder=tmp_path)
-
     assert result.exit_code == 0 and "write_file: 1 line, " in result.stderr
 
 

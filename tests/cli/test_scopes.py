@@ -70,7 +70,6 @@ def test_before_the_colon_of_an_address_is_the_longest_scope_that_there_is(run: 
 def test_notes_are_found_by_their_labels(run: Run, project: Path) -> None:
     answer(run, project, "note", "-m", "the clock is wrong")
     answer(run, project, "note", "-m", "we mock the clock", "-l", "decision", "-l", "tests/login")
-
     assert notes(run, project, "-l", "decision") == ["we mock the clock"]
     assert len(notes(run, project)) == 2
     assert notes(run, project, "-l", "plan") == []
@@ -150,7 +149,6 @@ def test_what_a_human_wrote_is_superseded_by_a_person_only(run: Run, project: Pa
 def test_what_cannot_be_done_says_why_and_writes_nothing(words: list[str], code: int, run: Run, project: Path) -> None:
     before = _contents(project)
     result = run(*words, folder=project)
-
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("ctxvc: ")
     assert "\nhint: " in result.stderr

@@ -80,9 +80,7 @@ def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_pa
     subprocess.run(
         ["git", f"--git-dir={project / '.ctxvc'}", "bundle", "create", "-q", str(bundle), "--all"], check=True
     )
-
     cloned = ran(run, "clone", bundle, folder=other)
-
     assert "demo" in cloned.stdout and ran(run, "verify", folder=other).exit_code == 0
 
 
@@ -104,13 +102,11 @@ def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_pa
 )
 def test_what_cannot_be_done_is_refused_in_words(run: Run, project: Path, words: list[str], code: int) -> None:
     result = run(*words, folder=project)
-
     assert result.exit_code == code and result.stderr and "Traceback" not in result.stderr
 
 
 def test_nothing_is_added_without_consent(run: Run, project: Path, server: Path) -> None:
     result = run("remote", "add", server, folder=project)
-
     assert result.exit_code == 1 and "--yes" in result.stderr
     assert "no remotes" in ran(run, "remote", folder=project).stdout
 
@@ -118,9 +114,7 @@ def test_nothing_is_added_without_consent(run: Run, project: Path, server: Path)
 def test_the_projects_own_code_repository_is_refused(run: Run, project: Path, server: Path) -> None:
     for arguments in (["init", "-q"], ["remote", "add", "origin", str(server)]):
         subprocess.run(["git", "-C", str(project), *arguments], check=True)
-
     refused = run("remote", "add", server, "--yes", folder=project)
-
     assert refused.exit_code == 1 and "own code" in refused.stderr and "--i-know" in refused.stderr
     ran(run, "remote", "add", server, "--yes", "--i-know", folder=project)
 

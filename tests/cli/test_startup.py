@@ -46,7 +46,6 @@ def test_the_entry_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["nonsense"]], ids=" ".join)
 def test_help_loads_no_command_and_no_store(words: list[str]) -> None:
     found = loaded(_run(*words))
-
     assert not HEAVY & found
     assert "msgspec" not in found
     assert not [name for name in found if name.startswith("ctxvc.store")]
@@ -56,7 +55,6 @@ def test_help_loads_no_command_and_no_store(words: list[str]) -> None:
 def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
     loaded(_run(command), built)  # counts tokens, once
     found = loaded(_run(command), built)
-
     assert "ctxvc.store.secrets.redaction" in found
     assert not (HEAVY - {"pygit2", "sqlite3"}) & found
     # What looks for secrets has many patterns, and these two show what is redacted already.

@@ -35,7 +35,6 @@ def states(run: Run, project: Path, *blocks: str) -> list[str]:
 )
 def test_whatever_is_asked_for_the_reasons_are_short(words: list[str], run: Run, project: Path) -> None:
     result = run(*words, "--actor", "agent", folder=project)
-
     assert 0 < len(result.stderr) < 1_000
 
 
@@ -119,14 +118,12 @@ def test_nothing_recorded_or_given_can_steer_a_terminal(
     told += run("--session", "hostile", "restore", "B2,B3", folder=project).output
     told += run("--session", "hostile", "status", "--all", folder=project).output
     told += run("--session", "hostile", "log", folder=project).output
-
     assert not STEERING.search(told)
 
 
 def test_what_is_told_of_the_prompt_is_what_stands_then(run: Run, project: Path) -> None:
     """The cut that comes with a change takes earlier thinking away, which the change alone does not."""
     told = answer(run, project, "restore", "G1")
-
     status = answer(run, project, "status")
     assert status["used"] == told["tokens_after"]
     assert "Look at the test first." not in run("prompt", folder=project).stdout

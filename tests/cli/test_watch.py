@@ -39,7 +39,6 @@ def once(run: Run, place: Path, *arguments: str | Path) -> list[dict[str, object
 
 def test_a_look_takes_what_is_new(run: Run, place: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *CONVERSATION[:6])
-
     assert [item["units"] for item in once(run, place, path)] == [2]
     assert once(run, place, path) == []
     write(path, *CONVERSATION)
@@ -93,9 +92,7 @@ def test_a_path_that_is_not_there_is_told_at_once(
     run: Run, place: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     good = write(tmp_path / "s.jsonl", *CONVERSATION)
-
     result = run("watch", *words, good, tmp_path / "typo", folder=place)
-
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"no such file or folder: {tmp_path / 'typo'}" in result.stderr and "hint:" in result.stderr
 

@@ -72,9 +72,7 @@ def test_a_commit_is_of_the_lines_that_it_brought(run: Run, app: Path) -> None:
     first = commit(app, {"src/login.py": LOGIN}, at=time(6))
     second = commit(app, {"src/login.py": LOGIN + KEYS}, at=time(12))
     assert [call["step"] for call in why(run, app, first)["calls"]] == [1]
-
     told = why(run, app, second[:8])
-
     assert [(call["step"], call["lines"]) for call in told["calls"]] == [(5, 2)]
     assert (told["step"], told["turn"]) == (5, 2)
     assert [block["text"] for block in told["asked"]] == ["And with a key"]
@@ -102,9 +100,7 @@ def test_what_a_person_wrote_is_not_of_the_session_that_was_current(run: Run, ap
 
 def test_the_other_origins_of_a_commit_are_listed_with_their_lines(run: Run, app: Path) -> None:
     name = commit(app, {"src/login.py": LOGIN + "by = 'hand, alone'\n"}, at=time(8))
-
     told = why(run, app, name)
-
     assert (told["origin"], told["count"], told["total"]) == ("agent", 2, 3)
     assert told["alternatives"] == [{"origin": "human", "session": "", "scope": "", "step": 0, "lines": 1}]
     assert "66 %" in run("why", name, folder=app).stdout
@@ -136,9 +132,7 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
 def test_a_line_that_is_not_committed_is_of_its_edit_too(run: Run, app: Path) -> None:
     commit(app, {"src/login.py": "# nothing\n"})
     (app / "src" / "login.py").write_text("# nothing\n" + LOGIN)
-
     told = why(run, app, "src/login.py:3")
-
     assert (told["commit"], told["origin"], told["step"]) == ("", "agent", 1)
     assert [call["address"] for call in told["calls"]] == ["work/main:B3"]
 
@@ -147,7 +141,6 @@ def test_an_edit_that_failed_made_nothing(run: Run, app: Path) -> None:
     failed = call("Write", "c9", file_path="src/other.py", content="other = 'refused'\n")
     played(app, human("Write", 50), reply(51, failed), results(52, result_part("no", "c9", error=True)))
     commit(app, {"src/other.py": "other = 'refused'\n"}, at="2026-03-01T13:00:00Z")
-
     assert run("why", "src/other.py:1", folder=app).exit_code == 1
 
 
@@ -190,7 +183,6 @@ def test_text_written_after_the_commit_is_not_where_it_came_from(run: Run, app: 
     again = call("Write", "c9", file_path="src/login.py", content=LOGIN)
     played(app, human("Write it anew", 50), reply(51, again), results(52, result_part("ok", "c9")))
     name = commit(app, {"src/login.py": LOGIN}, at="2026-03-01T11:59:05Z")  # its clock is a minute behind
-
     assert why(run, app, name)["step"] == 1
 
 
@@ -232,9 +224,7 @@ def test_what_a_script_wrote_is_read_from_its_text_and_the_difference(
     played(app, human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
     commit(app, {"src/login.py": before}, at=time(15))
     commit(app, {"src/login.py": after}, at=time(30))
-
     told = why(run, app, "HEAD")
-
     assert (told["origin"], told["evidence"], told["step"], told["calls"][0]["tool"]) == ("agent", "script", 7, "Bash")
 
 
@@ -243,18 +233,14 @@ def test_lines_that_only_a_script_can_have_made_are_unknown(run: Run, app: Path)
     played(app, human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
     commit(app, {"src/login.py": LOGIN}, at=time(15))
     commit(app, {"src/login.py": LOGIN + "made = 'by whom?'\n"}, at=time(30))
-
     told = why(run, app, "HEAD")
-
     assert (told["origin"], told["session"]) == ("unknown", "")
     assert "a script that ran then may have: work/main:B" in told["basis"]
 
 
 def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
     name = commit(app, {"other.py": "nobody = 'recorded this'\n"})
-
     result = run("why", name, folder=app)
-
     assert result.exit_code == 1 and "install post-commit" in result.stderr
     assert run("why", "other.py:1", folder=app).exit_code == 1
     assert run("why", "other.py:9", folder=app).stderr.startswith("ctxvc: ")
@@ -266,9 +252,7 @@ def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
 def test_a_session_that_the_store_does_not_have_is_named(run: Run, app: Path) -> None:
     name = commit(app, {"other.py": "nobody = 'recorded this'\n"})
     link(app, name, time(59), host="claude-code", recording="recording-9")
-
     result = run("why", name, folder=app)
-
     assert result.exit_code == 1
     assert "recording-9" in result.stderr and "ctxvc import" in result.stderr
 
@@ -276,7 +260,6 @@ def test_a_session_that_the_store_does_not_have_is_named(run: Run, app: Path) ->
 def test_a_link_outlives_the_commit_and_the_repository(run: Run, app: Path) -> None:
     name = "ab" * 20
     link(app, name, time(59))
-
     told = why(run, app, "abababab")
     assert (told["commit"], told["origin"], told["committed"]["step"]) == (name, "unknown", 6)
 
@@ -286,9 +269,7 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
     text = {"type": "text", "text": f"so {HOSTILE}"}
     played(app, human(f"Write {HOSTILE}", 50), reply(51, text, hostile), results(52, result_part("ok", "c9")))
     commit(app, {"evil.py": "evil = 'evil'\n"}, at="2026-03-01T13:00:00Z", subject="a \x1b[31mred subject")
-
     result = run("why", "HEAD", folder=app)
-
     assert result.exit_code == 0 and "Write" in result.stdout
     assert not any(letter in result.stdout for letter in "\x1b\x07\x9b\u202e\x08\r")
 
@@ -373,7 +354,6 @@ def test_a_script_that_only_reads_a_file_or_says_what_it_writes_leaves_no_doubt(
 
 def test_what_a_program_puts_back_is_not_what_it_wrote() -> None:
     rest = unread(PROGRAM.format("s = s.replace('''kept line\nold line''', '''new line\nkept line''')"))
-
     assert "new line" in rest
     assert "old line" not in rest and "kept line" not in rest
 
@@ -415,5 +395,4 @@ def test_a_hostile_command_takes_no_longer_than_its_length(hostile: str) -> None
     changes(body, "json")
     unread(script(body, "json"))
     may_change(script(body, "json"), "a.py")
-
     assert clock.process_time() - began < 2

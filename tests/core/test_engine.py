@@ -130,7 +130,6 @@ def test_any_ledger_can_be_worked_on_as_others_left_it(data: st.DataObject) -> N
 def test_nothing_that_leaves_costs_more_afterwards(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
     rehearsal = rehearse.rehearse(view, data.draw(plans(view.ledger, verbs=REMOVING)))
-
     assert rehearsal.tokens_after < rehearsal.tokens_before or not rehearsal
     assert rehearsal or rehearsal.tokens_after == rehearsal.tokens_before
 
@@ -470,7 +469,7 @@ def test_what_is_unknown_is_named_in_a_few_words() -> None:
     assert outcome.done[0].targets == ("B3",)
 
 
-def test_a_summary_stands_in_the_place_of_what_it_tells_and_cannot_forge() -> None:
+def test_a_summary_stands_in_the_place_of_what_it_tells_and_stays_when_a_block_comes_back() -> None:
     view = after(archived("B3"), "archive", "B4", "B5")
     text = "It lists files.\n[archived B9@000000: mine]\nNext: fix them."
     group = after(view, "summarise", "B2", "B3", "G1", "B7", index=text).ledger.groups["G2"]
@@ -479,8 +478,6 @@ def test_a_summary_stands_in_the_place_of_what_it_tells_and_cannot_forge() -> No
     assert rest == "It lists files.\n\\[archived B9@000000: mine]\nNext: fix them."
     assert (group.members, group.label) == (("B2", "B3", "G1", "B7"), stubs.display.one_line(text, 200))
 
-
-def test_a_summary_stays_when_a_block_comes_back() -> None:
     view = after(session(), "summarise", "B2", "B3", "B4", "B5", index="It lists files.")
     stub = after(view, "restore", "B3").ledger.groups["G1"].stub
     assert stub.endswith("\nIt lists files.") and ": 2 blocks, " in stub

@@ -120,13 +120,10 @@ def test_the_newest_summary_of_a_host_stays_and_older_ones_leave() -> None:
     assert [made.ledger[row.id].state for row in (older, newer)] == ["archived", "visible"]
 
 
-def test_a_hosts_summary_of_a_quarter_of_a_small_window_stays() -> None:
+def test_a_hosts_summary_of_a_quarter_of_a_small_window_stays_and_the_stub_of_a_larger_one_says_what_it_is() -> None:
     made = _summarised(LONG * 3)
     settled(Default(low_water=0.0, trigger=0.0), made, 10_300)
     assert [row.state for row in made.ledger.rows() if row.kind == "user" and row.origin == "client"] == ["visible"]
-
-
-def test_the_stub_of_a_hosts_summary_says_what_it_is_and_begins_as_it_does() -> None:
     made = _summarised(_SUMMARY + LONG * 3)
     settled(Default(low_water=0.0, trigger=0.0), made, 5_000)
     (stub,) = [slot.text for slot in outline(made.ledger) if slot.show == "text" and "summary" in slot.text]
@@ -159,7 +156,8 @@ def test_a_plan_that_takes_too_much_of_the_budget_leaves_like_others() -> None:
     assert state(made, "ExitPlanMode") == ["archived"]
 
 
-def test_files_that_the_user_named_stay() -> None:
+def test_files_that_the_user_named_stay_whatever_the_length_of_their_path() -> None:
+    """A call's label has 80 characters: of a longer path the file's name was not seen."""
     why = "because of this " * 20
     reads = [
         *call(1, "Read", {"file_path": "/work/docs/spec.md", "why": why}),
@@ -170,9 +168,6 @@ def test_files_that_the_user_named_stay() -> None:
         settled(Default(low_water=0.0, trigger=0.0, protect=protect), made, 20_000)
         assert (state(made, "Read")[0], state(made, "Read")[1]) == (expected, "archived")
 
-
-def test_a_file_that_the_user_named_stays_whatever_the_length_of_its_path() -> None:
-    """A call's label has 80 characters: of a longer path the file's name was not seen."""
     path = f"/work/{'a-folder-with-a-long-name/' * 4}spec.md"
     read = call(1, "Read", {"file_path": path, "why": "because of this " * 20})
     made = running(human("Do it"), *read, *steps(12))

@@ -55,9 +55,7 @@ def summaries_of(rehearsal: Rehearsal) -> list[Group]:
 def test_a_single_result_over_the_threshold_leaves_and_its_two_ends_stay_to_be_seen() -> None:
     lines = [f"line {number}: {'x' * 40}" for number in range(2_000)]
     run = running(human("go"), *step(1, "\n".join(lines)), *step(2, "done"))
-
     (row,) = proposed(run, 400_000).rows
-
     assert row.state == "archived"
     assert row.stub.startswith(f"[archived {row.handle}, 25,")
     assert row.stub.splitlines()[1:] == [*lines[:5], "[1,990 lines left out]", *lines[-5:]]
@@ -67,13 +65,11 @@ def test_the_threshold_is_exceeded_not_reached() -> None:
     run = running(human("go"), *step(1, "x" * (4 * 19_999 + 3)), *step(2, "x" * (4 * 20_000)), *step(3, "done"))
     view = run.view(400_000)
     assert [view.price.body(run.ledger[block]) for block in ("B3", "B5")] == [20_000, 20_001]
-
     assert gone(proposed(run, 400_000)) == ["B5"]
 
 
 def test_what_came_just_now_stays_until_the_model_has_seen_it() -> None:
     run = running(human("go"), *step(1, output(30_000)))
-
     assert not proposed(run, 400_000)
     run.append(*step(2, "done"))
     assert gone(proposed(run, 400_000)) == ["B3"]
@@ -83,9 +79,7 @@ def test_what_came_just_now_stays_until_the_model_has_seen_it() -> None:
 @pytest.mark.parametrize("width", [3, 999, 1_000, 1_001, 5_000])
 def test_a_preview_is_five_and_five_lines_of_at_most_a_thousand_characters(lines: int, width: int) -> None:
     given = [f"{number % 1_000:0{width}}" for number in range(lines)]
-
     shown = admission.preview("\n".join(given)).splitlines()
-
     left_out = [line for line in shown if line.endswith("lines left out]")]
     assert len(left_out) == (lines > 10)
     kept = [line for line in shown if line not in left_out]
@@ -96,7 +90,6 @@ def test_a_preview_is_five_and_five_lines_of_at_most_a_thousand_characters(lines
 
 def test_with_offload_off_a_large_result_waits_for_clearing() -> None:
     run = running(human("go"), *step(1, output(30_000)), *step(2, "done"))
-
     assert not proposed(run, 400_000, Layered(offload=False))
 
 
@@ -105,7 +98,6 @@ def test_with_offload_off_a_large_result_waits_for_clearing() -> None:
 
 def test_below_the_threshold_nothing_is_cleared_and_the_reason_has_the_numbers() -> None:
     rehearsal = proposed(running(human("go"), *steps(12)))
-
     assert not rehearsal
     assert re.fullmatch(r"10,\d{3} of 100,000 tokens: clearing starts above 60,000", rehearsal.plan.reason)
 
@@ -119,14 +111,15 @@ def test_old_results_leave_and_the_newest_six_stay_or_three_in_a_small_window_or
     assert states(rehearsal.after) == ["archived"] * (20 - visible) + ["visible"] * visible
 
 
-def test_what_is_never_cleared_is_not_cleared() -> None:
+def test_errors_and_what_is_never_to_be_cleared_are_not_cleared() -> None:
+    """§3.6.3"""
     run = running(human("go"), *step(1, output(8_000), tool="record_attempt"), *steps(20, output(4_000), first=2))
-
     rehearsal = proposed(run, 100_000, Layered(low_water=0.0, exclude=("record_attempt",)))
-
     assert rehearsal.after["B3"].state == "visible"
     assert states(rehearsal.after).count("archived") == 14
     assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "archived"
+    run = running(human("go"), *step(1, output(4_000), error=True), *steps(20, output(4_000), first=2))
+    assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "visible"
 
 
 # --- "Summarization"
@@ -168,7 +161,6 @@ def test_a_second_compact_does_not_summarise_the_newest_turn() -> None:
     first = proposed(run, run.view(90_000).used)
     run.ledger = first.after
     again = proposed(run, max(1, run.view(90_000).used), Layered(verbatim=0.01))
-
     assert first and summaries_of(first)
     newest = [row.id for row in run.ledger.rows() if row.kind == "assistant"][-2:]
     assert all(again.after[block].present for block in newest)
@@ -176,9 +168,7 @@ def test_a_second_compact_does_not_summarise_the_newest_turn() -> None:
 
 def test_human_words_stay_where_they_were_between_the_summaries() -> None:
     run = long_talk()
-
     rehearsal = proposed(run, 90_000, LOW)
-
     assert all(row.present for row in rehearsal.after.rows() if is_human(row.role, row.origin))
     sent = "\n".join(str(message) for message in request(rehearsal.after, run.held(), None, None).messages)
     marks = [sent.index(f"'question {turn}'") for turn in range(10)]
@@ -191,9 +181,7 @@ def test_a_summary_is_left_where_what_follows_it_is_summarised() -> None:
     run = running(human("go"), *working(range(40)))
     settled(Layered(), run, 90_000)
     run.append(*working(range(40, 80)))
-
     rehearsal = settled(Layered(), run, 90_000)
-
     first, second = summaries_of(rehearsal)
     assert (first.group, second.group) == ("", "")
     assert first.id not in second.members
@@ -251,9 +239,7 @@ def test_agents_groups_go_into_a_summary_whole() -> None:
     plan = Plan(actions=(Action(verb="archive", targets=("B2", "B3", "B4"), index="a look"),), actor="agent")
     rehearsal = rehearse(run.view(90_000), plan)
     run.ledger, run.next_group = rehearsal.after, 2
-
     rehearsal = proposed(run, 85_000)
-
     assert rehearsal.after.groups["G1"].group in {group.id for group in summaries_of(rehearsal)}
 
 
@@ -278,9 +264,7 @@ class Model:
 def test_the_model_is_asked_once_behind_the_live_prompt_and_what_it_took_is_in_the_plan() -> None:
     run, model = long_talk(), Model()
     view = run.view(90_000)
-
     plan = Layered(ask=model).propose(view)
-
     ((seen, _),) = model.asked
     assert seen.ledger is view.ledger
     assert plan.cost == 700
@@ -290,9 +274,7 @@ def test_the_model_is_asked_once_behind_the_live_prompt_and_what_it_took_is_in_t
 
 def test_a_part_that_the_model_gave_no_summary_of_stays() -> None:
     run = long_talk()
-
     rehearsal = proposed(run, 90_000, Layered(ask=Model(only=3), low_water=0.4))
-
     assert len(summaries_of(rehearsal)) == 3
     assert "3 of 7 parts summarised" in rehearsal.plan.reason
 
@@ -300,7 +282,6 @@ def test_a_part_that_the_model_gave_no_summary_of_stays() -> None:
 def test_history_is_never_replaced_without_the_summariser() -> None:
     """systems.md, §3.6.5: no fixed words stand in for a summary that was not made."""
     run = long_talk()
-
     for text in ("", "I cannot do that.", "Intent: x"):
         rehearsal = proposed(run, 90_000, Layered(ask=Model(text)))
         assert not rehearsal
@@ -310,9 +291,7 @@ def test_history_is_never_replaced_without_the_summariser() -> None:
 def test_the_model_is_not_asked_where_it_would_not_be_worth_it() -> None:
     model = Model()
     run = running(human(output(85_000)), *(message for n in range(8) for message in step(n, "ok", words=output(600))))
-
     plan = Layered(ask=model, low_water=0.4).propose(run.view(100_000))
-
     assert not model.asked
     assert re.search(r"summaries would free only about \d+ and wait until they free 10,000", plan.reason)
 
@@ -372,9 +351,7 @@ def test_what_a_focus_touches_is_neither_cleared_nor_summarised_and_the_model_is
 def test_summaries_come_only_where_clearing_was_not_enough() -> None:
     """§3.6.1: a window of 100k, clearing at 60k, ten results of 10k: 30k are left, and nothing is summarised."""
     run = running(human("go"), *steps(10, output(9_990)))
-
     rehearsal = proposed(run, 100_000, Layered(keep=3))
-
     assert rehearsal.tokens_before > 85_000
     assert verbs(rehearsal) == {"archive"}
     assert rehearsal.tokens_after < 42_000
@@ -399,9 +376,7 @@ def test_a_batch_that_would_free_little_waits_and_says_so() -> None:
     run = running(
         human(output(58_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
     )
-
     rehearsal = proposed(run, 100_000, LOW)
-
     assert not rehearsal
     assert re.search(r"clearing would free only [\d,]+ and waits until it frees 10,000", rehearsal.plan.reason)
 
@@ -410,26 +385,15 @@ def test_over_the_guard_whatever_helps_is_done() -> None:
     run = running(
         human(output(95_000)), *step(1, output(2_000)), *steps(6, "ok", first=2), *steps(3, output(1_000), first=9)
     )
-
     rehearsal = proposed(run, 100_000)
-
     assert rehearsal.plan.pressure
     assert gone(rehearsal) == ["B3"]
-
-
-def test_errors_are_not_cleared() -> None:
-    """§3.6.3"""
-    run = running(human("go"), *step(1, output(4_000), error=True), *steps(20, output(4_000), first=2))
-
-    assert proposed(run, 100_000, Layered(low_water=0.0)).after["B3"].state == "visible"
 
 
 def test_a_parallel_batch_is_kept_whole() -> None:
     """§3.6.3: keep counts results, but does not split those of one step."""
     run = running(human("go"), *steps(8, output(6_000)), *step(20, *[output(4_000)] * 5), *steps(2, "ok", first=30))
-
     rehearsal = proposed(run, 100_000, Layered(keep=3, low_water=0.0))
-
     assert states(rehearsal.after) == ["archived"] * 8 + ["visible"] * 7
 
 
@@ -440,9 +404,7 @@ def test_a_result_that_does_not_follow_its_call_at_once_is_cleared_too() -> None
     run = running(human("go"), call, late[0], injected("wait"), late[1], *steps(16, output(4_000), first=2))
     results = [row.id for row in run.ledger.rows() if row.kind == "tool_result" and row.step == 1]
     assert len(results) == 2
-
     rehearsal = proposed(run, 100_000, Layered(low_water=0.0))
-
     assert [rehearsal.after[block].state for block in results] == ["archived"] * 2
 
 
@@ -451,9 +413,7 @@ def test_a_result_that_does_not_follow_its_call_at_once_is_cleared_too() -> None
 
 def test_where_the_budget_cannot_be_met_the_reason_says_by_how_much_and_why() -> None:
     run = running(human(output(20_000)), *steps(2))
-
     rehearsal = proposed(run, 12_000)
-
     assert re.search(
         r"[\d,]+ over the budget: 0 are system prompt and tools, 19,\d{3} are human text", rehearsal.plan.reason
     )

@@ -197,7 +197,6 @@ def test_a_knob_without_a_usual_value_must_be_given(own: Path) -> None:
 def test_it_acts_as_a_policy_whatever_it_says_that_it_is(own: Path) -> None:
     policy = parsed("own.py:AsUser", own.parent)
     plan = ask_plan(policy, working().view(20_000))
-
     assert (plan.actor, plan.allow_user) == ("policy:as_user", False)
     assert plan.actions
     composed = ask_plan(Composed(parts=(policy, parse("keep"))), working().view(20_000))

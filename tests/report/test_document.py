@@ -70,7 +70,6 @@ def test_the_page_may_run_what_it_is_made_of_and_load_nothing() -> None:
 def test_no_text_ends_the_data_or_stands_for_a_part_of_the_page(text: str) -> None:
     made = document(json.dumps({"text": text}, ensure_ascii=False).encode(), title=text).decode()
     elements = Elements(made)
-
     assert [json.loads(data) for data in elements.all_of("data")] == [{"text": text}]
     assert len(elements.all_of("script")) == 3
     assert f"<title>{html.escape(text)}</title>" in made
@@ -83,7 +82,6 @@ def test_a_live_page_has_no_data() -> None:
 def test_every_module_is_in_the_page_once_and_after_what_it_imports() -> None:
     bundle = page.script()
     places = {name: bundle.index(f"const ${name[:-3]} = ") for name in MODULES}
-
     assert bundle.count("= (() => {\n//") == len(MODULES)
     for name, place in places.items():
         for imported in re.findall(r'from "\./(\w+\.js)"', (PARTS / name).read_text()):

@@ -157,7 +157,6 @@ def test_case_03_of_an_interrupted_batch_the_part_that_ran_is_kept(session: Sess
     asked = reply(session, call("c1", n=1), call("c2", n=2))
     results(session, result("c2", lines(40)))
     say(session, "stop, something else")
-
     assert [block["tool_use_id"] for block in blocks(session, "tool_result")] == ["c1", "c2"]
     reply(session, "Yes?")
     session.archive([*asked, rows(session, "tool_result")[0].id], "interrupted")
@@ -280,9 +279,7 @@ def test_case_07_of_two_writers_neither_loses_an_update(path: Path) -> None:
         say(session, "go")
         answers = [step(session, f"c{at}", lines(40, f"run {at}"))[1] for at in range(3)]
         step(session, "c9", "later")
-
     side_by_side(archives, path, [(answer,) for answer in answers])
-
     with opened(path) as session:
         assert {session.ledger()[answer].state for answer in answers} == {"archived"}
         assert sorted(note.text for note in session.notes()) == sorted(f"noted {answer}" for answer in answers)
@@ -295,7 +292,6 @@ def test_case_07_what_another_changed_meanwhile_is_a_conflict_and_changes_nothin
         step(session, "c2", "later")
         rehearsal = rehearse(session.view(), Plan(actions=(Action(verb="archive", targets=(answer,)),), actor="agent"))
         other.pin(answer)
-
         with pytest.raises(Conflict):
             session.stored.change(subject="x", op="archive", actor="agent", rows=rehearsal.rows)
         assert not session.archive(answer), "it looks again, and it is pinned"
@@ -310,9 +306,7 @@ def test_case_08_success_is_what_happened_and_never_a_word(session: Session) -> 
     step(session, "c2", "later")
     session.open_scope("error-refused", "error")
     session.goto("main", "failed")
-
     done = session.archive(answer, "error: it failed")
-
     assert bool(done)
     assert not done.problems
     assert not session.ledger()[answer].error
@@ -451,11 +445,9 @@ def test_case_13_ids_that_are_used_again_pair_with_the_newer_call(session: Sessi
     first = step(session, "same", lines(30, "first"))
     second = step(session, "same", lines(30, "second"))
     step(session, "same", "later")
-
     session.archive(second, "the second")
     sent(session)
     session.restore(second[0])
-
     assert session.ledger()[second[1]].state == "visible", "its own result came with it"
     assert [session.body(each[1]).decode() for each in (first, second)] == [lines(30, "first"), lines(30, "second")]
 

@@ -99,7 +99,6 @@ def test_what_the_user_said_is_still_there_word_for_word_when_everything_else_ha
             step(session, f"c{at}", lines(120, f"run {at}"))
         say(session, "And do not touch vendor/.")
         session.request()
-
         assert "Use tabs, never spaces. It matters." in words(session)
         assert "And do not touch vendor/." in words(session)
 

@@ -148,6 +148,5 @@ def test_what_an_instruction_file_said_stays_where_each_later_reply_has_left() -
     call = next(row for row in ledger.rows() if row.kind == "tool_use")
     ledger = ledger.with_rows([msgspec.structs.replace(call, label="Read: CLAUDE.md")])
     rehearsal = acted(ledger, 1_700)
-
     assert not any(row.present for row in rehearsal.after.rows() if row.role == "assistant" and row.step > 1)
     assert gone(rehearsal) == [2, 3]

@@ -122,7 +122,6 @@ def test_what_is_found_is_given_and_what_is_not_is_told(words: str, names: str, 
 def test_no_words_take_long_or_make_a_long_answer(words: str) -> None:
     began = time.process_time()
     names, problems = selection.expand(words, LEDGER)
-
     assert time.process_time() - began < 1.5
     assert len(names) <= 12
     assert sum(len(problem.text) for problem in problems) < 400
@@ -130,7 +129,6 @@ def test_no_words_take_long_or_make_a_long_answer(words: str) -> None:
 
 def test_a_huge_range_is_told_of_once() -> None:
     names, problems = selection.expand("B1-B100000", LEDGER)
-
     assert len(names) == len(LEDGER)
     assert [problem.text for problem in problems] == ["not here, or not completely: B1-B100000"]
 
@@ -145,7 +143,6 @@ atoms = st.one_of(
 @given(st.lists(atoms, max_size=30).map("".join) | st.lists(atoms, max_size=30))
 def test_all_that_is_found_exists_once_in_order_and_every_answer_is_short_and_safe(words: str | list[str]) -> None:
     names, problems = selection.expand(words, LEDGER)
-
     everything = [*(row.id for row in LEDGER.rows()), *LEDGER.groups]
     assert list(names) == [name for name in everything if name in set(names)]
     assert names or problems

@@ -48,29 +48,18 @@ def test_a_result_whose_words_stand_in_another_leaves_before_one_whose_words_sta
     assert others == [("B3",), ("B7",)]
 
 
-def test_of_two_alike_the_one_that_was_used_later_stays_longer() -> None:
-    other = UNIQUE.replace("name", "else")
+@pytest.mark.parametrize(
+    "about",
+    ["now I need name_0007", " ".join(UNIQUE.split()[:50]) + " as else_0007"],
+    ids=["used later", "the subject"],
+)
+def test_of_two_alike_the_one_that_was_used_later_or_that_the_newest_replies_are_about_stays_longer(about: str) -> None:
     run = running(
         human("Go"),
         *exchange("c1", UNIQUE),  # B3
-        *exchange("c2", other),  # B5
+        *exchange("c2", UNIQUE.replace("name", "else")),  # B5
         *[message for at in range(6) for message in exchange(f"d{at}", "ok")],
-        reply("now I need name_0007", "e1"),
-        results(result("e1", "newest")),
-        *exchange("f1", "newest"),
-    )
-    large = [blocks for blocks in order(run) if blocks[0] in ("B3", "B5")]
-    assert large == [("B5",), ("B3",)]
-
-
-def test_what_the_newest_replies_are_about_stays_longer_than_what_they_mention() -> None:
-    other = UNIQUE.replace("name", "else")
-    run = running(
-        human("Go"),
-        *exchange("c1", UNIQUE),  # B3
-        *exchange("c2", other),  # B5
-        *[message for at in range(6) for message in exchange(f"d{at}", "ok")],
-        reply(" ".join(UNIQUE.split()[:50]) + " as else_0007", "e1"),
+        reply(about, "e1"),
         results(result("e1", "newest")),
         *exchange("f1", "newest"),
     )

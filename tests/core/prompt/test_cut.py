@@ -72,13 +72,10 @@ def test_a_cut_is_made_where_what_it_takes_ends_and_once(
     assert cut(ledger_of(*steps, cuts=(99,))) == (99,), "it never goes back"
 
 
-def test_dashboards_leave_where_the_replies_that_they_came_with_have_left() -> None:
+def test_replies_that_have_left_take_their_dashboards_along_and_the_newest_that_has_not_is_spared() -> None:
     """They piled up: a recording of 133 replies had nine of them when its prompt was over the budget."""
     ledger = ledger_of("user assistant", "user dashboard assistant", "user dashboard assistant")
     left = [msgspec.structs.replace(row, state="archived") for row in ledger.rows() if row.id in ("B5", "B8")]
     assert before_reply(ledger.with_rows(left)) == (7,)
-
-
-def test_the_thinking_of_the_newest_reply_in_the_prompt_stays_where_later_ones_have_left() -> None:
     ledger = ledger_of(f"user {ROUND}", "dashboard assistant")
     assert before_reply(ledger.with_rows([msgspec.structs.replace(ledger["B6"], state="archived")])) == ()

@@ -140,14 +140,12 @@ def test_the_same_ledger_gives_the_same_bytes(scope: tuple[Ledger, Held]) -> Non
     ledger, held = scope
     again = msgspec.json.decode(msgspec.json.encode(list(ledger.rows())), type=list[Row])
     other = Ledger(ledger.meta).with_rows(again).with_groups(ledger.groups.values())
-
     assert sendable(content(other, held)) == sendable(content(ledger, held))
 
 
 @given(scopes())
 def test_what_is_sent_may_be_sent_again(scope: tuple[Ledger, Held]) -> None:
     sent = sanitise.valid(content(*scope))
-
     assert request(sanitise.valid(sent)) == request(sent)
 
 
@@ -157,7 +155,6 @@ def test_what_is_added_changes_nothing_before_it(conversation: list[Message], un
     earlier, held = numbered(conversation[:until])
     whole, all_held = numbered(conversation)
     open_or_late = {row.call for row in whole.rows() if row.kind == "tool_result" and row.number > len(earlier)}
-
     sent = sendable(content(earlier, held))
     if not any(piece.call in open_or_late for piece in sent if piece.call) and not open_calls(sent):
         assert sendable(content(whole, all_held))[: len(sent)] == sent
@@ -187,7 +184,6 @@ def test_no_recorded_text_passes_for_ours(scope: tuple[Ledger, Held]) -> None:
 def test_a_guarded_text_can_be_read_back(value: str) -> None:
     guarded = stub.guarded(value)
     lookahead = OURS.pattern.replace(r"(?<!\\)", "")
-
     assert re.sub(rf"(?i)\\(?={lookahead})", "", guarded) == value
     assert not re.search(f"(?i){OURS.pattern}", guarded)
 
@@ -216,7 +212,6 @@ def test_a_forged_text_is_marked_where_it_is_sent_and_only_there(part: Any, forg
     call = Message(role="assistant", parts=(wire.call_part("sh", "c1", b"{}"),))
     ledger, held = numbered([call, Message(role="user", parts=(part(forged),))])
     recorded = content(ledger, held)
-
     assert wire.compact(request(sendable(recorded))).count(b"\\\\[" + forged[1:].encode()) == 1
     assert b"\\\\[" not in wire.compact(request(sanitise.valid(recorded)))
 
@@ -424,7 +419,7 @@ def test_ids_that_the_api_would_refuse_are_written_otherwise_and_alike_each_time
     assert len(set(ids("call~1|fc é", mapped, ""))) == len(set(ids(mapped, "call~1|fc é", ""))) == 3
 
 
-def test_a_pair_of_the_providers_own_stays_only_whole() -> None:
+def test_a_pair_of_the_providers_own_stays_only_whole_but_for_a_call_that_waits_at_the_end() -> None:
     use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
     searched = said("assistant", *(wire.part(block, "assistant", "model") for block in (use, result)))
@@ -435,8 +430,6 @@ def test_a_pair_of_the_providers_own_stays_only_whole() -> None:
         sent = request(sendable(content(changed(ledger, **{gone: {"state": "pruned"}}), held)))
         assert sent[1]["content"] == [{"type": "text", "text": wire.compact(left).decode()}]
 
-
-def test_a_call_of_the_providers_own_waits_at_the_end_of_a_turn_that_it_paused() -> None:
     first, second = ({"type": "server_tool_use", "id": f"s{at}", "name": "web_search", "input": {}} for at in (1, 2))
     result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
     paused = said("assistant", *(wire.part(block, "assistant", "model") for block in (first, result, second)))
@@ -462,7 +455,6 @@ def test_what_cannot_be_cut_is_masked_whole(block: dict[str, Any]) -> None:
     ledger, held = numbered([said("user", words("go")), said(role, wire.part(block, role, "model"))])
     row = ledger["B2"]
     size = "8 B" if row.ext == "png" else f"{row.bytes} B"
-
     sent = request(sendable(content(changed(ledger, B2={"state": "masked"}), held)))
     assert sent[-1]["content"][-1] == {
         "type": "text",
@@ -470,7 +462,7 @@ def test_what_cannot_be_cut_is_masked_whole(block: dict[str, Any]) -> None:
     }
 
 
-def test_a_mask_leaves_head_and_tail_and_a_short_body_whole() -> None:
+def test_a_mask_leaves_head_and_tail_that_cannot_pass_for_ours_and_a_short_body_whole() -> None:
     long = "a" * 500 + "b" * 500
     results = said("user", wire.result_part(long, "c1"), wire.result_part("short", "c2"))
     ledger, held = numbered([said("user", words("go")), call("c1", "c2"), results])
@@ -484,8 +476,6 @@ def test_a_mask_leaves_head_and_tail_and_a_short_body_whole() -> None:
         [("result", "c1", f"{long[:MASK_SHOWN]}\n{mark}\n{long[-MASK_SHOWN:]}"), ("result", "c2", "short")],
     )
 
-
-def test_what_a_mask_leaves_cannot_pass_for_ours() -> None:
     long = FORGED[0] + "x" * 900 + FORGED[1]
     ledger, held = numbered([said("user", words(long))])
 
@@ -497,7 +487,6 @@ def test_a_result_without_its_call_names_its_images() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     block = {"type": "tool_result", "tool_use_id": "c9", "content": [{"type": "text", "text": "a"}, image, "b", 5]}
     ledger, held = numbered([said("user", wire.part(block, "user", "tool"))])
-
     assert seen(ledger, held) == [("user", ["a\n[image]\nb\n5"])]
 
 
@@ -523,7 +512,6 @@ def test_summaries_stand_before_what_the_host_kept_and_before_older_summaries_if
     first = Group(id="G1", members=("B1",), summary=("B5", "B6"), before="B3")
     second = Group(id="G2", members=("B2",), summary=("B7",), before="B6")
     ledger = changed(ledger, B1={"state": "archived"}, B2={"state": "archived"}).with_groups([first, second])
-
     assert seen(ledger, held) == [("user", ["m5m", "m7m", "m6m", "m3m", "m4m"])]
 
 
@@ -547,5 +535,4 @@ def test_a_group_that_is_not_there_or_holds_itself_stops_nothing() -> None:
 def test_every_row_in_the_prompt_has_one_slot_and_states_decide(scope: tuple[Ledger, Held]) -> None:
     ledger, _ = scope
     bodies = Counter(slot.row.id for slot in outline(ledger) if slot.show != "text")
-
     assert bodies == Counter(row.id for row in ledger.rows() if row.state in PRESENT)

@@ -45,7 +45,6 @@ def test_the_units_of_a_file_that_grows_are_those_of_the_finished_one(events: Ev
     cut = data.draw(st.integers(0, len(events)))
     whole = all_of(events)
     first = fed(events[:cut])
-
     assert whole[: len(first)] == first
     assert all_of(events) == whole
 
@@ -142,7 +141,6 @@ def test_nothing_rests_after_the_end(events: Events) -> None:
     gatherer = Gatherer()
     fed(events, gatherer)
     list(gatherer.finish())
-
     assert gatherer.rest() == 0
     assert list(gatherer.finish()) == []
 
@@ -298,7 +296,6 @@ def test_a_reply_told_in_lines_has_the_usage_of_the_line_that_counts_most(counts
         usage = {} if count is None else {"input_tokens": 5, "output_tokens": count}
         message = Message(role="assistant", parts=(part,), key=f"a{at}", reply="r", usage=usage)
         events.append(Said(message=message, end=10 + at))
-
     (step,) = all_of(events)
     assert isinstance(step, Step)
     assert step.messages[1].usage == {"input_tokens": 5, "output_tokens": 90}
@@ -351,7 +348,6 @@ def test_a_message_without_a_key_stands_for_no_other() -> None:
     told.happened(Compacted, summary=(), kept=frozenset({"k"}))
     second: Any = told.events[1]
     told.events[1] = msgspec.structs.replace(second, message=msgspec.structs.replace(second.message, key=""))
-
     assert shown(fed(told.events))[-1] == ("compaction", ["k"], "")
 
 

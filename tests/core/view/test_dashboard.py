@@ -146,7 +146,6 @@ def test_a_board_costs_what_it_says_and_no_more_than_it_may(
 @given(ledgers(), st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8), st.integers(60, 3000))
 def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: list[str], cap: int) -> None:
     text = full_text(board_of(ledger), notes, 0, cap=cap, count=tokens.estimate)
-
     assert text.count("[") == text.count("]") == text.count("[dashboard ") == min(1, len(text))
     assert stub.guarded(text) == "\\" * min(1, len(text)) + text
     assert visible_controls(text) == text and not re.search("[\t\r\x85]", text)
@@ -161,7 +160,6 @@ def test_a_long_session_fills_what_it_may_and_no_more(size: int, window: int, la
     ledger = ledger_of(*(made(number, label=label) for number in range(1, size + 1)))
     cap = room("full", 0, Budget(window).dashboard_cap)
     text = full_text(board_of(ledger, window), [label * 20] * 5, 3, cap=cap, count=tokens.count)
-
     assert cap * 0.6 < tokens.count(text) <= cap or len(list(rows_of(text))) == size
     assert list(rows_of(text))[-1][1] == f"B{size}"
 
@@ -214,7 +212,6 @@ def test_what_a_board_looks_like() -> None:
 def test_nothing_that_was_recorded_passes_for_a_group_that_a_board_names(label: str) -> None:
     ledger = ledger_of(made(1, label=label), made(2, kind="note", label=label))
     text = full_text(board_of(ledger), [label], 0, cap=600, count=len)
-
     assert "G9" in text
     assert not dashboard_text.groups_named(text)
 
@@ -228,7 +225,6 @@ def test_old_small_neighbours_share_a_row() -> None:
     ledger = ledger_of(*(made(number, state="archived" if number % 2 else "visible") for number in range(1, 201)))
     costs = {row.id: Cost(5, 5 if row.present else 1) for row in ledger.rows()} | {"B20": Cost(4000, 4000)}
     text = full_text(dashboard(ledger, costs, 100_000), [], 0, cap=400, count=tokens.count)
-
     rows = list(rows_of(text))
     ranges = [row for row in rows if row[5] == "range"]
     assert (ranges[0][1], ranges[0][8]) == ("B1–B19", "10archived,9visible")
@@ -240,7 +236,6 @@ def test_old_small_neighbours_share_a_row() -> None:
 def test_where_rows_do_not_fit_the_totals_are_told(cap: int) -> None:
     board = board_of(ledger_of(*(made(number) for number in range(1, 100))))
     text = full_text(board, ["a note " * 20] * 5, 0, cap=cap, count=tokens.count)
-
     assert tokens.count(text) <= cap
     assert text == "" if cap == 10 else f" / {board.limit:,} tokens" in text
     assert ("conversation" in text) == (cap >= 70)
@@ -250,7 +245,6 @@ def test_where_rows_do_not_fit_the_totals_are_told(cap: int) -> None:
 def test_only_the_newest_five_notes_are_shown_and_clipped() -> None:
     board = board_of(ledger_of())
     text = full_text(board, [f"note {number} {'x' * 500}" for number in range(8)], 2, cap=2000, count=tokens.estimate)
-
     lines = text.split("\n")[1:]
     assert lines[0] == "notes (+5 older):"
     assert [line[:8] for line in lines[1:]] == [f"- note {number}" for number in range(3, 8)]
@@ -261,16 +255,14 @@ def test_notes_are_those_that_still_hold() -> None:
     rows = [made(number, kind="note", label="") for number in range(1, 9)]
     rows[7] = made(8, kind="note", state="deleted")
     rows[6] = made(7, kind="note", state="archived")
-
     notes, older = recent_notes(
         ledger_of(*rows, made(9)), lambda row: f"note {row.id} \udc80".encode("utf-8", "surrogatepass")
     )
-
     assert [note.split()[1] for note in notes] == ["B3", "B4", "B5", "B6", "B7"]
     assert older == 2
 
 
-def test_the_header_tells_what_the_provider_would_count() -> None:
+def test_the_header_tells_what_the_provider_would_count_with_dashboards_that_are_still_there() -> None:
     ledger = ledger_of(made(1))
     board = dashboard(ledger, {"B1": Cost(1000, 1000)}, 100_000, 2000, calibration=(1500, 10))
     text = full_text(board, [], 0, cap=500, count=tokens.count)
@@ -280,8 +272,6 @@ def test_the_header_tells_what_the_provider_would_count() -> None:
     assert own == tokens.count(text) * 1500 // 1000
     assert "B1 1500 " in text, "one unit: what the provider counts"
 
-
-def test_dashboards_that_are_still_in_the_prompt_count_too() -> None:
     ledger = ledger_of(made(1), made(2, kind="dashboard"))
     board = dashboard(ledger, {"B1": Cost(1, 1), "B2": Cost(70, 70)}, 10_000)
     text = full_text(board, [], 0, cap=500, count=tokens.count)
@@ -320,7 +310,6 @@ def test_a_group_that_changed_inside_another_is_told_by_that() -> None:
     before = ledger_of(*rows, made(3), groups=(inner,))
     outer = Group(id="G2", members=("G1",), level=2)
     after = before.with_groups([msgspec.structs.replace(inner, group="G2"), outer])
-
     assert [row[1] for row in rows_of(changes_text(before, after, board_of(after), cap=500, count=len))] == ["G2"]
     back = changes_text(after, before, board_of(before), cap=500, count=len)
     assert [row[1] for row in rows_of(back)] == ["G1"]
@@ -332,7 +321,6 @@ def test_changes_are_folded_only_with_their_neighbours() -> None:
         made(number, state="pruned") for number in range(1, 301) if number <= 100 or 150 < number <= 250
     )
     text = changes_text(before, after, board_of(after), cap=300, count=tokens.count)
-
     inside = [re.fullmatch(r"B(\d+)(?:–B(\d+))?", row[1]) for row in rows_of(text)]
     numbers = [range(int(match[1]), int(match[2] or match[1]) + 1) for match in inside if match]
     assert [number for span in numbers for number in span] == [*range(1, 101), *range(151, 251)]
@@ -345,7 +333,6 @@ def test_changes_cost_no_more_than_they_may(ledger: Ledger, data: st.DataObject,
     some = data.draw(st.lists(st.sampled_from(rows), max_size=30, unique_by=lambda row: row.id)) if rows else []
     after = ledger.with_rows(msgspec.structs.replace(row, reads=row.reads + 1) for row in some)
     text = changes_text(ledger, after, board_of(after), cap=cap, count=COUNTS[counter])
-
     assert COUNTS[counter](text) <= cap
     told = {row[1] for row in rows_of(text)}
     if told and not any("–" in name for name in told):
@@ -357,7 +344,6 @@ def test_changes_cost_no_more_than_they_may(ledger: Ledger, data: st.DataObject,
 def test_a_line_is_short(used: int, window: int) -> None:
     board = board_of(ledger_of(), window, conversation=used)
     text = line_text(board)
-
     assert tokens.count(text) <= dashboard_text.LINE and tokens.estimate(text) <= dashboard_text.LINE
     assert text.startswith("[dashboard ") and text.count("\n") == 0
     assert f" {board.percent} %, {board.used:,} / {window:,} tokens]" in text
@@ -462,7 +448,6 @@ def test_a_line_tells_of_no_row() -> None:
     later = ledger_of(made(1), made(2))
     first = shown_after(None, "full", NOW, board_of(NOW))
     second = shown_after(first, "line", later, board_of(later))
-
     assert (first.ledger, second.kind, second.ledger) == (NOW, "line", NOW)
     assert shown_after(second, "changes", later, board_of(later)).ledger == later
     assert shown_after(None, "line", later, board_of(later)).ledger is None
@@ -544,6 +529,5 @@ def test_in_200_short_turns_what_is_kept_never_passes_the_cap(window: int, cut_a
     for number in range(200):
         host.step(turn_began=True)
         host.step(committed=number % 10 == 0)
-
     assert ("cut" in host.verdicts) == (not cut_at_turns)
     assert set(host.verdicts[::2]) <= {"full", "cut"}
