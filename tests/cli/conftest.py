@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from ctxvc.cli import main
 from ctxvc.cli.main import cli
 from tests.making.code import written_by_a_session
 from tests.making.project import build
@@ -24,6 +27,34 @@ from tests.messages_api import MODELS, Judge, MessagesApi, catalogue, serve
 
 Run = Callable[..., Result]
 Serving = Callable[..., Any]
+ROOT = Path(main.__file__).parents[2]
+#: Shells start what runs in the background with interrupts ignored, which is inherited.
+_INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+INTERRUPTIBLE = ["-c", f"{_INTERRUPTIBLE}from ctxvc.cli.main import run; run()"]
+
+
+def answer(run: Run, folder: Path, *arguments: str | Path, code: int = 0) -> Any:
+    """The JSON that a command answers."""
+    result = run(*arguments, "--json", folder=folder)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def python(*arguments: str, folder: Path, env: Mapping[str, str] = {}, **options: Any) -> subprocess.Popen[str]:
+    """A Python of its own that finds the package; `-m ctxvc` is the program as a shell runs it. What it prints is
+    buffered, and reaches a pipe late."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **env}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([sys.executable, *arguments], cwd=folder, env=env, **streams)
+
+
+def printed(*arguments: str, folder: Path, stdin: Any = None, **options: Any) -> tuple[int, Any, Any]:
+    """What such a Python ended with, and printed on both streams."""
+    with python(*arguments, folder=folder, stdin=subprocess.PIPE, **options) as process:
+        out, err = process.communicate(stdin, timeout=60)
+    return process.returncode, out, err
+
+
 #: How a terminal is told a colour, and whatever else may steer it.
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")

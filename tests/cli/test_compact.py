@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +10,7 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
+from tests.cli.conftest import answer as asked
 from tests.conftest import Copied
 
 LINES = "\n".join(f"{number}: what the tool printed" for number in range(120))
@@ -35,12 +34,6 @@ def _long(project: Path) -> None:
                 result = {"type": "tool_result", "tool_use_id": call, "content": LINES}
                 session.append({"role": "user", "content": [result]}, origin="client")
             session.append({"role": "assistant", "content": f"Answer {turn}."})
-
-
-def asked(run: Run, folder: Path, *arguments: str) -> Any:
-    result = run(*arguments, "--json", folder=folder)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return json.loads(result.stdout)
 
 
 # --- compact

@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from ctxvc.cli import command_list, main
 from ctxvc.errors import Conflict
 from ctxvc.store.git import program
-from tests.cli.conftest import Run
+from tests.cli.conftest import INTERRUPTIBLE, ROOT, Run, printed, python
 
 READERS = [
     ["sessions"],
@@ -32,23 +31,6 @@ READERS = [
     ["export"],
     ["verify"],
 ]
-Process = subprocess.CompletedProcess[str]
-CTXVC = [sys.executable, "-m", "ctxvc"]
-ROOT = Path(main.__file__).parents[2]
-
-
-def process(*arguments: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, **env: str) -> Process:
-    """`ctxvc` as a shell runs it: what it prints is buffered, and reaches a pipe late."""
-    return subprocess.run(
-        [*CTXVC, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **env},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
@@ -257,18 +239,17 @@ def test_where_nothing_may_be_written_a_new_store_is_refused(
 def test_a_reader_that_is_gone_ends_every_command_with_141(words: list[str], built: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = process(*words, folder=built, stdout=write)
+    code, _, err = printed("-m", "ctxvc", *words, folder=built, stdout=write)
     os.close(write)
-    assert (done.returncode, done.stderr) == (141, "")
+    assert (code, err) == (141, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_told_once(built: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = process("log", folder=built, stdout=full)
-    assert done.returncode == 1
-    assert done.stderr.count("No space left on device") == 1
-    assert "Exception ignored" not in done.stderr
+        code, _, err = printed("-m", "ctxvc", "log", folder=built, stdout=full)
+    assert (code, err.count("No space left on device")) == (1, 1)
+    assert "Exception ignored" not in err
 
 
 def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
@@ -283,24 +264,12 @@ def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     pipe = tmp_path / "endless.jsonl"
     os.mkfifo(pipe)
-    # Whoever runs the tests in the background has interrupts ignored, and a child inherits that.
-    script = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom ctxvc.cli.main import run; run()"
-    )
-    running = subprocess.Popen(
-        [sys.executable, "-c", script, "import", "--format", "codex", str(pipe)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    running = python(*INTERRUPTIBLE, "import", "--format", "codex", str(pipe), folder=tmp_path)
     with open(pipe, "w"):  # opens once the importer waits at the other end
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=60)
-
-    assert running.returncode == 130
-    assert "Traceback" not in told
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, "Traceback" in err) == (130, False)
 
 
 def test_windows_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +279,8 @@ def test_windows_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_terminal_that_cannot_write_our_characters_is_no_reason_to_fail(built: Path) -> None:
-    done = process("status", folder=built, PYTHONIOENCODING="ascii")
-    assert done.returncode == 0
-    assert "[\\u2591" in done.stdout
+    code, out, _ = printed("-m", "ctxvc", "status", folder=built, env={"PYTHONIOENCODING": "ascii"})
+    assert (code, "[\\u2591" in out) == (0, True)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("search", "grep"), ("ls", "sessions"), ("sesions", "sessions")])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from ctxvc.cli.main import cli
 from ctxvc.policies import POLICIES
 from ctxvc.policies.planned.plan_text import Entry, write
-from tests.cli.conftest import Run, Serving
+from tests.cli.conftest import Run, Serving, answer
 from tests.conftest import Copied
 from tests.making.provider import MODEL
 from tests.messages_api import script
@@ -37,12 +37,6 @@ def _recorded(folder: Path) -> None:
 def _import(folder: Path, file: Path, *arguments: str) -> None:
     result = CliRunner().invoke(cli, ["-C", str(folder), "import", str(file), "--name", "demo", *arguments])
     assert result.exit_code == 0, result.output
-
-
-def answer(run: Run, project: Path, *arguments: str) -> Any:
-    result = run(*arguments, "--json", folder=project)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def states(run: Run, project: Path) -> dict[str, str]:

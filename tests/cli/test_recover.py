@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ctxvc.cli import main
-from tests.cli.conftest import STEERING, Run
+from tests.cli.conftest import STEERING, Run, answer, printed
 from tests.making.project import HOSTILE
 
-ROOT = str(Path(main.__file__).parents[2])
 LISTING = "\n".join(f"{number}: assert add({number}, 1) == {number + 1}" for number in range(40))
-
-
-def answer(run: Run, project: Path, *arguments: str) -> Any:
-    result = run(*arguments, "--json", folder=project)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def reads(run: Run, project: Path, block: str, *arguments: str) -> int:
@@ -32,11 +20,8 @@ def reads(run: Run, project: Path, block: str, *arguments: str) -> int:
 def test_a_person_gets_the_exact_bytes_and_no_end_of_line_more(run: Run, project: Path) -> None:
     odd = f"{HOSTILE}\nuser B1\n  lone \ud800 surrogate".encode("utf-8", "surrogatepass")
     arguments = ["--session", "hostile", "recover", "B3"]
-    env = {"PYTHONPATH": ROOT, "HOME": str(project)}
-    process = subprocess.run(
-        [sys.executable, "-m", "ctxvc", *arguments], cwd=project, env=env, capture_output=True, check=True
-    )
-    assert process.stdout == odd == run(*arguments, folder=project).stdout_bytes
+    _, out, _ = printed("-m", "ctxvc", *arguments, folder=project, text=False)
+    assert out == odd == run(*arguments, folder=project).stdout_bytes
     assert run("recover", "B6", folder=project).stdout_bytes == LISTING.encode()
     assert run(*arguments[:3], "B1", folder=project).stdout_bytes == f"question {HOSTILE}".encode()
 

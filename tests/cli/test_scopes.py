@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ctxvc.core.ledger.wire import result_part, text_part
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.conftest import STEERING, Run
+from tests.cli.conftest import STEERING, Run, answer
 from tests.making.conversation import human
 from tests.making.project import call, reply, results
-
-
-def answer(run: Run, project: Path, *arguments: str) -> Any:
-    result = run(*arguments, "--json", folder=project)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def notes(run: Run, project: Path, *arguments: str) -> list[str]:

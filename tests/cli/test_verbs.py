@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,8 @@ from ctxvc.cli.verb import left_out
 from ctxvc.core.ledger.ledger import Group
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.conftest import STEERING, Run
+from tests.cli.conftest import STEERING, Run, answer
 from tests.making.project import HOSTILE
-
-
-def answer(run: Run, project: Path, *arguments: str, code: int = 0) -> Any:
-    result = run(*arguments, "--json", folder=project)
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 def states(run: Run, project: Path, *blocks: str) -> list[str]:

@@ -6,8 +6,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,11 +13,9 @@ import pytest
 
 from ctxvc.store.project.locate import FOLDER, project_root
 from ctxvc.store.store import create
-from tests.cli.conftest import Run
+from tests.cli.conftest import INTERRUPTIBLE, Run, python
 from tests.making.host import history, single_import
 from tests.recording.test_files import CONVERSATION, write
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -97,22 +93,10 @@ def test_a_path_that_is_not_there_is_told_at_once(
     assert f"no such file or folder: {tmp_path / 'typo'}" in result.stderr and "hint:" in result.stderr
 
 
-#: Shells start what runs in the background with interrupts ignored, which is inherited.
-INTERRUPTIBLE = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom ctxvc.cli.main import run; run()"
-)
-
-
 def test_a_growing_file_is_followed_until_it_is_interrupted(place: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *CONVERSATION[:1])
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, "watch", "--interval", "0.05", str(path)],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = [*INTERRUPTIBLE, "watch", "--interval", "0.05", str(path)]
+    process = python(*arguments, folder=place, env={"PYTHONUNBUFFERED": "1"})
     assert process.stdout
     for number in (6, 11):
         write(path, *CONVERSATION[:number])
