@@ -46,7 +46,6 @@ def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config
     view = run.view(BUDGET.get(name, 6_000))
     plan = ask_plan(policy, view)
     tried = check(policy, view, run)
-
     assert plan == tried.plan == policy.propose(view)
     assert plan.actor == policy.actor
     compare(pytestconfig, name, plan, tried)

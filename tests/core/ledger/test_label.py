@@ -32,7 +32,6 @@ def test_an_image_is_labelled_by_its_media_type_else_by_how_its_file_ends(media:
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")
     text = label(part.kind, part.body, part.ext, tool=part.tool, media="image/png\x1b")
-
     assert len(text) <= WIDTH
     assert COMMANDS.isdisjoint(text)
 
@@ -40,7 +39,6 @@ def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None
 @given(st.sampled_from(["tool_use", "tool_result", "image", "other"]), json_values | st.binary(max_size=9), texts)
 def test_bytes_of_any_shape_have_a_label(kind: str, value: Any, tool: str) -> None:
     body = value if isinstance(value, bytes) else wire.compact(value)
-
     assert len(label(kind, body, "json", tool=tool)) <= WIDTH
 
 
@@ -72,7 +70,6 @@ def test_a_result_of_several_parts_is_known_by_its_first_text(items: Any, expect
 
 def test_no_label_looks_far_into_a_body() -> None:
     huge = b'{"command":"' + b"x" * 2**21 + b'"}'
-
     assert label("tool_use", huge, "json", tool="sh") == "sh: " + huge[: WIDTH - 5].decode() + "…"
     assert label("user", b" " * 5000 + b"late") == "…"
     assert label("tool_result", b'[{"type":"text","text":"' + b"x" * 2**21 + b'"}]', "json").startswith('[{"type"')
@@ -124,7 +121,6 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
 )
 def test_a_recorded_text_cannot_end_its_stub_or_begin_another(words: str) -> None:
     stub = stubs.stub(row(label=words, tool=words), index=words, call=words)
-
     assert (stub.count("["), stub.count("]")) == (1, 1)
     assert stub.startswith("[archived B7@3fa9c1, 9 B; ") and stub.endswith("]")
 
@@ -155,5 +151,4 @@ def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
 @given(json_objects)
 def test_a_stub_of_anything_passes_the_guard_only_as_ours(extra: dict[str, Any]) -> None:
     stub = stubs.stub(row(extra=extra))
-
     assert stubs.guarded(stub) == "\\" + stub
