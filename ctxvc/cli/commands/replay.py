@@ -78,7 +78,9 @@ def replay(
 ) -> None:  # fmt: skip
     """Each recorded step goes through the engine and the policy acts; then the prompt is searched for everything that
     the reply used again. FILE and DIR are anything that `ctxvc import` reads, SESSION is one in the store. A policy of
-    your own is `path.py:Class:knob=value`. `ctxvc help choose-a-policy` explains the figures.
+    your own is `path.py:Class:knob=value`.
+
+    `ctxvc help choose-a-policy` explains the figures.
 
     `ctxvc replay experiment NAME FILE…` repeats a paper's experiment and shows the paper's figures next to ours.
     """
