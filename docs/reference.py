@@ -166,7 +166,7 @@ def _command_lines(command: Command) -> Iterator[str]:
         if isinstance(param, click.Option) and not param.hidden and param not in shared
     ]
     usage = [command.name or "", *(f"[{option.opts[0]}]" for option in shared), *["[OPTIONS]"] * bool(own)]
-    yield f"`ctxvc {' '.join([*usage, *_arguments(command)])}`\n"
+    yield f"`ctxvc {' '.join([*usage, *_arguments(command)])}`" + "\n" * bool(own)
     yield from _options(own)
 
 
@@ -180,12 +180,10 @@ def _arguments(command: Command) -> list[str]:
 
 
 def _options(options: Sequence[click.Parameter]) -> Iterator[str]:
-    if options:
-        yield "| option | means |\n| --- | --- |"
     for option in options:
         assert isinstance(option, click.Option)
         names = " / ".join([", ".join(option.opts), *option.secondary_opts])
-        yield f"| `{' '.join(filter(None, [names, _value(option)]))}` | {_help(option)} |"
+        yield f"- `{' '.join(filter(None, [names, _value(option)]))}`: {_help(option)}"
 
 
 def _help(option: click.Option) -> str:
@@ -199,7 +197,7 @@ def _value(option: click.Option) -> str:
     if option.is_flag:
         return ""
     if isinstance(option.type, click.Choice) and not option.metavar:
-        return "\\|".join(map(str, option.type.choices))
+        return "|".join(map(str, option.type.choices))
     return option.metavar or option.type.name.upper()
 
 
