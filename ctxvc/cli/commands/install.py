@@ -38,11 +38,14 @@ _TARGETS = (CLAUDE_CODE, *extensions.AGENTS, git_hooks.PROJECT, git_hooks.STORE,
 @json_option
 @click.pass_context
 def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
-    """WHAT is `claude-code`: hooks and a status line in Claude Code's settings, with a backup of the file (--dry-run
-    --json names the plugin's folder as `plugin`); `pi` or `opencode`: an extension that records, and keeps prompts
-    inside the budget; `post-commit`: links this project's commits to the sessions that made them, for `ctxvc why`; or
-    `git-hooks`, for this store: it is checked before a push, checkouts show their dashboard, and `git diff` shows calls
-    readably. For `codex`, `gemini` and `copilot` it says what there is instead.
+    """WHAT is `claude-code`: hooks in Claude Code's settings record its sessions automatically, with a status line if
+    there is none yet. A backup of the file is kept next to it. Alternatively, Claude Code can load the plugin, in the
+    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `pi` or `opencode`: an
+    extension of that agent records its sessions and keeps their prompts inside the budget, in every project that has a
+    store. `codex`, `gemini` and `copilot` have no place for one; it says what there is instead. Or WHAT is
+    `post-commit`: commits of this project, even if amended or rebased, are linked to the session that made them, for
+    `ctxvc why`. Or `git-hooks`, for this store: it is checked before a push, checkouts show their dashboard, and
+    `git diff` shows calls readably.
 
     Existing hooks and settings are kept, and repeating the command changes nothing.
     """

@@ -27,8 +27,10 @@ _LOOK = 1.0
               help="One JSON object a line, on stdin and stdout.")  # fmt: skip
 @click.pass_obj
 def serve(app: App) -> None:
-    """The extensions of `ctxvc install pi` and `ctxvc install opencode` start it: before each call of the model it
-    records the conversation and answers with the prompt. It ends with its input, or with the program that started it.
+    """
+    Coding agents start it themselves, through an extension that `ctxvc install pi` or `ctxvc install opencode` puts in
+    place: before each call of the model it records the conversation and answers with the prompt, inside its budget.
+    It ends with its input, or with the program that started it.
     """
     from ctxvc.cli.options.policy_option import usual
     from ctxvc.core import variables

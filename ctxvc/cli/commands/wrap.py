@@ -57,13 +57,14 @@ def wrap(
     upstreams: tuple[str, ...],
     **management: Any,
 ) -> None:
-    """Every request that the agent sends to its model is recorded, with its answer. Only its base URL changes, for this
-    process. `ctxvc wrap -- COMMAND` sets the variables that most clients read. Agents: claude, codex, gemini, copilot,
-    opencode, qwen, crush, aider, mini, openhands, goose.
+    """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
+    exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
+    the variables that most clients read. Agents: claude, codex, gemini, copilot, opencode, qwen, crush, aider, mini,
+    openhands, goose.
 
     With --budget, prompts are kept below so many tokens: what leaves is in the store, and the model can read it back.
 
-    Requests go on to where ANTHROPIC_BASE_URL or a like variable points, or --upstream.
+    Where ANTHROPIC_BASE_URL or a like variable is set, or --upstream given, requests go on to there.
     """
     from ctxvc import loopback
     from ctxvc.cli.wrapped_agent import OwnProxy, end_as, run
