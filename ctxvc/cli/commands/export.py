@@ -183,9 +183,8 @@ def export(
     blocks. agent-trace has the lines of the files that REV changed, as of the project's newest commit, by the
     conversations that wrote them (like `ctxvc why`).
 
-    claude-code is a session file for `claude --resume`, of any revision, even from before a compaction; lines of the
-    transcript it was imported from are reused wherever they produce the same prompt. `ctxvc import` brings what you
-    continue there back into its session.
+    claude-code is a session file for `claude --resume`, of any revision. `ctxvc import` brings what you continue there
+    back into its session.
 
     bundle is the whole session of REV with its history, as a git bundle: `ctxvc import FILE` brings it back.
     """

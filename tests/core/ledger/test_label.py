@@ -152,3 +152,26 @@ def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
 def test_a_stub_of_anything_passes_the_guard_only_as_ours(extra: dict[str, Any]) -> None:
     stub = stubs.stub(row(extra=extra))
     assert stubs.guarded(stub) == "\\" + stub
+
+
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def labelled(text: str) -> str:
+    """A label, by its rule."""
+    left = re.sub(r"\s+", " ", UNSAFE.sub(" ", text[:704])).strip()
+    if len(left) > 80 or (len(left) == 80 and len(text) > 704):
+        return left[:79].rstrip() + "…"
+    return left + "…" * (len(text) > 704)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=200) | st.text("ab \n\x00\u2028", min_size=60, max_size=900))
+def test_a_label_is_the_beginning_on_one_line(text: str) -> None:
+    assert label("user", text.encode()) == labelled(text)
+
+
+def test_a_label_looks_no_further_than_the_beginning() -> None:
+    for filling in ("é", "a" * 4095 + "é", "a" * 79 + " " * 800, "a" * 80 + " " * 800, "a b" + " " * 800 + "c"):
+        head = filling.encode()[:4096].decode("utf-8", "replace")
+
+        assert label("user", filling.encode()) == labelled(head)
