@@ -638,5 +638,3 @@ def test_a_broken_record_is_as_none(foreign: Path) -> None:
     assert not is_open(foreign)
     trust.accept(foreign, trust.look(foreign))
     assert is_open(foreign)
-
-
