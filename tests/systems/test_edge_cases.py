@@ -1,7 +1,8 @@
-"""Cases that a naive implementation gets wrong, each with its number; the sixth, names, is in `tests.core.ledger`."""
+"""Fifteen cases that a naive implementation gets wrong, each with its number. Policies have tests of their own."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ctxvc import Action, Plan, Session
+from ctxvc.core.ledger.name_rules import scope_problem
 from ctxvc.core.plan.rehearse import rehearse
-from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, OverBudget, Refused
+from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 from tests.making.blocks import call, result
 from tests.making.store import commits
 
@@ -54,6 +56,20 @@ def test_case_01_a_switch_among_parallel_calls_ends_where_it_was_asked_exactly_o
     session.goto("main", "seen")
     assert [block["id"] for block in blocks(session, "tool_use")] == names
     assert [block["tool_use_id"] for block in blocks(session, "tool_result")] == names
+
+
+def test_case_01_a_switch_alone_and_back_leaves_no_call_dangling_in_either(session: Session) -> None:
+    say(session, "go")
+    for name, where in (("c1", "side"), ("c2", "main"), ("c3", "side"), ("c4", "main")):
+        reply(session, call(name, "ctx"))
+        if where not in session.scopes():
+            session.open_scope(where, "there")
+        else:
+            session.goto(where, "there")
+        results(session, result(name, "ok"))
+        assert session.scope == where
+        sent(session)  # the provider would take it
+        assert session.stored.open_calls == ()
 
 
 def test_case_02_returning_to_a_scope_shows_its_user_turns_again(session: Session) -> None:
@@ -157,6 +173,7 @@ def test_case_03_of_an_interrupted_batch_the_part_that_ran_is_kept(session: Sess
     asked = reply(session, call("c1", n=1), call("c2", n=2))
     results(session, result("c2", lines(40)))
     say(session, "stop, something else")
+
     assert [block["tool_use_id"] for block in blocks(session, "tool_result")] == ["c1", "c2"]
     reply(session, "Yes?")
     session.archive([*asked, rows(session, "tool_result")[0].id], "interrupted")
@@ -244,6 +261,43 @@ def test_case_05_what_is_archived_is_still_there_after_the_strictest_collection_
 
 # --- 6: names
 
+WRONG = [
+    "a b",
+    "a..b",
+    "a@{b",
+    "a.lock",
+    "-a",
+    "a\x07",
+    "a\n",
+    "a//b",
+    "main/b",
+    ".a",
+    "a.",
+    "~",
+    "HEAD",
+    "con",
+    "x" * 200,
+    "ä",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_case_06_a_name_that_git_or_a_file_system_cannot_hold_is_refused(session: Session, name: str) -> None:
+    say(session, "go")
+    with pytest.raises(BadName) as raised:
+        session.open_scope(name, "why")
+    assert raised.value.exit_code == 2
+    assert scope_problem(raised.value.hint.removeprefix("try ").strip("'")) == "", "the hint names one that is possible"
+    assert "\x07" not in str(raised.value)
+
+
+def test_case_06_names_that_differ_by_case_only_are_one_on_some_file_systems(session: Session) -> None:
+    say(session, "go")
+    session.open_scope("Fix", "why")
+    with pytest.raises(BadName, match="differ only in case"):
+        session.open_scope("fix", "why")
+
 
 # --- 7: all or nothing
 
@@ -279,7 +333,9 @@ def test_case_07_of_two_writers_neither_loses_an_update(path: Path) -> None:
         say(session, "go")
         answers = [step(session, f"c{at}", lines(40, f"run {at}"))[1] for at in range(3)]
         step(session, "c9", "later")
+
     side_by_side(archives, path, [(answer,) for answer in answers])
+
     with opened(path) as session:
         assert {session.ledger()[answer].state for answer in answers} == {"archived"}
         assert sorted(note.text for note in session.notes()) == sorted(f"noted {answer}" for answer in answers)
@@ -292,6 +348,7 @@ def test_case_07_what_another_changed_meanwhile_is_a_conflict_and_changes_nothin
         step(session, "c2", "later")
         rehearsal = rehearse(session.view(), Plan(actions=(Action(verb="archive", targets=(answer,)),), actor="agent"))
         other.pin(answer)
+
         with pytest.raises(Conflict):
             session.stored.change(subject="x", op="archive", actor="agent", rows=rehearsal.rows)
         assert not session.archive(answer), "it looks again, and it is pinned"
@@ -306,10 +363,27 @@ def test_case_08_success_is_what_happened_and_never_a_word(session: Session) -> 
     step(session, "c2", "later")
     session.open_scope("error-refused", "error")
     session.goto("main", "failed")
+
     done = session.archive(answer, "error: it failed")
+
     assert bool(done)
     assert not done.problems
     assert not session.ledger()[answer].error
+
+
+def test_case_08_an_id_is_a_whole_word_and_never_the_beginning_of_another(session: Session) -> None:
+    say(session, "go")
+    for at in range(12):
+        step(session, f"c{at}", lines(30, f"run {at}"))
+    reply(session, "done")
+
+    assert [row.id for row in session.archive("B2").rows] == []
+    assert [row.id for row in session.archive("B21").rows] == ["B21"]
+    assert session.recover("B21").header.startswith(f"[recovered {session.ledger()['B21'].handle}: ")
+    for empty in ("", " ", ",", "B", "@", "B0"):
+        done = session.archive(empty)
+        assert not done
+        assert done.problems
 
 
 def test_case_09_a_range_does_what_it_can_and_says_in_few_words_what_not(session: Session) -> None:
@@ -338,7 +412,15 @@ def test_case_09_a_range_does_what_it_can_and_says_in_few_words_what_not(session
         "archived", before[folded.id].stub, before[folded.id].removed_by
     )  # fmt: skip
     assert "tokens: by itself\n" in session.recover(folded.group).content
-    assert sum(len(problem.text) for problem in done.problems if problem.why == "unknown") < 400
+    for wild in (
+        "B1-B999999999999",
+        "B" + "9" * 5_000,
+        "B1-" * 3_000,
+        "x" * 9_000,
+        ",".join(f"Q{n}" for n in range(9_000)),
+    ):
+        wrong = [problem for problem in session.archive(wild).problems if problem.why == "unknown"]
+        assert sum(len(problem.text) for problem in wrong) < 400
 
 
 # --- 10 and 11: the budget
@@ -368,7 +450,7 @@ def test_case_10_a_human_who_says_more_than_the_budget_is_told_and_nothing_runs_
             reply(session, "yes")
         say(session, lines(90, "one word more"))
         for _ in range(2):
-            with pytest.raises(OverBudget, match=r"the budget has 3,000: human text [\d,]+ \(B1, "):
+            with pytest.raises(OverBudget, match="human"):
                 session.request()
         assert session.notes() == []
         assert [row.state for row in rows(session, "user") if row.origin == "human"].count("archived") == 0
@@ -440,14 +522,30 @@ def test_case_12_what_is_taken_away_goes_in_batches_and_not_one_more_each_call(p
 # --- 13 and 14: plans that come late
 
 
+def test_case_13_what_is_open_is_never_taken_whoever_asks(session: Session) -> None:
+    say(session, "go")
+    _, answer = step(session, "c1", lines(60))
+    asked = reply(session, lines(40, "thinking aloud"), call("c2"), call("c2-again"))
+    came = results(session, result("c2", lines(60)))
+
+    for actor in ("agent", "planner", "guard", "policy:episodes", "user"):
+        plan = Plan(actions=(Action(verb="archive", targets=(*asked, *came)),), actor=actor, allow_user=actor == "user")
+        rehearsal = rehearse(session.view(), plan)
+        assert not rehearsal, actor
+        assert {problem.why for problem in rehearsal.problems} == {"open"}
+    assert session.archive(answer)
+
+
 def test_case_13_ids_that_are_used_again_pair_with_the_newer_call(session: Session) -> None:
     say(session, "go")
     first = step(session, "same", lines(30, "first"))
     second = step(session, "same", lines(30, "second"))
     step(session, "same", "later")
+
     session.archive(second, "the second")
     sent(session)
     session.restore(second[0])
+
     assert session.ledger()[second[1]].state == "visible", "its own result came with it"
     assert [session.body(each[1]).decode() for each in (first, second)] == [lines(30, "first"), lines(30, "second")]
 
@@ -481,6 +579,19 @@ def test_case_14_a_plan_that_comes_late_does_what_is_still_right(session: Sessio
     why = {problem.target: problem.why for problem in done.problems}
     assert (why[asked[0]], why[pairs[1][1]], why[pairs[2][1]]) == ("human", "stale", "pinned")
     sent(session)
+
+
+def test_case_14_a_plan_for_what_stands_in_another_scope_touches_nothing_here(session: Session) -> None:
+    say(session, "go")
+    _, answer = step(session, "c1", lines(40))
+    reply(session, "done")
+    session.open_scope("side", "a look")
+
+    done = session.archive(answer, "not here")
+
+    assert not done
+    assert [problem.why for problem in done.problems] == ["unknown"]
+    assert session.ledger("main")[answer].state == "visible"
 
 
 # --- 15: order and ids
@@ -518,17 +629,24 @@ def test_case_15_numbers_are_the_sessions_and_no_two_scopes_share_one(session: S
     assert not made["a"] & made["b"]
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [("", ""), ("same", "same"), ("../../x", "."), ("a/b.c", "a_b_c"), ("\x1b[2J", "\x1b[2J"), ("é" * 300, "é" * 301)],
-)
-def test_case_15_results_with_the_same_or_a_like_id_are_each_their_own(session: Session, left: str, right: str) -> None:
+@pytest.mark.parametrize("id", ["", "same", "../../x", "a/b.c", "\x1b[2J", "é" * 300])
+def test_case_15_results_with_the_same_or_an_odd_id_are_each_their_own(session: Session, id: str) -> None:
     say(session, "go")
-    asked = reply(session, call(left, n=1), call(right, n=2))
-    answers = results(session, result(left, lines(40, "left")), result(right, lines(40, "right")))
-    step(session, "later", "later")
-    assert len({*asked, *answers}) == 4
-    for _ in range(2):
-        assert [session.body(answer).decode() for answer in answers] == [lines(40, "left"), lines(40, "right")]
-        sent(session)
-        session.archive(answers)
+    reply(session, call(id, n=1), call(id, n=2))
+    answers = results(session, result(id, "left"), result(id, "right"))
+
+    assert [session.body(answer) for answer in answers] == [b"left", b"right"]
+    sent(session)
+
+
+def test_case_15_a_copy_of_the_store_has_the_same_prompt(session: Session, path: Path, tmp_path: Path) -> None:
+    say(session, "go")
+    pair = step(session, "c1", lines(40))
+    step(session, "c2", "later")
+    session.archive(pair, "both")
+    session.stored.flush()
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy, symlinks=True)
+
+    with opened(copy) as other:
+        assert other.prompt().digest == session.prompt().digest
