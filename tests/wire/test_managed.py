@@ -466,6 +466,21 @@ def test_what_a_client_asks_beside_the_conversation_is_no_part_of_it(run: Run) -
     assert all("Find the needle." in body for body in run.sent)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_fork_under_an_id_of_its_own_goes_on_with_the_prompt_that_was_there(run: Run, restarts: bool) -> None:
+    run.wire.headers = {"x-opencode-session-id": "one"}
+    run.say("Find the needle.")
+    run.fill(24)
+    run.answer(text("Done."))
+    if restarts:
+        run.restart()
+    run.wire.headers = {"x-opencode-session-id": "two"}
+    run.say("Another way.")
+    run.answer(text("Done."))
+    assert "[archived" in run.sent[-2] and prefix_breaks(run.sent[-2:]) == 0
+
+
 @pytest.mark.parametrize("run", ["anthropic"], indirect=True)
 def test_a_count_is_that_of_the_managed_prompt(run: Run) -> None:
     run.say("Find the needle.")
