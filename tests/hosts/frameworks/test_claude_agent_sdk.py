@@ -281,7 +281,8 @@ def test_a_wrapped_agent_stays_in_its_budget(tmp_path: Path) -> None:
         agent = ["--upstream", f"anthropic={api.url}", "--", sys.executable, "-c", _WRAPPED, tmp_path]
         done = subprocess.run([*wrap, *agent], capture_output=True, text=True, check=False, env=env)
         assert done.returncode == 0, done.stderr
-        sent = [sum(one.answer["usage"][name] for name in _SENT) for one in api.calls]
+        answers = [one.answer for one in api.calls if one.method == "POST"]
+        sent = [sum(answer["usage"][name] for name in _SENT) for answer in answers]
         bodies = [body for body in api.bodies if body.get("tools")]
 
     assert len(bodies) == 21 and max(sent) <= 40_000
