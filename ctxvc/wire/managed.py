@@ -178,6 +178,7 @@ class ManagedConversation(Conversation):
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)
         tools = self.tools(prompt)
+        self.session.framed(prompt.system, [*prompt.tools, *tools])
         is_new = self._take_in(redacted, requested.began)
         if prompt.model:
             self.session.set(model=prompt.model)

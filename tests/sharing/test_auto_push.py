@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -169,8 +170,24 @@ def test_watch_pushes_and_doctor_and_status_say_what_was_not(tmp_path: Path, ser
     assert "not pushed to origin" in doctor and "push auto, from" in doctor
 
 
+class _NoProxy:
+    """A proxy of an agent that asks for nothing."""
+
+    def __init__(self, sockets: list[tuple[socket.socket, str]], _: object) -> None:
+        self._sockets = sockets
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None:
+        for item, _ in self._sockets:
+            item.close()
+
+    def errors(self) -> str:
+        return ""
+
+
 @pytest.mark.usefixtures("config")
-def test_a_run_is_pushed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_and_a_wrapped_agent_are_pushed_at_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = project(tmp_path)
     pushed = list[list[str]]()
 
@@ -181,7 +198,12 @@ def test_a_run_is_pushed_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(AutoPush, "__call__", note)
     arguments = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
     assert CliRunner().invoke(cli, arguments, input='[{"content": "Hello."}]').exit_code == 0
-    assert pushed == [["run-1"]]
+    monkeypatch.setattr("ctxvc.cli.wrapped_agent.OwnProxy", _NoProxy)
+    monkeypatch.setattr("ctxvc.cli.wrapped_agent.run", lambda *_: 0)
+    for recording, more in (("off", []), ("on", [["run-1"]])):
+        monkeypatch.setenv("CTXVC_RECORDING", recording)
+        assert CliRunner().invoke(cli, ["-C", str(folder), "wrap", "--", "true"]).exit_code == 0
+        assert pushed == [["run-1"], *more]
 
 
 def _shared(place: Path, server: Path) -> tuple[Path, Path]:

@@ -67,6 +67,7 @@ def wrap(
     Where ANTHROPIC_BASE_URL or a like variable is set, or --upstream given, requests go on to there.
     """
     from ctxvc import loopback
+    from ctxvc.cli.remotes.auto_push import AutoPush
     from ctxvc.cli.wrapped_agent import OwnProxy, end_as, run
     from ctxvc.core import variables
     from ctxvc.wire import agents, forward, trouble
@@ -113,6 +114,8 @@ def wrap(
         status = run([command[0], *settings.arguments, *command[1:]], env, proxy)
     finally:
         proxy.close()
+        if not variables.is_recording_off(app.env) and app.store_place().exists():
+            AutoPush(app.env)(app.store_place())
     if reported := proxy.errors():
         app.output.note(f"ctxvc: {reported}")
     if managed:

@@ -101,7 +101,7 @@ def test_what_is_taken_out_is_gone_for_the_sdk_and_stays_in_the_store(tmp_path: 
         added = [value["item"] for value in session._records.newest_first() if "item" in value]
         assert added == [MORE, MORE, HELLO]
     with Store(tmp_path / ".ctxvc") as store:
-        assert store.sessions() == ["openai-agents-t"] and not list(verify(store).problems)
+        assert store.sessions() == ["openai-agents-t"] and not verify(store).damaged
 
 
 def test_a_secret_comes_back_as_a_mark(tmp_path: Path) -> None:

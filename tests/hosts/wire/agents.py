@@ -501,7 +501,7 @@ CLIENTS: Sequence[Client] = (
         Client(
             f"pi-{provider}", "pi", "pi", _pi, _pi_steps(f"{provider}/{model}"),
             {"PI_OFFLINE": "1", "CTXVC_PI_BASE_URLS": _pi_urls(), **_key(key)},
-            ("-e", str(hooks.folder() / "pi" / "index.js")),
+            ("-e", str(hooks.folder() / "pi" / "index.js")), sessions=2,
         )
         for provider, model, key in (
             ("anthropic", "claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
