@@ -112,7 +112,7 @@ def _system(system: Any) -> Iterator[dict[str, Any]]:
         case str(content):
             yield {"role": "system", "content": content}
         case list(blocks):
-            yield {"role": "system", "content": [text(block["text"]) for block in blocks if "text" in block]}
+            yield {"role": "system", "content": [text(block["text"]) for block in blocks if block.get("text")]}
 
 
 def _messages(

@@ -10,7 +10,7 @@ import pytest
 
 from ctxvc import exporters
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.exporters.exported import Exported, by_kind
 from ctxvc.forms.losses import Loss
 from ctxvc.store import timestamp
@@ -71,6 +71,46 @@ def test_in_chat_a_picture_in_a_result_follows_in_a_message_of_the_user(store: S
         Loss("B3.content[1]", "it follows in a message of the user"),
         Loss("B3.content[2]"),
     )
+
+
+TEXT_FILE = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
+URL = "https://example.org/a.png"
+LINKED = {"type": "image", "source": {"type": "url", "url": URL}, "context": "a map"}
+REASONED = {"type": "thinking", "thinking": "hm", "signature": "openai.chat:reasoning"}
+
+
+@pytest.mark.parametrize(
+    ("format", "block", "written", "losses"),
+    [
+        ("openai-chat", TEXT_FILE, "words", [Loss("B1", "text")]),
+        ("openai-responses", TEXT_FILE, [{"type": "input_text", "text": "words"}], [Loss("B1", "text")]),
+        (
+            "openai-chat",
+            LINKED,
+            [{"type": "image_url", "image_url": {"url": URL}}],
+            [Loss("B1.context")],
+        ),
+        (
+            "openai-responses",
+            LINKED,
+            [{"type": "input_image", "image_url": URL, "detail": "auto"}],
+            [Loss("B1.context")],
+        ),
+        ("openai-chat", REASONED, "hm", []),
+        ("openai-responses", REASONED, None, [Loss("B1")]),
+    ],
+)
+def test_what_has_no_place_is_written_otherwise_or_named(
+    store: Store, format: str, block: dict[str, Any], written: Any, losses: list[Loss]
+) -> None:
+    role: Role = "assistant" if block["type"] == "thinking" else "user"
+    exported = export(store, format, Message(role=role, parts=(wire.part(block, role, "client"),)))
+
+    request = json.loads(exported.data)
+    (message,) = request.get("messages", request.get("input")) or [{}]
+    content = message.get("content", message.get("reasoning"))
+    assert content == written
+    assert list(exported.losses) == losses
 
 
 def test_in_responses_it_stays(store: Store) -> None:

@@ -185,26 +185,6 @@ def test_a_recording_cannot_mark_its_own_blocks_as_we_do(tmp_path: Path, name: s
     assert (part.kind, part.call, part.body, part.extra) == ("tool_result", "x", b"y", {})
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"\xff\xfe",
-        b"{",
-        b"[1, 2",
-        b'{"messages": []}',
-        b'{"messages": [{"role": "tool", "content": "x"}]}',
-        b'[{"role": "system", "content": "x"}]',
-        b'[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]',
-        b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {}}]}',
-        b'{"type": "user", "message": {"role": "user", "content": "x"}}\n',
-        b'{"role": "user", "content": "x", "extra": {}}\n',
-    ],
-)
-def test_other_files_are_not_taken_for_ours(head: bytes):
-    assert not anthropic_messages.sniff(head)
-
-
 def test_keys_of_a_block_that_are_words_of_ours_are_kept_as_they_are() -> None:
     odd = {"role": "x", "value": 1, "origin": "human", "kind": "image", "call": "c", "extra": {}, "body": "b"}
     for block in ({"type": "text", "text": "a"}, {"type": "tool_use", "id": "t", "name": "n", "input": {}}):

@@ -81,6 +81,53 @@ HEAD = {
     "langgraph": 400,
     "langchain": 400,
     "openai-responses": 700,
+    "copilot-cli": 60,
+}
+
+#: Beginnings of files that are of another format, or of none.
+OTHERS = {
+    "anthropic-messages": [
+        b'{"messages": []}',
+        b'{"messages": [{"role": "tool", "content": "x"}]}',
+        b'[{"role": "system", "content": "x"}]',
+        b'[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]',
+        b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {}}]}',
+        b'{"type": "user", "message": {"role": "user", "content": "x"}}\n',
+        b'{"role": "user", "content": "x", "extra": {}}\n',
+    ],
+    "claude-code": [
+        b'{"type":"session_meta","payload":{}}\n',
+        b'{"type":"session","version":3,"id":"x","cwd":"/"}\n',
+        b'{"role":"user","content":"hi"}\n',
+        b'{"type":["summary"],"sessionId":1}\n',
+        b'[{"parentUuid":1,"isSidechain":1,"sessionId":1}]',
+    ],
+    "codex": [
+        b'{"type":"session","id":"x","timestamp":"t","cwd":"/"}',
+        b'{"type":"user","message":{"role":"user"},"uuid":"u"}',
+        b'{"type":"session_meta","payload":[]}',
+        b'{"type":["session_meta"],"payload":{}}',
+        b'{"id":"x","timestamp":"t"}',
+    ],
+    "copilot-cli": [
+        b'{"type":"session","id":"x","timestamp":"t","cwd":"/"}',
+        b'{"type":"session.start","data":[],"parentId":null}',
+        b'{"type":"session.start","data":{"sessionId":"x"}}',
+        b'{"type":"user.message","data":{"sessionId":"x"},"parentId":null}',
+    ],
+    "openai-chat": [
+        b'{"messages": []}',
+        b'{"messages": [{"role": "user", "content": "either API has this"}]}',
+        b'{"tools": [{"type": "function", "function": {"name": "f"}}], "input": "no messages"}',
+        b'{"messages": [{"role": "system", "content": "x"}], "trajectory_format": "mini-swe-agent-1.1"}',
+        b'[{"role": "system", "content": "x"}, {"role": "user", "content": "y", "extra": {}}]',
+        b'{"history": [{"role": "system", "content": "x"}]}',
+    ],
+    "pi": [
+        b'{"type":"session"}',
+        b'{"type":"session_meta","payload":{"id":"x"}}',
+        b'{"type":["session"],"id":"x","timestamp":"t","cwd":"/"}',
+    ],
 }
 
 #: Lines of kinds that the files have not.
@@ -150,6 +197,11 @@ def test_no_file_of_another_format_is_taken_for_its_own(format: str) -> None:
     others = [path for other, path in OWN if other != format and (format, path.name) not in ALSO]
 
     assert [path.name for path in others if importers.importer(format).sniff(Recording(path).head())] == []
+
+
+@pytest.mark.parametrize(("format", "head"), [(name, head) for name, heads in OTHERS.items() for head in heads])
+def test_a_file_of_another_form_is_not_taken_for_its_own(format: str, head: bytes) -> None:
+    assert not importers.importer(format).sniff(head)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -319,21 +319,3 @@ def test_any_other_file_is_one_conversation():
 
     assert ending == ""
     assert list(events) == told(DATA / "log.jsonl")
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"\xff",
-        b"[[",
-        b'{"messages": []}',
-        b'{"messages": [{"role": "user", "content": "either API has this"}]}',
-        b'{"tools": [{"type": "function", "function": {"name": "f"}}], "input": "no messages"}',
-        b'{"messages": [{"role": "system", "content": "x"}], "trajectory_format": "mini-swe-agent-1.1"}',
-        b'[{"role": "system", "content": "x"}, {"role": "user", "content": "y", "extra": {}}]',
-        b'{"history": [{"role": "system", "content": "x"}]}',
-    ],
-)
-def test_other_files_are_not_taken_for_ours(head: bytes):
-    assert not openai_chat.sniff(head)
