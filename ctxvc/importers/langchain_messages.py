@@ -164,18 +164,19 @@ class Reader:
 
 def usage(message: Mapping[str, Any]) -> dict[str, int]:
     """The provider's counts of a reply, with the Messages API's names: there, `input_tokens` is without the cache."""
-    reported, metadata = mapping(message, "usage_metadata"), mapping(message, "response_metadata")
-    details = mapping(reported, "input_token_details")
+    metadata = mapping(message, "response_metadata")
     return (
-        token_counts(
-            reported.get("input_tokens"),
-            details.get("cache_read"),
-            details.get("cache_creation"),
-            reported.get("output_tokens"),
-        )
+        usage_of(mapping(message, "usage_metadata"))
         or of_chat(metadata.get("token_usage"))
         or counts(metadata.get("usage"))
     )
+
+
+def usage_of(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The same of LangChain's own `usage_metadata`."""
+    details = mapping(metadata, "input_token_details")
+    cached, written = details.get("cache_read"), details.get("cache_creation")
+    return token_counts(metadata.get("input_tokens"), cached, written, metadata.get("output_tokens"))
 
 
 def _maker(fields: Mapping[str, Any], origin: Origin) -> Origin:
