@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxvc.core import display
@@ -151,8 +151,17 @@ def settings(request: Mapping[str, Any], top: Place, *, limit: str, function: st
     return value
 
 
-def from_settings(request: Mapping[str, Any], top: Place, *limits: str) -> dict[str, Any]:
-    """The same for the Messages API; the longest reply stands under the first of the names `limits` that is there."""
+def from_settings(
+    request: Mapping[str, Any],
+    top: Place,
+    *limits: str,
+    system: Sequence[dict[str, Any]],
+    tool: Callable[[dict[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """The same for the Messages API, with `system` and the tools, each made by `tool`.
+
+    The longest reply stands under the first of the names `limits` that is there.
+    """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     choice: dict[str, Any] = {}
     match request.get("tool_choice"):
@@ -172,6 +181,13 @@ def from_settings(request: Mapping[str, Any], top: Place, *limits: str) -> dict[
         value["tool_choice"] = choice
     if limit := next((request[name] for name in limits if request.get(name)), None):
         value["max_tokens"] = limit
+    if system:
+        value["system"] = system[0]["text"] if len(system) == 1 else system
+    for number, definition in objects(request, "tools", top):
+        if "input_schema" in definition or "input_schema" not in (converted := tool(definition)):
+            top.at("tools", number).drop()
+        else:
+            value.setdefault("tools", []).append(converted)
     return value
 
 
