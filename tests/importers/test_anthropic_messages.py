@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.importers import anthropic_messages
 from ctxvc.importers.file import Recording
+from tests.making.events import written
 
 DATA = Path(__file__).parents[1] / "data" / "anthropic"
 
@@ -22,9 +22,7 @@ def told(path: Path) -> list[Event]:
 
 def told_of(tmp_path: Path, *values: Any) -> list[Event]:
     """The events of a file with a JSON value a line."""
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return told(path)
+    return told(written(tmp_path / "log.jsonl", *values))
 
 
 def said(events: list[Event]) -> list[tuple[str, str]]:
