@@ -171,15 +171,7 @@ class Reader:
             parts = [_verbatim(value, role, origin, "message")]
         else:
             return "it is empty"
-        return Message(
-            role=role,
-            parts=tuple(parts),
-            key=key,
-            reply=about.reply,
-            model=about.model,
-            usage=about.usage,
-            time=about.time,
-        )
+        return about.message(role, parts, key)
 
     def _result(self, fields: dict[str, Any]) -> list[Part]:
         original_id = fields.pop("tool_call_id", None)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, cast
 import msgspec
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.errors import BadInput
 from ctxvc.forms.edit import Answer, Edit
 
@@ -58,6 +58,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     usage: dict[str, int] = {}
     time: str = ""
+
+    def message(self, role: Role, parts: Iterable[Part], key: str = "") -> Message:
+        """The message with these parts, of the reply if there is one."""
+        return Message(
+            role=role,
+            parts=tuple(parts),
+            key=key,
+            reply=self.reply,
+            model=self.model,
+            usage=self.usage,
+            time=self.time,
+        )
 
 
 class Reader(Protocol):

@@ -91,9 +91,7 @@ class _Reader:
             is_models = isinstance(value, dict) and value.get("role") == "model"
             speaker: Role = "assistant" if is_models else "user"
             if parts := self._reply(content) if is_models else self._incoming(content):
-                messages.append(
-                    Message(role=speaker, parts=parts, reply=about.reply, model=about.model, usage=about.usage)
-                )
+                messages.append(about.message(speaker, parts))
         return messages
 
     def _reply(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
