@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.errors import BadInput
@@ -168,7 +167,7 @@ class Reader:
         if parts:
             parts[0] = _marked(parts[0], value, fields)
         elif origin == "tool" or any(value.get(name) for name in SAYING):
-            parts = [_verbatim(value, role, origin, "message")]
+            parts = [wire.other_part(value, role, origin, openai={"field": "message"})]
         else:
             return "it is empty"
         return about.message(role, parts, key)
@@ -209,7 +208,7 @@ class Reader:
                 del fields["function_call"]
                 self._ids.begin()
                 notes = {"field": "function_call", "id": None}
-                parts.append(wire.call_part(name, self._ids.call(None, name), display.encode(arguments), openai=notes))
+                parts.append(wire.call_part(name, self._ids.call(None, name), arguments, openai=notes))
         return parts
 
     def _call(self, call: Any) -> Part:
@@ -219,7 +218,7 @@ class Reader:
             case {"custom": {"name": str(name), **inner}, **form}:
                 arguments, form["custom"] = inner.pop("input", ""), inner
             case _:
-                return _verbatim(call, "assistant", "model", "tool_calls")
+                return wire.other_part(call, "assistant", "model", openai={"field": "tool_calls"})
         original_id = form.pop("id", None)
         ours = self._ids.call(original_id, name)
         notes: dict[str, Any] = {} if form == _PLAIN_CALL else {"call": form}
@@ -227,8 +226,7 @@ class Reader:
             notes["id"] = original_id
         if not isinstance(arguments, str):
             notes["parsed"] = True
-        body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-        part = wire.call_part(name, ours, body)
+        part = wire.call_part(name, ours, arguments)
         return annotated(part, "openai", notes) if notes else part
 
 
@@ -315,7 +313,7 @@ def _content(fields: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
 def _part(item: Any, role: Role, origin: Origin) -> Part:
     block, form = _block(item)
     if block is None:
-        return _verbatim(item, role, origin, "content")
+        return wire.other_part(item, role, origin, openai={"field": "content"})
     part = wire.part(block, role, origin)
     return annotated(part, "openai", {"part": form}) if form else part
 
@@ -329,11 +327,6 @@ def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
             form, inner = without(item, "type", "image_url"), without(picture, "url")
             return elements.image(url), {**form, "image_url": inner} if inner else form
     return None, {}
-
-
-def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
-    body = wire.compact(value)
-    return Part(kind="other", role=role, origin=origin, body=body, ext="json", extra={"openai": {"field": field}})
 
 
 def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part:

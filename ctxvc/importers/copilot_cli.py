@@ -315,7 +315,7 @@ class _Session:
         result, error = data.get("result"), data.get("error")
         failed = data.get("success") is False
         if not call:
-            return (Part(kind="other", role="user", origin="tool", body=wire.compact(data), ext="json"),)
+            return (wire.other_part(data, "user", "tool"),)
         if isinstance(result, dict) and isinstance(result.get("content"), str):
             text = result["content"]
         elif isinstance(error, dict):
@@ -484,12 +484,9 @@ def _reply(data: dict[str, Any]) -> tuple[Part, ...]:
     for request in requests if isinstance(requests, list) else ():
         match request:
             case {"toolCallId": str(call), "name": str(name)} if call:
-                arguments = request.get("arguments", {})
-                body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-                parts.append(wire.call_part(name, call, body))
+                parts.append(wire.call_part(name, call, request.get("arguments", {})))
             case _:
-                body = wire.compact(request)
-                parts.append(Part(kind="other", role="assistant", origin="model", body=body, ext="json"))
+                parts.append(wire.other_part(request, "assistant", "model"))
     return tuple(parts)
 
 

@@ -140,12 +140,8 @@ class Reader:
     def _call(self, call: Mapping[str, Any], raw: Mapping[str, str], caller: Mapping[str, Any] = {}) -> Part:
         name, arguments = text_of(call.get("name")) or "unknown", call.get("args")
         received = text_of(call.get("id"))
-        body = raw.get(received, arguments)
-        part = wire.call_part(
-            name,
-            self._ids.call(call.get("id"), name),
-            display.encode(body) if isinstance(body, str) else wire.compact({} if body is None else body),
-        )
+        body = raw.get(received, {} if arguments is None else arguments)
+        part = wire.call_part(name, self._ids.call(call.get("id"), name), body)
         return msgspec.structs.replace(part, extra={"caller": caller}) if caller else part
 
     def _result(self, fields: Mapping[str, Any]) -> list[Part]:
@@ -154,7 +150,7 @@ class Reader:
         call, tool = self._ids.answered(fields.get("tool_call_id"), text_of(fields.get("name")))
         error = fields.get("status") == "error"
         if not call:
-            return [Part(kind="other", role="user", origin="tool", body=wire.compact(dict(fields)), ext="json")]
+            return [wire.other_part(dict(fields), "user", "tool")]
         if isinstance(content, list) and content:
             blocks = [item if (block := _block(item)) is None else block for item in content]
             return [wire.result_part(blocks, call, tool=tool, error=error)]

@@ -415,7 +415,7 @@ def _model_part(block: Any, own_signatures: bool) -> Part:
         case {"type": "toolCall", "id": str(call), "name": str(name), "arguments": arguments}:
             part = wire.call_part(name, call, wire.compact(arguments))
             return _annotated(part, without(block, "type", "id", "name", "arguments"))
-    return Part(kind="other", role="assistant", origin="model", body=wire.compact(block), ext="json")
+    return wire.other_part(block, "assistant", "model")
 
 
 def _piece(block: Any, origin: Origin) -> Part:
@@ -424,7 +424,7 @@ def _piece(block: Any, origin: Origin) -> Part:
             return _annotated(wire.text_part(value, "user", origin), without(block, "type", "text"))
         case {"type": "image", "data": str(), "mimeType": str()}:
             return wire.part(_image(block), "user", origin)
-    return Part(kind="other", role="user", origin=origin, body=wire.compact(block), ext="json")
+    return wire.other_part(block, "user", origin)
 
 
 def _image(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -436,7 +436,7 @@ def _result(raw: dict[str, Any]) -> Part:
     call, tool, error = text_in(raw, "toolCallId"), text_in(raw, "toolName"), raw.get("isError") is True
     blocks = _blocks(raw)
     if not call:
-        return Part(kind="other", role="user", origin="tool", body=wire.compact(raw), ext="json")
+        return wire.other_part(raw, "user", "tool")
     match blocks:
         case [{"type": "text", "text": str(value)}]:
             return wire.result_part(value, call, tool=tool, error=error)

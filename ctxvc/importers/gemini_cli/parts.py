@@ -51,7 +51,7 @@ def _prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
             return [wire.text_part(value, "user", origin)] if value else []
         case {"inlineData": dict(media)} if block := media_block(media):
             return [wire.part(block, "user", origin)]
-    return [Part(kind="other", role="user", origin=origin, body=wire.compact(item), ext="json")]
+    return [wire.other_part(item, "user", origin)]
 
 
 def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
@@ -70,7 +70,7 @@ def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
                 if value:
                     parts.append(wire.text_part(value, "assistant", "model"))
             case _:
-                parts.append(Part(kind="other", role="assistant", origin="model", body=wire.compact(item), ext="json"))
+                parts.append(wire.other_part(item, "assistant", "model"))
     return tuple(parts)
 
 
