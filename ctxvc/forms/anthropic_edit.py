@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ctxvc.forms import cache_marks, splice
 from ctxvc.forms.cache_marks import MARK, blocks
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.values import text_of
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
 from ctxvc.forms import elements, splice
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.values import has_role
 
 #: The fields with a message's content; a message with none of them is empty.
