@@ -131,8 +131,11 @@ def _pieces(number: int, role: Role, content: Any, place: Place) -> Iterator[Pie
 
 
 def settings(request: Mapping[str, Any], top: Place, *, limit: str, function: str) -> dict[str, Any]:
-    """What OpenAI's two forms have alike: for the longest reply under the name `limit`, and the name of a function that
-    is to be called within an object `function`, if that is not empty."""
+    """The settings that OpenAI's two forms share, for those of a request of the Messages API.
+
+    `limit` is the form's name for `max_tokens`. The name of a tool that is to be called stands in an object `function`,
+    unless that is empty.
+    """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     match choice := request.get("tool_choice"):
         case {"type": "auto" | "none" as wish}:
@@ -158,9 +161,9 @@ def from_settings(
     system: Sequence[dict[str, Any]],
     tool: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The same for the Messages API, with `system` and the tools, each made by `tool`.
+    """The settings, `system` and tools of a request of the Messages API, for those of one in either of OpenAI's forms.
 
-    The longest reply stands under the first of the names `limits` that is there.
+    `limits` are the form's names for `max_tokens`: the first that is set counts. `tool` converts a definition.
     """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     choice: dict[str, Any] = {}
@@ -270,7 +273,7 @@ def content_blocks(content: Any, place: Place) -> Iterator[dict[str, Any]]:
 
 
 def texts(content: Any, place: Place) -> Iterator[dict[str, Any]]:
-    """Those of them that are texts."""
+    """The texts among the `content_blocks`."""
     return (block for block in content_blocks(content, place) if block["type"] == "text")
 
 
