@@ -19,7 +19,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
-from ctxvc.forms.values import text_in, without
+from ctxvc.forms.values import objects, text_in, without
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
@@ -301,8 +301,7 @@ def _own_windows(path: Path) -> dict[str, int]:
     providers = defined.get("providers") if isinstance(defined, dict) else None
     windows: dict[str, int] = {}
     for provider in providers.values() if isinstance(providers, dict) else ():
-        models = provider.get("models") if isinstance(provider, dict) else None
-        for model in models if isinstance(models, list) else ():
+        for model in objects(provider.get("models")) if isinstance(provider, dict) else ():
             match model:
                 case {"id": str(name), "contextWindow": int(tokens)} if tokens > 0:
                     windows[name] = tokens

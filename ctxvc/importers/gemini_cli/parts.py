@@ -9,7 +9,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
 from ctxvc.core.recording.usage import sound
 from ctxvc.forms.gemini_edit import items, media_block
-from ctxvc.forms.values import text_of
+from ctxvc.forms.values import objects, text_of
 
 #: How texts begin that the host puts before what a person says.
 _HOSTS_TEXTS = ("<session_context>", "<hook_context>")
@@ -107,8 +107,7 @@ def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tool_calls(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    requests = record.get("toolCalls")
-    return [call for call in requests if isinstance(call, dict)] if isinstance(requests, list) else []
+    return objects(record.get("toolCalls"))
 
 
 def usage(tokens: Any) -> dict[str, int]:
