@@ -165,7 +165,7 @@ def _assistant(message: dict[str, Any], place: Place, calls: _Calls) -> Iterator
     yield from fields.texts(message.get("content"), place.at("content"))
     if isinstance(refusal := message.get("refusal"), str) and refusal:
         place.at("refusal").change("text")
-        yield fields.text(refusal)
+        yield elements.text(refusal)
     for number, call in fields.objects(message, "tool_calls", place):
         yield from _call(call, place.at("tool_calls", number), calls)
     match message.get("function_call"):

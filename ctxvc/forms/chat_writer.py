@@ -17,7 +17,8 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import block_of, has_place
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.forms import elements
-from ctxvc.forms.fields import CHAT_SIGNATURE, FILE_NAME, text
+from ctxvc.forms.elements import text
+from ctxvc.forms.fields import CHAT_SIGNATURE, FILE_NAME
 from ctxvc.forms.losses import MEDIA_FIELDS, Converted, Loss, lost_fields, lost_in_item, lost_tools
 from ctxvc.forms.values import text_in, text_of
 

@@ -12,6 +12,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.errors import BadInput
 from ctxvc.forms import elements
+from ctxvc.forms.elements import text
 from ctxvc.forms.losses import Place
 from ctxvc.forms.values import text_in
 
@@ -241,10 +242,6 @@ def call(
     if text and wire.parsed(display.encode(text), dict) is None:
         place.change("an object with the text under `arguments`")
     return {"type": "tool_use", "id": call_id, "name": name, "input": to_input(text)}
-
-
-def text(value: str) -> dict[str, Any]:
-    return {"type": "text", "text": value}
 
 
 def stop_sequences(value: Any) -> list[str]:
