@@ -88,7 +88,7 @@ def message(value: Any, key: str, about: Facts) -> Message | str:
     parts = [wire.part(block, role, origin(block, role)) for block in blocks]
     if fields := {name: item for name, item in value.items() if name not in _TAKEN}:
         parts[0] = annotated(parts[0], "ctxvc", {"message": fields})
-    return Message(role=role, parts=tuple(parts), key=key, reply=about.reply, model=about.model, usage=about.usage)
+    return about.message(role, parts, key)
 
 
 def origin(block: Any, role: Role) -> Origin:

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.errors import BadInput
@@ -176,18 +175,10 @@ class Reader:
         if parts:
             parts[0] = _marked(parts[0], value, fields)
         elif origin == "tool" or any(value.get(name) for name in SAYING):
-            parts = [_verbatim(value, role, origin, "message")]
+            parts = [wire.other_part(value, role, origin, openai={"field": "message"})]
         else:
             return "it is empty"
-        return Message(
-            role=role,
-            parts=tuple(parts),
-            key=key,
-            reply=about.reply,
-            model=about.model,
-            usage=about.usage,
-            time=about.time,
-        )
+        return about.message(role, parts, key)
 
     def _result(self, fields: dict[str, Any]) -> list[Part]:
         original_id = fields.pop("tool_call_id", None)
@@ -225,7 +216,7 @@ class Reader:
                 del fields["function_call"]
                 self._ids.begin()
                 notes = {"field": "function_call", "id": None}
-                parts.append(wire.call_part(name, self._ids.call(None, name), display.encode(arguments), openai=notes))
+                parts.append(wire.call_part(name, self._ids.call(None, name), arguments, openai=notes))
         return parts
 
     def _call(self, call: Any) -> Part:
@@ -235,7 +226,7 @@ class Reader:
             case {"custom": {"name": str(name), **inner}, **form}:
                 arguments, form["custom"] = inner.pop("input", ""), inner
             case _:
-                return _verbatim(call, "assistant", "model", "tool_calls")
+                return wire.other_part(call, "assistant", "model", openai={"field": "tool_calls"})
         original_id = form.pop("id", None)
         ours = self._ids.call(original_id, name)
         notes: dict[str, Any] = {} if form == _PLAIN_CALL else {"call": form}
@@ -243,8 +234,7 @@ class Reader:
             notes["id"] = original_id
         if not isinstance(arguments, str):
             notes["parsed"] = True
-        body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-        part = wire.call_part(name, ours, body)
+        part = wire.call_part(name, ours, arguments)
         return annotated(part, "openai", notes) if notes else part
 
 
@@ -331,7 +321,7 @@ def _content(fields: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
 def _part(item: Any, role: Role, origin: Origin) -> Part:
     block, form = _block(item)
     if block is None:
-        return _verbatim(item, role, origin, "content")
+        return wire.other_part(item, role, origin, openai={"field": "content"})
     part = wire.part(block, role, origin)
     return annotated(part, "openai", {"part": form}) if form else part
 
@@ -345,11 +335,6 @@ def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
             form, inner = without(item, "type", "image_url"), without(picture, "url")
             return elements.image(url), {**form, "image_url": inner} if inner else form
     return None, {}
-
-
-def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
-    body = wire.compact(value)
-    return Part(kind="other", role=role, origin=origin, body=body, ext="json", extra={"openai": {"field": field}})
 
 
 def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part:

@@ -56,19 +56,9 @@ def from_chat(request: Mapping[str, Any]) -> Converted:
     system = [block for message, place in messages[:count] for block in _texts(message, place)]
     calls = _Calls()
     converted = [item for message, place in messages[count:] if (item := _message(message, place, calls))]
-    value = fields.from_settings(request, top, "max_completion_tokens", "max_tokens")
-    if system:
-        value["system"] = system[0]["text"] if len(system) == 1 else system
+    limits = ("max_completion_tokens", "max_tokens")
+    value = fields.from_settings(request, top, *limits, system=system, tool=elements.tool)
     value["messages"] = formats.normalise_anthropic(converted)
-    tools = []
-    for number, function in fields.objects(request, "tools", top):
-        tool = elements.tool(function)
-        if tool is function:
-            top.at("tools", number).drop()
-        else:
-            tools.append(tool)
-    if tools:
-        value["tools"] = tools
     if stops := fields.stop_sequences(request.get("stop")):
         value["stop_sequences"] = stops
     if isinstance(effort := request.get("reasoning_effort"), str):
@@ -175,7 +165,7 @@ def _assistant(message: dict[str, Any], place: Place, calls: _Calls) -> Iterator
     yield from fields.texts(message.get("content"), place.at("content"))
     if isinstance(refusal := message.get("refusal"), str) and refusal:
         place.at("refusal").change("text")
-        yield fields.text(refusal)
+        yield elements.text(refusal)
     for number, call in fields.objects(message, "tool_calls", place):
         yield from _call(call, place.at("tool_calls", number), calls)
     match message.get("function_call"):

@@ -17,7 +17,8 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import block_of, has_place
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.forms import elements
-from ctxvc.forms.fields import CHAT_SIGNATURE, FILE_NAME, text
+from ctxvc.forms.elements import text
+from ctxvc.forms.fields import CHAT_SIGNATURE, FILE_NAME
 from ctxvc.forms.losses import MEDIA_FIELDS, Converted, Loss, lost_fields, lost_in_item, lost_tools
 from ctxvc.forms.values import text_in, text_of
 
@@ -112,7 +113,7 @@ def _system(system: Any) -> Iterator[dict[str, Any]]:
         case str(content):
             yield {"role": "system", "content": content}
         case list(blocks):
-            yield {"role": "system", "content": [text(block["text"]) for block in blocks if "text" in block]}
+            yield {"role": "system", "content": [text(block["text"]) for block in blocks if block.get("text")]}
 
 
 def _messages(

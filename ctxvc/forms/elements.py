@@ -1,4 +1,4 @@
-"""Elements that the Messages API and OpenAI's APIs both have: pictures, tools, the schema of a tool's arguments."""
+"""Elements that the Messages API and OpenAI's APIs both have: texts, pictures, tools."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from typing import Any
 
 _DATA_URL = re.compile("data:([^;,]+);base64,(.*)", re.DOTALL)
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
 
 
 def image(url: str) -> dict[str, Any]:

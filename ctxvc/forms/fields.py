@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxvc.core import display
@@ -12,6 +12,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.errors import BadInput
 from ctxvc.forms import elements
+from ctxvc.forms.elements import text
 from ctxvc.forms.losses import Place
 from ctxvc.forms.values import text_in
 
@@ -131,8 +132,11 @@ def _pieces(number: int, role: Role, content: Any, place: Place) -> Iterator[Pie
 
 
 def settings(request: Mapping[str, Any], top: Place, *, limit: str, function: str) -> dict[str, Any]:
-    """What OpenAI's two forms have alike: for the longest reply under the name `limit`, and the name of a function that
-    is to be called within an object `function`, if that is not empty."""
+    """The settings that OpenAI's two forms share, for those of a request of the Messages API.
+
+    `limit` is the form's name for `max_tokens`. The name of a tool that is to be called stands in an object `function`,
+    unless that is empty.
+    """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     match choice := request.get("tool_choice"):
         case {"type": "auto" | "none" as wish}:
@@ -151,8 +155,17 @@ def settings(request: Mapping[str, Any], top: Place, *, limit: str, function: st
     return value
 
 
-def from_settings(request: Mapping[str, Any], top: Place, *limits: str) -> dict[str, Any]:
-    """The same for the Messages API; the longest reply stands under the first of the names `limits` that is there."""
+def from_settings(
+    request: Mapping[str, Any],
+    top: Place,
+    *limits: str,
+    system: Sequence[dict[str, Any]],
+    tool: Callable[[dict[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """The settings, `system` and tools of a request of the Messages API, for those of one in either of OpenAI's forms.
+
+    `limits` are the form's names for `max_tokens`: the first that is set counts. `tool` converts a definition.
+    """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     choice: dict[str, Any] = {}
     match request.get("tool_choice"):
@@ -172,6 +185,13 @@ def from_settings(request: Mapping[str, Any], top: Place, *limits: str) -> dict[
         value["tool_choice"] = choice
     if limit := next((request[name] for name in limits if request.get(name)), None):
         value["max_tokens"] = limit
+    if system:
+        value["system"] = system[0]["text"] if len(system) == 1 else system
+    for number, definition in objects(request, "tools", top):
+        if "input_schema" in definition or "input_schema" not in (converted := tool(definition)):
+            top.at("tools", number).drop()
+        else:
+            value.setdefault("tools", []).append(converted)
     return value
 
 
@@ -224,10 +244,6 @@ def call(
     return {"type": "tool_use", "id": call_id, "name": name, "input": to_input(text)}
 
 
-def text(value: str) -> dict[str, Any]:
-    return {"type": "text", "text": value}
-
-
 def stop_sequences(value: Any) -> list[str]:
     sequences = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return [sequence for sequence in sequences if isinstance(sequence, str)]
@@ -254,7 +270,7 @@ def content_blocks(content: Any, place: Place) -> Iterator[dict[str, Any]]:
 
 
 def texts(content: Any, place: Place) -> Iterator[dict[str, Any]]:
-    """Those of them that are texts."""
+    """The texts among the `content_blocks`."""
     return (block for block in content_blocks(content, place) if block["type"] == "text")
 
 

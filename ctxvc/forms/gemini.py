@@ -91,9 +91,7 @@ class _Reader:
             is_models = isinstance(value, dict) and value.get("role") == "model"
             speaker: Role = "assistant" if is_models else "user"
             if parts := self._reply(content) if is_models else self._incoming(content):
-                messages.append(
-                    Message(role=speaker, parts=parts, reply=about.reply, model=about.model, usage=about.usage)
-                )
+                messages.append(about.message(speaker, parts))
         return messages
 
     def _reply(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
@@ -108,7 +106,7 @@ class _Reader:
                     kind: Any = "thinking" if item.get("thought") is True else None
                     part = wire.text_part(value, "assistant", "model", kind=kind)
                 case _:
-                    part = Part(kind="other", role="assistant", origin="model", body=wire.compact(item), ext="json")
+                    part = wire.other_part(item, "assistant", "model")
             parts.append(part)
         return tuple(part for part in parts if part.body)
 
@@ -126,7 +124,7 @@ class _Reader:
                 case {"inlineData": dict(media)} if block := media_block(media):
                     parts += [] if after_result else [wire.part(block, "user", "human")]
                 case _:
-                    parts.append(Part(kind="other", role="user", origin="human", body=wire.compact(item), ext="json"))
+                    parts.append(wire.other_part(item, "user", "human"))
         return tuple(parts)
 
     def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ctxvc.forms import elements, splice
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms.form import Answer, Edit
 
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _SIGNATURE = "thoughtSignature"

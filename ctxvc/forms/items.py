@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
 from ctxvc.forms import elements
@@ -89,18 +88,14 @@ def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     if kind.endswith("_output") and call:
         return "user", (_result(item, kind, call),)
     if kind.endswith("_call"):
-        return "assistant", (_verbatim(item, "assistant", "model", {"item": kind}),)
-    return "user", (_verbatim(item, "user", "client", {"item": kind}),)
+        return "assistant", (wire.other_part(item, "assistant", "model", openai={"item": kind}),)
+    return "user", (wire.other_part(item, "user", "client", openai={"item": kind}),)
 
 
 def _piece_identity(piece: Any) -> Hashable:
     """A text itself, or the digest of anything else, so that no image stays in memory."""
     text = piece.get("text") if isinstance(piece, dict) else None
     return text if isinstance(text, str) else hashlib.sha256(wire.compact(piece)).digest()
-
-
-def _verbatim(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
-    return Part(kind="other", role=role, origin=origin, body=wire.compact(value), ext="json", extra={"openai": openai})
 
 
 def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
@@ -163,7 +158,7 @@ def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]
             fields = without(value, "type", "image_url")
             openai = {**openai, "content": fields} if fields else openai
             return msgspec.structs.replace(part, extra={**part.extra, "openai": openai}) if openai else part
-    return _verbatim(value, role, origin, openai)
+    return wire.other_part(value, role, origin, openai=openai)
 
 
 def _extra(openai: dict[str, Any]) -> dict[str, Any]:
@@ -196,9 +191,8 @@ def _call(item: dict[str, Any], kind: str, call: str, arguments: Any) -> Part:
     openai = without(item, "type", "call_id", "name", ARGUMENTS[kind])
     if kind != "function_call":
         openai["item"] = kind
-    body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
     name = text_in(item, "name") or kind.removesuffix("_call")
-    return wire.call_part(name, call, body, **_extra(openai))
+    return wire.call_part(name, call, arguments, **_extra(openai))
 
 
 def _result(item: dict[str, Any], kind: str, call: str) -> Part:

@@ -66,7 +66,7 @@ def lost_fields(piece: Piece, carried: Collection[str] = ()) -> Iterator[Loss]:
 
 
 def lost_in_item(path: str, item: Mapping[str, Any]) -> Iterator[Loss]:
-    """The same of a text within a result."""
+    """The fields of a text in a result that OpenAI's forms do not have."""
     yield from _fields(path, item, ("type", "text"))
 
 

@@ -155,15 +155,7 @@ def message(group: Any, key: str, about: Facts) -> Message | str:
     parts = tuple(part for _, item_parts in converted for part in item_parts)
     if not parts:
         return "it is empty"
-    return Message(
-        role=converted[0][0],
-        parts=parts,
-        key=key,
-        reply=about.reply,
-        model=about.model,
-        usage=about.usage,
-        time=about.time,
-    )
+    return about.message(converted[0][0], parts, key)
 
 
 def fingerprint(group: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ctxvc.forms import elements, splice
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.items import MESSAGES, converted
 from ctxvc.forms.values import text_of
 

@@ -49,18 +49,8 @@ def from_responses(request: Mapping[str, Any]) -> Converted:
     system = list(fields.texts(request.get("instructions"), top.at("instructions")))
     for item, place in items[:count]:
         system += _instructions(item, place)
-    value = fields.from_settings(request, top, "max_output_tokens")
-    if system:
-        value["system"] = system[0]["text"] if len(system) == 1 else system
+    value = fields.from_settings(request, top, "max_output_tokens", system=system, tool=definition)
     value["messages"] = _messages(items[count:])
-    tools = []
-    for number, tool in fields.objects(request, "tools", top):
-        if "input_schema" in (ours := definition(tool)):
-            tools.append(ours)
-        else:
-            top.at("tools", number).drop()
-    if tools:
-        value["tools"] = tools
     if effort := fields.effort(request.get("reasoning"), top.at("reasoning")):
         value["output_config"] = {"effort": effort}
     top.drop_except(request, *fields.TAKEN_FROM_OPENAI, *_TAKEN)

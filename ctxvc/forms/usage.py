@@ -6,7 +6,7 @@ from typing import Any
 
 
 def of_chat(reported: Any) -> dict[str, int]:
-    """Those of a chat completion; empty for none."""
+    """Those of a chat completion; empty if it has none."""
     if not isinstance(reported, dict):
         return {}
     cached, written = _cached(reported.get("prompt_tokens_details"))
@@ -15,7 +15,7 @@ def of_chat(reported: Any) -> dict[str, int]:
 
 
 def of_responses(reported: Any) -> dict[str, int]:
-    """Those of a response; empty for none."""
+    """Those of a response; empty if it has none."""
     if not isinstance(reported, dict):
         return {}
     cached, written = _cached(reported.get("input_tokens_details"))
@@ -23,7 +23,10 @@ def of_responses(reported: Any) -> dict[str, int]:
 
 
 def token_counts(prompt: Any, cached: Any, written: Any, output: Any) -> dict[str, int]:
-    """Those of a prompt, of which some tokens came from the cache and some were written into it, and of its reply."""
+    """Those of a call by the tokens of its prompt, the ones read from the cache and written into it, and its output.
+
+    Empty if the prompt or the output was not counted.
+    """
     counts = [count if isinstance(count, int) and count >= 0 else None for count in (prompt, cached, written, output)]
     if counts[0] is None or counts[3] is None:
         return {}

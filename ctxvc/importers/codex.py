@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import items
-from ctxvc.forms.values import text_in
+from ctxvc.forms.values import objects, text_in
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
@@ -370,9 +370,8 @@ def _known_windows(path: Path) -> dict[str, int]:
         table = wire.parse((home / "models_cache.json").read_bytes()) if home else None
     except (OSError, ValueError):
         return {}
-    models = table.get("models") if isinstance(table, dict) else None
     windows: dict[str, int] = {}
-    for model in models if isinstance(models, list) else ():
+    for model in objects(table.get("models")) if isinstance(table, dict) else ():
         match model:
             case {"slug": str(slug), "context_window": int(tokens)}:
                 share = model.get("effective_context_window_percent")

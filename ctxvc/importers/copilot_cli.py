@@ -20,7 +20,7 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
 from ctxvc.forms import elements
-from ctxvc.forms.values import text_in
+from ctxvc.forms.values import objects, text_in
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
 
@@ -315,7 +315,7 @@ class _Session:
         result, error = data.get("result"), data.get("error")
         failed = data.get("success") is False
         if not call:
-            return (Part(kind="other", role="user", origin="tool", body=wire.compact(data), ext="json"),)
+            return (wire.other_part(data, "user", "tool"),)
         if isinstance(result, dict) and isinstance(result.get("content"), str):
             text = result["content"]
         elif isinstance(error, dict):
@@ -330,8 +330,8 @@ class _Session:
 
     def _images(self, binaries: object) -> list[dict[str, Any]]:
         """The images among a result's binary parts, whose bytes may have come in an event of their own."""
-        parts = [part for part in binaries if isinstance(part, dict)] if isinstance(binaries, list) else []
-        return [image for part in parts if (image := _image(self._assets.get(text_in(part, "assetId"), part)))]
+        parts = (self._assets.get(text_in(part, "assetId"), part) for part in objects(binaries))
+        return [image for part in parts if (image := _image(part))]
 
     # -- what changes the prompt ---------------------------------------------------------------------------------------
 
@@ -454,9 +454,8 @@ def _prompt(data: dict[str, Any], *, to_agent: bool) -> tuple[Part, ...]:
     if content and is_framed and not by_host:
         pieces = [(sent[:start], "client"), (content, "human"), (sent[end:], "client")]
     parts = [wire.text_part(text, "user", origin) for text, origin in pieces if text]
-    attachments = data.get("attachments")
-    for attachment in attachments if isinstance(attachments, list) else ():
-        if isinstance(attachment, dict) and attachment.get("type") == "blob" and (image := _image(attachment)):
+    for attachment in objects(data.get("attachments")):
+        if attachment.get("type") == "blob" and (image := _image(attachment)):
             parts.append(wire.part(image, "user", "client" if by_host else "human"))
     return tuple(parts)
 
@@ -484,12 +483,9 @@ def _reply(data: dict[str, Any]) -> tuple[Part, ...]:
     for request in requests if isinstance(requests, list) else ():
         match request:
             case {"toolCallId": str(call), "name": str(name)} if call:
-                arguments = request.get("arguments", {})
-                body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-                parts.append(wire.call_part(name, call, body))
+                parts.append(wire.call_part(name, call, request.get("arguments", {})))
             case _:
-                body = wire.compact(request)
-                parts.append(Part(kind="other", role="assistant", origin="model", body=body, ext="json"))
+                parts.append(wire.other_part(request, "assistant", "model"))
     return tuple(parts)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Event, Opened, Said, Warned
@@ -136,7 +135,6 @@ def _parts(message: dict[str, Any], role: str, content: str, marks: dict[str, An
     for call in objects(message.get("toolCalls")):
         match call:
             case {"id": str(name), "function": {"name": str(tool), "arguments": arguments}}:
-                body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-                yield wire.call_part(tool, name, body)
+                yield wire.call_part(tool, name, arguments)
             case _:
-                yield Part(kind="other", role=our_role, origin=origin, body=wire.compact(call), ext="json")
+                yield wire.other_part(call, our_role, origin)

@@ -16,7 +16,7 @@ from ctxvc.importers import documents
 from ctxvc.importers.documents import Entry
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import Reader, fields_of, identity, leading_system
-from ctxvc.importers.protocol import Importer, single
+from ctxvc.importers.protocol import JSON, single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "langchain"
@@ -87,13 +87,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield Closed(end=item.end)
 
 
-IMPORTER = Importer(
-    format=FORMAT,
-    sniff=sniff,
-    conversations=single(events),
-    grows=True,
-    state=documents.state_by_events(single(events)),
-)
+IMPORTER = documents.importer(FORMAT, sniff, single(events), JSON)
 
 
 def _value(line: bytes) -> Any:

@@ -18,7 +18,7 @@ from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import Reader, fields_of, identity, is_summary, leading_system
-from ctxvc.importers.protocol import Importer, single
+from ctxvc.importers.protocol import single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "langgraph"
@@ -72,14 +72,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield from thread.subgraphs(state)
 
 
-IMPORTER = Importer(
-    format=FORMAT,
-    sniff=sniff,
-    conversations=single(events),
-    endings=documents.DOCUMENT,
-    grows=True,
-    state=documents.state_by_events(single(events)),
-)
+IMPORTER = documents.importer(FORMAT, sniff, single(events))
 
 
 def _opened(stem: str, states: list[dict[str, Any]], system: Any) -> Opened:

@@ -20,7 +20,7 @@ from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import Importer, single
+from ctxvc.importers.protocol import single
 from ctxvc.importers.request_log import Turn, opening
 
 FORMAT = "mini-swe-agent"
@@ -88,14 +88,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield Closed(end=end)
 
 
-IMPORTER = Importer(
-    format=FORMAT,
-    sniff=sniff,
-    conversations=single(events),
-    endings=documents.DOCUMENT,
-    grows=True,
-    state=documents.state_by_events(single(events)),
-)
+IMPORTER = documents.importer(FORMAT, sniff, single(events))
 
 
 def _opened(stem: str, info: dict[str, Any], system: Any, beginning: Sequence[Any], *, grows: bool) -> Opened:

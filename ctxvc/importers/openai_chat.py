@@ -23,8 +23,8 @@ def sniff(head: bytes) -> bool:
     values = opening(head)
     if values and _is_runs(values[0]):
         values = [run["traj"] for run in values[0] if _is_run(run)][:1]
-    reader = Reader()
-    turns = [turn for value in values for turn in reader.turns(value)]
+    conversation = _Conversation()
+    turns = [turn for value in values for turn in conversation.turns(value)]
     messages = whole_messages(turns)
     if not all(has_role(message) and message["role"] in chat.ROLES and "extra" not in message for message in messages):
         return False  # mini-swe-agent adds `extra`
@@ -77,8 +77,8 @@ IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
-    reader = Reader()
-    return Log(FORMAT, stem, chat.fingerprint, reader.message).events(entries, reader.turns)
+    log = Log(FORMAT, stem, chat.fingerprint, chat.reader().message)
+    return log.events(entries, _Conversation().turns)
 
 
 def _is_runs(value: Any) -> bool:
@@ -96,15 +96,13 @@ def _ending(run: Any) -> str:
     return ""
 
 
-class Reader(chat.Reader):
-    """Reads one recorded conversation: the turns of its values, and their messages."""
+class _Conversation:
+    """Reads the values of one recorded conversation, in order."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._begun = False
 
     def turns(self, value: Any) -> Iterator[Turn]:
-        """The turns in one value of the file."""
         if isinstance(value, list) and any(map(has_role, value)):
             yield _request(value, {}, missing=("tool definitions",))
         else:

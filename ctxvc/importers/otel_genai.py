@@ -230,7 +230,7 @@ def _part(part: dict[str, Any], role: Role) -> Part:
             return wire.part(elements.media(media, data), role, made_by)
         case {"type": "uri", "uri": str(url), "modality": "image"}:
             return wire.part({"type": "image", "source": {"type": "url", "url": url}}, role, made_by)
-    return Part(kind="other", role=role, origin=made_by, body=wire.compact(part), ext="json")
+    return wire.other_part(part, role, made_by)
 
 
 def _is_object(arguments: Any) -> bool:

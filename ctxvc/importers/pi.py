@@ -19,7 +19,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
-from ctxvc.forms.values import text_in, without
+from ctxvc.forms.values import objects, text_in, without
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
@@ -301,8 +301,7 @@ def _own_windows(path: Path) -> dict[str, int]:
     providers = defined.get("providers") if isinstance(defined, dict) else None
     windows: dict[str, int] = {}
     for provider in providers.values() if isinstance(providers, dict) else ():
-        models = provider.get("models") if isinstance(provider, dict) else None
-        for model in models if isinstance(models, list) else ():
+        for model in objects(provider.get("models")) if isinstance(provider, dict) else ():
             match model:
                 case {"id": str(name), "contextWindow": int(tokens)} if tokens > 0:
                     windows[name] = tokens
@@ -415,7 +414,7 @@ def _model_part(block: Any, own_signatures: bool) -> Part:
         case {"type": "toolCall", "id": str(call), "name": str(name), "arguments": arguments}:
             part = wire.call_part(name, call, wire.compact(arguments))
             return _annotated(part, without(block, "type", "id", "name", "arguments"))
-    return Part(kind="other", role="assistant", origin="model", body=wire.compact(block), ext="json")
+    return wire.other_part(block, "assistant", "model")
 
 
 def _piece(block: Any, origin: Origin) -> Part:
@@ -424,7 +423,7 @@ def _piece(block: Any, origin: Origin) -> Part:
             return _annotated(wire.text_part(value, "user", origin), without(block, "type", "text"))
         case {"type": "image", "data": str(), "mimeType": str()}:
             return wire.part(_image(block), "user", origin)
-    return Part(kind="other", role="user", origin=origin, body=wire.compact(block), ext="json")
+    return wire.other_part(block, "user", origin)
 
 
 def _image(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -436,7 +435,7 @@ def _result(raw: dict[str, Any]) -> Part:
     call, tool, error = text_in(raw, "toolCallId"), text_in(raw, "toolName"), raw.get("isError") is True
     blocks = _blocks(raw)
     if not call:
-        return Part(kind="other", role="user", origin="tool", body=wire.compact(raw), ext="json")
+        return wire.other_part(raw, "user", "tool")
     match blocks:
         case [{"type": "text", "text": str(value)}]:
             return wire.result_part(value, call, tool=tool, error=error)

@@ -24,7 +24,7 @@ from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.documents import Document
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import Conversations, Importer
+from ctxvc.importers.protocol import Conversations
 from ctxvc.importers.request_log import opening
 
 FORMAT = "swe-agent"
@@ -68,14 +68,7 @@ def conversations(recording: Recording) -> Conversations:
         yield f"-attempt-{number}", _events(recording.stem, top, run, Document(run) if is_whole else document)
 
 
-IMPORTER = Importer(
-    format=FORMAT,
-    sniff=sniff,
-    conversations=conversations,
-    endings=(".traj", ".traj.gz"),
-    grows=True,
-    state=documents.state_by_events(conversations),
-)
+IMPORTER = documents.importer(FORMAT, sniff, conversations, (".traj", ".traj.gz"))
 
 
 def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Document) -> Iterator[Event]:

@@ -13,10 +13,9 @@ from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import counts, sound
 from ctxvc.forms import anthropic, chat, elements
 from ctxvc.forms.form import Facts
-from ctxvc.forms.usage import of_chat, token_counts
+from ctxvc.forms.usage import of_chat
 from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
-from ctxvc.importers.documents import mapping
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import fields_of
 from ctxvc.importers.request_log import Record, Turn, records
@@ -249,13 +248,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
         }
         return sound({names[name]: count for name, count in counts(reported).items() if name in names})
     if "input_token_details" in reported or "total_tokens" in reported:
-        details = mapping(reported, "input_token_details")
-        return token_counts(
-            reported.get("input_tokens"),
-            details.get("cache_read"),
-            details.get("cache_creation"),
-            reported.get("output_tokens"),
-        )
+        return langchain_messages.usage_of(reported)
     return counts(reported)
 
 

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 import ctxvc
 from ctxvc.core.prompt import formats
 from ctxvc.errors import BadInput
-from ctxvc.forms import conversion
+from ctxvc.forms import chat_writer, conversion, fields, responses_writer
 from ctxvc.forms.conversion import Converted, Form, Loss
+from ctxvc.forms.losses import Place
+from ctxvc.importers import anthropic_messages
+from tests.exporters.test_exporters import imported
 from tests.making.generated import json_objects, json_values, texts
 
 PIXEL = "iVBORw0KGgo="
@@ -210,6 +213,20 @@ def test_what_went_through_once_goes_through_again_without_loss(request: dict[st
 
     assert not common.losses and not again.losses
     assert conversion.from_chat(again.value).value == common.value
+
+
+@pytest.mark.parametrize("writer", [chat_writer, responses_writer])
+@given(requests("openai.chat:reasoning_content", pictures_in_results=True))
+def test_a_request_and_its_recording_are_written_alike(writer: Any, request: dict[str, Any]) -> None:
+    messages = [*request["messages"], {"role": "user", "content": "the end"}]
+    request = {**request, "messages": formats.normalise_anthropic(messages)}
+    losses: list[Loss] = []
+
+    converted = writer.written(fields.prompt_of(request, Place(losses))).value
+    exported = writer.written(imported(anthropic_messages, request)).value
+
+    items = "messages" if writer is chat_writer else "input"
+    assert converted[items] == exported[items]
 
 
 def test_the_property_sees_a_loss_that_is_not_reported() -> None:

@@ -92,23 +92,6 @@ def test_a_rollout_is_known_by_its_first_line_even_when_that_is_cut():
     assert read.sniff(BARE.read_bytes())
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"\xff\xfe",
-        b"[]",
-        b'{"type":"session","id":"x","timestamp":"t","cwd":"/"}',
-        b'{"type":"user","message":{"role":"user"},"uuid":"u"}',
-        b'{"type":"session_meta","payload":[]}',
-        b'{"type":["session_meta"],"payload":{}}',
-        b'{"id":"x","timestamp":"t"}',
-    ],
-)
-def test_what_is_something_else_is_not_taken_for_a_rollout(head: bytes):
-    assert not read.sniff(head)
-
-
 def test_the_first_line_describes_the_session():
     opened = next(read.events(Recording(CURRENT)))
     assert opened == Opened(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.forms import elements
@@ -72,10 +71,8 @@ class Messages:
         name = text_of(inner.get("name")) or text_of(event.get("tool_name"))
         if not identifier or not name:
             return None
-        arguments = inner.get("arguments", {})
         self._tools[identifier] = name
-        body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-        return wire.call_part(name, identifier, body)
+        return wire.call_part(name, identifier, inner.get("arguments", {}))
 
     def _result(self, kind: str, event: dict[str, Any]) -> list[Part]:
         call = text_of(event.get("tool_call_id"))
