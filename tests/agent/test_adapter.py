@@ -441,7 +441,8 @@ def test_where_nothing_may_leave_only_what_frees_context_is_answered(full: Adapt
 
 
 def test_who_defies_overflow_has_one_turn_left_without_tools(full: Adapter) -> None:
-    defiant = [[thought("No."), call("sh", cmd=f"again {number}")] for number in range(DEFIANCE + 1)]
+    calls = ([call("sh", cmd=f"again {number}{part}") for part in "abc"] for number in range(DEFIANCE + 1))
+    defiant = [[thought("No."), *side_by_side] for side_by_side in calls]
     with serve(said(*defiant, "That is all I know.")) as api, sync_client(api) as client:
         reply = loop(full, client, run=_never)
         nothing_rejected(api)
@@ -466,13 +467,6 @@ def test_many_calls_in_the_first_reply_after_it_are_no_defiance(full: Adapter) -
     full.results([full.handle(call) or ran(call) for call in reply.calls])
     assert "tool_choice" not in full.request()
     assert full.session.overflow
-
-
-def test_calls_side_by_side_use_up_no_more_patience_than_one(full: Adapter) -> None:
-    defiant = [[call("sh", cmd=f"{number}{part}") for part in "abc"] for number in range(DEFIANCE + 1)]
-    with serve(said(*defiant, "That is all I know.")) as api, sync_client(api) as client:
-        assert loop(full, client, run=_never).text == "That is all I know."
-    assert [body.get("tool_choice") for body in api.bodies] == [None] * (DEFIANCE + 1) + [{"type": "none"}]
 
 
 def test_tools_are_not_taken_away_in_the_step_that_made_room(full: Adapter) -> None:

@@ -142,8 +142,9 @@ def test_a_page_at_the_address_is_told_as_one(kind: Kind) -> None:
         ),
         b'data: {"choices": [{"delta": {"tool_calls": [{"index": 0}]}, "finish_reason": "stop"}]}\n\n',
         b'data: {"choices": [{"delta": {"content": 5}, "finish_reason": 5}]}\n\n',
-        b"event: error\ndata: {}\n\n",
-        b'data: {"type": "response.failed", "response": {"error": {"message": "no"}}}\n\n',
+        *(b"event: error\ndata: {}\n\n", b"event: error\ndata: it is down\n\n"),
+        b'event: error\ndata: {"message": "it is down"}\n\n',
+        b'data: {"type": "response.failed", "response": {"error": {"message": "it is down"}}}\n\n',
         b'data: {"type": "response.completed", "response": {"output": 5}}\n\n',
         b'data: {"type": "message_start", "message": {}}\n\n',
     ],
@@ -153,6 +154,7 @@ def test_whatever_answers_is_a_fault_in_one_line(kind: Kind, body: bytes) -> Non
     answer = _of_body(kind, body)
 
     assert isinstance(answer, Fault) and answer.text and "\n" not in answer.text and "{" not in answer.text
+    assert ("it is down" in answer.text) == (b"it is down" in body)
 
 
 def _of_body(kind: Kind, body: bytes) -> object:
