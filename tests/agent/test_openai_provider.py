@@ -157,6 +157,22 @@ def test_whatever_answers_is_a_fault_in_one_line(kind: Kind, body: bytes) -> Non
     assert ("it is down" in answer.text) == (b"it is down" in body)
 
 
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'data: {"type": "message_start", "message": {}}\n\n', "the Messages API"),
+        (b'data: {"choices": []}\n\n', "Chat Completions"),
+        (b'data: {"type": "response.created", "response": {}}\n\n', "the Responses API"),
+    ],
+)
+@BOTH
+def test_a_stream_of_another_api_is_told_as_one(kind: Kind, body: bytes, name: str) -> None:
+    answer = _of_body(kind, body)
+
+    assert isinstance(answer, Fault)
+    assert (answer.text == f"the server's answer is no message: a stream of {name}") == (name != kind.api.name)
+
+
 def _of_body(kind: Kind, body: bytes) -> object:
     import httpx2
     import openai
