@@ -247,6 +247,19 @@ def _json(status: int, body: bytes) -> _One:
     return lambda _: Answer(status, "application/json", body)
 
 
+def _without_end(w: Writer) -> Answer:
+    """A stream that has no last event, and no end of the one before."""
+    ending = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    answer = w.stream(w.message(w.call("a")), tail=[ending])
+    return Answer(answer.status, answer.kind, answer.body.rstrip())
+
+
+def _half(w: Writer) -> Answer:
+    """A stream without its ending, which is called done all the same."""
+    half = w.stream(w.message(text("Do"), w.call("a")), tail=())
+    return Answer(half.status, half.kind, half.body + b"data: [DONE]\n\n")
+
+
 _OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 _DETAIL = b'{"detail": [{"loc": ["body", "x"], "msg": "field required"}]}'
 _POLLED = ("poll", "poll")
@@ -261,6 +274,7 @@ FAULTS = (
     _read("usage that is no numbers", lambda w: w.stream(w.message(w.call("a"), usage=_BAD_USAGE)), "our own count"),
     _read("a JSON text, not a stream", lambda w: w.whole(w.message(w.call("a")))),
     _read("events without names", lambda w: w.stream(w.message(w.call("a")), names=False)),
+    _read("a stream without its last event", _without_end),
     _read("no reason for the end", lambda w: w.stream(w.message(w.call("a"), stop_reason=None))),
     _read("the words of Chat Completions for it", lambda w: w.stream(w.message(w.call("a"), stop_reason="tool_calls"))),
     _read("a reply without an id", lambda w: w.stream(_without(w.message(w.call("a")), "id"))),
@@ -283,7 +297,7 @@ FAULTS = (
         faults=5,
         requests=5,
     ),
-    _asked_again("a stream that ends early", lambda w: w.stream(w.message(text("Do"), w.call("a")), tail=())),
+    _asked_again("a stream that ends early", _half),
     _asked_again(
         "a connection that breaks",
         lambda w: Answer(200, "text/event-stream", w.stream(w.message(text("Do"))).body[:-80], cut=True),

@@ -134,11 +134,11 @@ def run(
     file = LineFile(out, msgspec.json.Decoder(_Line).decode, "a long run", _BEGINNING) if out else None
     subject = f"{code_version()} {sequence.conversation.sha256}"
     lines = file.records if file else ()
-    done = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
+    earlier = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
     runs: list[Run] = []
     for setup in setups:
-        runs.append(done.get(setup) or _run(sequence, lookup, *setup, meter))
-        if file and setup not in done:
+        runs.append(earlier.get(setup) or _run(sequence, lookup, *setup, meter))
+        if file and setup not in earlier:
             file.add([_Line(subject, runs[-1])])
     sizes = [meter.count(block.text) for block in sequence.conversation.blocks]
     return LongRun(len(ordered), sum(sizes), tuple(runs), _uncapped(sequence, lookup, sizes))
