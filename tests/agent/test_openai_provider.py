@@ -140,7 +140,7 @@ def test_a_page_at_the_address_is_told_as_one(kind: Kind) -> None:
             b'{"output": [5], "status": 5}',
             b'{"error": {"message": "it is down"}}',
         ),
-        b'data: {"choices": [{"delta": {"tool_calls": [{"index": 0}]}, "finish_reason": "stop"}]}\n\n',
+        b'data: {"choices": [{"delta": {"content": "a", "tool_calls": [{"index": 0}]}, "finish_reason": "stop"}]}\n\n',
         b'data: {"choices": [{"delta": {"content": 5}, "finish_reason": 5}]}\n\n',
         *(b"event: error\ndata: {}\n\n", b"event: error\ndata: it is down\n\n"),
         b'event: error\ndata: {"message": "it is down"}\n\n',

@@ -150,6 +150,7 @@ def test_thinking_is_shown_to_no_judge() -> None:
 def test_a_conversation_that_fits_or_ends_there_has_no_cut() -> None:
     assert [len(list(cuts(talk(steps=steps), [BUDGET]))) for steps in (14, 13)] == [1, 0]  # at call 9, of five at least
     assert not list(cuts(talk(), [100_000]))
+    assert not list(cuts(talk("a line of output " * 40), [BUDGET]))  # one message is more than the budget
 
 
 # --- answers
