@@ -132,7 +132,7 @@ def _has_name(call: dict[str, Any]) -> bool:
 class ChatCompletions(_OpenAI):
     """A model behind Chat Completions: what nearly every server of local models speaks, and most gateways."""
 
-    api = Api("Chat Completions", chat.assembled, _chat_text, _chat_message)
+    api = Api("Chat Completions", chat.assembled, _chat_text, _chat_message, ends_with_done=True)
     options = {
         "max_tokens": "max_completion_tokens",
         "stream_options": "",

@@ -27,13 +27,14 @@ class Api(NamedTuple):
     """How one of the providers' APIs answers.
 
     `assembled` is its form's (`forms`); `text` gives the piece of the reply's text that an event of this kind has, None
-    for none; `message` is the message in a whole answer, or what that is instead.
+    for none; `message` is the message in a whole answer, or what that is instead. `[DONE]` ends a stream in some only.
     """
 
     name: str
     assembled: Callable[[Iterable[_Event]], tuple[dict[str, Any], bool, str]]
     text: Callable[[str, dict[str, Any]], object]
     message: Callable[[object], dict[str, Any] | Overflow | Fault]
+    ends_with_done: bool = False
 
 
 class _TooLarge(Exception):
@@ -64,7 +65,7 @@ def _streamed(chunks: Iterable[bytes], say: Callable[[str], None], api: Api) -> 
     is_over = False
     for event in _events(chunks):
         if event.data.strip() == b"[DONE]":
-            is_over = True
+            is_over = api.ends_with_done
             continue
         value = event.value
         if value is None:

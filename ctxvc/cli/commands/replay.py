@@ -367,7 +367,7 @@ def _replayed(
     from ctxvc.replay.work import in_order, outcomes, remaining, units
 
     work = units(remaining(sources, setups, file), jobs)
-    results = list(file.results) if file else []
+    results = list(file.records) if file else []
     failures: list[Outcome] = []
     total = sum(unit.size for unit in work)
     function = partial(
@@ -391,7 +391,7 @@ def _replayed(
     except KeyboardInterrupt:
         if file:
             app.output.note(
-                f"interrupted: {counted(len(file.results), 'result')} in {file.path}; run the same command to continue"
+                f"interrupted: {counted(len(file.records), 'result')} in {file.path}; run the same command to continue"
             )
         raise
     if file:

@@ -11,7 +11,6 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput
 from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
@@ -22,8 +21,8 @@ from ctxvc.replay.measures.cost import CacheSimulation, Prices
 from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.replay.results.file import code_version
+from ctxvc.replay.results.lines import LineFile
 from ctxvc.replay.results.result import Cost, Tokens
-from ctxvc.store import files
 from ctxvc.tokens.meter import Meter
 
 NAME = "long-run"
@@ -132,13 +131,17 @@ def run(
         share = ceiling / WINDOW
         setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
-    lines = _Lines(out, f"{code_version()} {sequence.conversation.sha256}")
-    runs = tuple(
-        lines.of(spec, ceiling) or lines.with_new(_run(sequence, lookup, spec, ceiling, meter))
-        for spec, ceiling in setups
-    )
+    file = LineFile(out, msgspec.json.Decoder(_Line).decode, "a long run", _BEGINNING) if out else None
+    subject = f"{code_version()} {sequence.conversation.sha256}"
+    lines = file.records if file else ()
+    earlier = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
+    runs: list[Run] = []
+    for setup in setups:
+        runs.append(earlier.get(setup) or _run(sequence, lookup, *setup, meter))
+        if file and setup not in earlier:
+            file.add([_Line(subject, runs[-1])])
     sizes = [meter.count(block.text) for block in sequence.conversation.blocks]
-    return LongRun(len(ordered), sum(sizes), runs, _uncapped(sequence, lookup, sizes))
+    return LongRun(len(ordered), sum(sizes), tuple(runs), _uncapped(sequence, lookup, sizes))
 
 
 class _Line(msgspec.Struct, frozen=True, tag_field="schema", tag="ctxvc-long-run/1"):
@@ -148,39 +151,7 @@ class _Line(msgspec.Struct, frozen=True, tag_field="schema", tag="ctxvc-long-run
     run: Run
 
 
-#: How a line begins.
 _BEGINNING = b'{"schema":"ctxvc-long-run/1"'
-
-
-class _Lines:
-    """The runs of the file at `path` that are of this subject; without a path there are none, and none is written."""
-
-    def __init__(self, path: Path | None, subject: str) -> None:
-        self._path = path
-        self._subject = subject
-        data = path.read_bytes() if path and path.exists() else b""
-        complete, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
-        if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
-            raise BadInput(f"the last line of {path} is not a long run", hint="write to another file")
-        try:
-            lines = [msgspec.json.decode(line, type=_Line) for line in complete.splitlines()]
-        except msgspec.MsgspecError as error:
-            raise BadInput(f"{path} has lines that are not long runs: {error}", hint="write to another file") from error
-        if path and torn:
-            files.replace(path, complete)  # a kill left a part of a line
-        self._runs = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
-
-    def of(self, policy: str, ceiling: int) -> Run | None:
-        return self._runs.get((policy, ceiling))
-
-    def with_new(self, run: Run) -> Run:
-        """The run, on the disk when this returns."""
-        if self._path:
-            with self._path.open("ab") as file:
-                file.write(msgspec.json.encode(_Line(self._subject, run)) + b"\n")
-                file.flush()
-                files.sync(file.fileno())
-        return run
 
 
 def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) -> Run:

@@ -31,8 +31,6 @@ APART = (
     "measured."
 )
 
-#: Named in each result: it knows what a human asked, and its own last words.
-KEEPER = "scope keeper/1"
 _UNBOUNDED = 1 << 40
 #: Characters of a note.
 _REQUESTED, _LEARNED = 120, 600
