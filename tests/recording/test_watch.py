@@ -16,7 +16,7 @@ from ctxvc.core.secrets.redact import Redactor
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import MOST_PACKS, Store, create
+from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from tests.recording.test_files import CONVERSATION, boundary, call, exported, line, result, text, tips_and_trees, write
 
@@ -186,12 +186,9 @@ def test_what_sub_agents_said_is_followed_too(store: Store, tmp_path: Path) -> N
 
 def test_a_change_of_model_before_a_compaction(store: Store, other: Store, tmp_path: Path) -> None:
     lines = [
-        line("user", "u1", None, "one"),
-        replies("first", "a1", "u1", "One."),
-        line("user", "u2", "a1", "two"),
-        replies("second", "a2", "u2", "Two."),
-        *boundary("a2"),
-    ]
+        line("user", "u1", None, "one"), replies("first", "a1", "u1", "One."), line("user", "u2", "a1", "two"),
+        replies("second", "a2", "u2", "Two."), *boundary("a2"),
+    ]  # fmt: skip
     path = write(tmp_path / "s.jsonl", *lines[:4])
     take(Follower(store, path, "claude-code"), closes=True)
     take(Follower(store, write(path, *lines), "claude-code"), final=True)
@@ -263,18 +260,3 @@ def test_no_other_file_is_read_whatever_a_result_says(store: Store, tmp_path: Pa
 
     with StoredSession.open(store, "claude-11111111") as session:
         assert session.ledger()["B4"].files == ()
-
-
-def test_looking_often_leaves_few_packs(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    follower = Follower(store, path, "claude-code")
-    lines = []
-    for number in range(45):
-        lines += [
-            line("user", f"u{number}", f"a{number - 1}" if number else None, f"question {number}"),
-            line("assistant", f"a{number}", f"u{number}", text("answer"), reply=f"m{number}"),
-        ]
-        write(path, *lines)
-        take(follower)
-
-    assert len(list((store.path / "objects" / "pack").glob("*.pack"))) <= MOST_PACKS

@@ -96,13 +96,18 @@ def test_overflow_ends_with_what_frees_room_and_with_nothing_else(small: Session
     agent = _overflowing(small)
     agent.ask(text("I must archive."))
     small.note("So it is.")
+    small.append({"role": "user", "content": "Go on."})
     assert small.overflow
+    assert small.archive([row.id for row in results(small)], "all the listings").freed > 0
+    assert not small.overflow
+
+
+def test_what_the_guard_takes_away_before_a_request_does_not_end_overflow(small: Session) -> None:
+    _overflowing(small).ask(text("I see."))
     small.append({"role": "user", "content": " so" * 4_000}, origin="client")
     small.request()
     assert any(row.state == "archived" and row.removed_by == "guard" for row in small.ledger().rows())
-    assert small.overflow, "what the guard takes away before a request does not end it"
-    assert small.archive([row.id for row in results(small)], "all the listings").freed > 0
-    assert not small.overflow
+    assert small.overflow
 
 
 def test_a_refused_call_is_counted_and_told_what_to_do(small: Session) -> None:

@@ -27,7 +27,7 @@ from ctxvc.tokens.calibration import (
     initial,
     is_guess,
 )
-from tests.making.provider import MODEL, WORDS, create
+from tests.making.provider import MODEL, WORDS, called, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
 NONE = Calibration()
@@ -173,14 +173,6 @@ class Usage(NamedTuple):
         return self._asdict()
 
 
-def called(session: Session, at: int, content: str, usage: object = None) -> None:
-    """A reply with a call, and its result."""
-    asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-    session.append({"role": "assistant", "content": [asked], "usage": usage})
-    answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": content}
-    session.append({"role": "user", "content": [answer]})
-
-
 def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
     """A loop of so many replies, and one request more; gives the warnings."""
     session.append({"role": "user", "content": "go"})
@@ -188,7 +180,7 @@ def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
         warnings.simplefilter("always")
         for at in range(replies):
             session.request()
-            called(session, at, f"{at} {WORDS}" * 50, usage(session.view().counted))
+            called(session, at, f"{at} {WORDS}" * 50, usage=usage(session.view().counted))
         session.request()
     assert all(issubclass(one.category, UnknownVocabularyWarning) for one in caught)
     return [f"{one.filename}: {one.message}" for one in caught]

@@ -103,7 +103,7 @@ def test_calls_made_at_once_are_answered_at_once(session: Session) -> None:
     groups_fit(session.ledger())
 
 
-def test_a_reminder_behind_the_results_does_not_part_a_reply_from_its_thinking(session: Session) -> None:
+def test_a_reminder_or_a_human_who_breaks_in_does_not_part_a_reply_from_its_thinking(session: Session) -> None:
     agent = Agent(session)
     agent.say("Begin.")
     for number in range(6):
@@ -111,18 +111,12 @@ def test_a_reminder_behind_the_results_does_not_part_a_reply_from_its_thinking(s
         session.add("Remember to be brief.")
         if number % 2:
             session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][number - 1])
-    assert agent.requests == 6
-
-
-def test_a_human_who_breaks_in_does_not_part_a_reply_from_its_thinking(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Begin.")
-    agent.step("ok")
     agent.ask(thought("Both."), call("sh", cmd="1"), call("sh", cmd="2"))
     agent.say("Stop!")
     agent.ask(thought("Stopped."), text("I did."))
     agent.say("Go on.")
     agent.step("ok")
+    assert agent.requests == 9
     assert not session.stored.open_calls
 
 

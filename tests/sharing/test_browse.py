@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,15 @@ from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
-from tests.sharing.clones import Clone
+from tests.making.store import git
+from tests.sharing.clones import Clone, everything
 from tests.sharing.web import remember_password, served
 
 
 @pytest.fixture
 def sparing(server: Path) -> Path:
     """The server, which can leave files out of a fetch, as git hosts do."""
-    subprocess.run(["git", f"--git-dir={server}", "config", "uploadpack.allowFilter", "true"], check=True)
+    git(server, "config", "uploadpack.allowFilter", "true")
     return server
 
 
@@ -40,9 +40,7 @@ def fetched(clone: Clone) -> Clone:
 
 
 def cached_bytes(address: str) -> bytes:
-    path = CachedRepository(address, cached_scope.KIND).path
-    every = ["git", f"--git-dir={path}", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
-    return subprocess.run(every, capture_output=True, check=True).stdout
+    return everything(CachedRepository(address, cached_scope.KIND).path)
 
 
 def test_only_the_bodies_that_are_read_come_and_the_store_stays_whole(anna: Clone, bob: Clone, sparing: Path) -> None:
@@ -63,12 +61,11 @@ def test_only_the_bodies_that_are_read_come_and_the_store_stays_whole(anna: Clon
 
 
 def test_what_was_read_is_read_again_offline_and_all_else_says_why_not(
-    anna: Clone, tmp_path: Path, server: Path
+    anna: Clone, tmp_path: Path, sparing: Path
 ) -> None:
     anna.say("of the first step")
     anna.push()
-    subprocess.run(["git", f"--git-dir={server}", "config", "uploadpack.allowFilter", "true"], check=True)
-    with served(server.parent) as web:
+    with served(sparing.parent) as web:
         remember_password(Path(os.environ["HOME"]), web)
         carol = fetched(Clone(tmp_path / "carol" / ".ctxvc", "carol", f"{web.address}/sessions.git"))
         first, second = looked_at(carol).ledger.rows()

@@ -21,7 +21,7 @@ from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange
 from tests.making.store import complaints, git, killed, littered, start, together
 
-from .test_crash import settle
+from .test_faults import settle
 
 REF = "refs/ctxvc/demo/plans"
 BASE = "0123456789abcdef0123456789abcdef01234567"

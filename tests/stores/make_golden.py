@@ -47,13 +47,9 @@ def user(*parts: Part, key: str = "") -> Message:
 
 def model(*blocks: dict[str, Any]) -> Message:
     return Message(
-        role="assistant",
-        parts=tuple(part(block, "assistant", "model") for block in blocks),
-        reply="msg_1",
-        time="2026-01-02T03:04:06.789+01:00",
-        model="model-1",
-        usage={"input_tokens": 1200, "output_tokens": 34},
-    )
+        role="assistant", parts=tuple(part(block, "assistant", "model") for block in blocks), reply="msg_1",
+        time="2026-01-02T03:04:06.789+01:00", model="model-1", usage={"input_tokens": 1200, "output_tokens": 34},
+    )  # fmt: skip
 
 
 def conversation() -> list[Message]:
@@ -155,25 +151,14 @@ def side_scope(session: StoredSession) -> None:
     with session.bulk() as (writer, counters):
         before = session.ledger()
         row = Row(
-            id=f"B{counters.block + 1}",
-            kind="user",
-            role="user",
-            origin="human",
-            msg=1,
-            step=1,
-            turn=1,
-            bytes=9,
-            sha256=hashlib.sha256(b"from afar").hexdigest(),
-            label="from afar",
-        )
+            id=f"B{counters.block + 1}", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=9,
+            sha256=hashlib.sha256(b"from afar").hexdigest(), label="from afar",
+        )  # fmt: skip
         source = Source(format="claude-code", id="a-b-c", offset=4711, units=3, finals=(99,), title="t", missing=("x",))
         meta = msgspec.structs.replace(
-            before.meta,
-            scope="side",
-            parent="main",
-            source=source,
+            before.meta, scope="side", parent="main", source=source,
             counters=msgspec.structs.replace(before.meta.counters, block=row.number, msg=1, step=1, turn=1),
-        )
+        )  # fmt: skip
         writer.commit(
             Commit(
                 ref=ref_of("golden", "side"),

@@ -581,26 +581,13 @@ def test_a_read_only_cache_is_passed_by(tmp_path: Path) -> None:
 # What the provider will say instead
 
 CLAUDE_NOW = [
-    "claude-opus-4-7",
-    "claude-opus-5-5",
-    "claude-sonnet-5",
-    "claude-haiku-5-5",
-    "Claude-Fable-5-2",
-    "opus",
-    "anthropic/claude-opus-4.8",
-    "us.anthropic.claude-opus-4-7-v1:0",
-    "claude-of-tomorrow",
-]
+    "claude-opus-4-7", "claude-opus-5-5", "claude-sonnet-5", "claude-haiku-5-5", "Claude-Fable-5-2", "opus",
+    "anthropic/claude-opus-4.8", "us.anthropic.claude-opus-4-7-v1:0", "claude-of-tomorrow",
+]  # fmt: skip
 CLAUDE_BEFORE = [
-    "claude-2.1",
-    "claude-instant-1.2",
-    "claude-3-5-sonnet-20241022",
-    "claude-sonnet-4-20250514",
-    "claude-haiku-4-5",
-    "claude-opus-4-5-20251101",
-    "claude-sonnet-4-6",
-    "anthropic/claude-opus-4.6",
-]
+    "claude-2.1", "claude-instant-1.2", "claude-3-5-sonnet-20241022", "claude-sonnet-4-20250514", "claude-haiku-4-5",
+    "claude-opus-4-5-20251101", "claude-sonnet-4-6", "anthropic/claude-opus-4.6",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -669,22 +656,12 @@ def test_any_samples_give_integers(anything: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [
-        ("claude-opus-5-5", 1_000_000),
-        ("claude-opus-4-5-20251101", 200_000),
-        ("claude-haiku-4-5@20251001", 200_000),
-        ("us.anthropic.claude-opus-4-1-20250805-v1:0", 200_000),
-        ("litellm_proxy/claude-sonnet-4-20250514", 200_000),
-        ("anthropic/claude-sonnet-4.6", 1_000_000),
-        ("openai/gpt-4o-mini", 128_000),
-        ("gpt-4o-2024-08-06", 128_000),
-        ("gpt-4.1", 1_047_576),
-        ("claude-opus-4-9", None),
-        ("gpt-5-of-another-size", None),
-        ("<synthetic>", None),
-        ("", None),
-    ],
-)
+    [("claude-opus-5-5", 1_000_000), ("claude-opus-4-5-20251101", 200_000), ("claude-haiku-4-5@20251001", 200_000),
+     ("us.anthropic.claude-opus-4-1-20250805-v1:0", 200_000), ("litellm_proxy/claude-sonnet-4-20250514", 200_000),
+     ("anthropic/claude-sonnet-4.6", 1_000_000), ("openai/gpt-4o-mini", 128_000), ("gpt-4o-2024-08-06", 128_000),
+     ("gpt-4.1", 1_047_576), ("claude-opus-4-9", None), ("gpt-5-of-another-size", None), ("<synthetic>", None),
+     ("", None)],
+)  # fmt: skip
 def test_the_window_of_a_model_is_known_by_any_usual_name(model: str, expected: int | None) -> None:
     assert window(model) == expected
 

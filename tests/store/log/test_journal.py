@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc import policies
 from ctxvc.core.ledger.ledger import Counters
-from ctxvc.errors import Damaged, Refused
+from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.errors import Damaged, NotFound, Refused
 from ctxvc.recording import log
+from ctxvc.session.session import Session
 from ctxvc.store import files
 from ctxvc.store.log.journal import (
     FRAME_SIZE,
@@ -29,9 +33,11 @@ from ctxvc.store.log.journal import (
     parse,
     reference,
 )
+from ctxvc.store.log.memory import MemorySession
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import Store
-from tests.making.conversation import human, reply
+from ctxvc.store.store import Store, create
+from ctxvc.tokens.meter import Meter
+from tests.making.conversation import LONG, human, reply, result, results
 from tests.making.store import afresh, contents, littered
 
 HEAD = Head(1, "0123456789abcdef", 0, 0, 0)
@@ -266,43 +272,6 @@ def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) ->
             assert contents(waiting) == contents(busy)
 
 
-def test_a_failed_append_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = journal(tmp_path, "one")
-    before = (tmp_path / "demo").read_bytes()
-
-    def half(handle: int, data: bytes) -> None:
-        os.write(handle, data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(files, "write_all", half)
-        with pytest.raises(OSError, match="No space"):
-            opened.append(written("", "two")[2:])
-
-    assert (tmp_path / "demo").read_bytes() == before
-    opened.append(written("", "two")[2:])
-    assert texts_of(Journal(tmp_path / "demo")) == ["one", "two"]
-    opened.close()
-
-
-def test_a_failed_rewrite_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = journal(tmp_path, "one", "two")
-
-    def refuse(source: object, target: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "replace", refuse)
-        with pytest.raises(OSError, match="Input/output"):
-            opened.rewrite(HEAD, [])
-
-    assert texts_of(opened) == ["one", "two"]
-    assert littered(tmp_path) == []
-    opened.append([encode_record(3, record("three"))])
-    assert texts_of(Journal(tmp_path / "demo")) == ["one", "two", "three"]
-    opened.close()
-
-
 def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_path: Path) -> None:
     target = tmp_path / "HEAD"
     texts = [f"ref: refs/heads/s{number}/main\n".encode() * 50 for number in range(4)]
@@ -326,24 +295,6 @@ def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_pat
 
     assert failures == []
     assert littered(tmp_path) == []
-
-
-def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: Path) -> None:
-    with Store(path) as store:
-        session = StoredSession.open(store, "demo")
-        session.append(human("before"))
-        size = store.journal_path("demo").stat().st_size
-        session.append(human("one"), human("two"), human("three"))
-        end = store.journal_path("demo").stat().st_size
-    data = store.journal_path("demo").read_bytes()
-    for cut in range(size, end, 17):
-        store.journal_path("demo").write_bytes(data[:cut])
-        assert afresh(path) == {"B1": b"before"}
-
-
-def test_a_session_that_was_told_nothing_writes_nothing(session: StoredSession, store: Store) -> None:
-    assert session.append() == []
-    assert contents(session) == {}
 
 
 # --- changes that refer to others, and other versions' changes
@@ -398,3 +349,84 @@ def test_the_log_of_a_backup_by_hard_links_stays_as_it_is(tmp_path: Path, path: 
 
     assert [line.split(": ")[1] for line in log.entries(path)] == ["before", "after"]
     assert "after" not in (tmp_path / "backup").read_text()
+
+
+# --- a session in memory makes what a stored one makes
+
+
+def _filled(stored: StoredSession) -> Session:
+    """A session with messages, verbs, a note, and a scope that was left again."""
+    session = Session(stored, policy=policies.parse("scoped"), now=lambda: 0.0, meter=Meter(None))
+    session.set(budget=20_000, calibration=(1000, 0))
+    session.begin()
+    session.append(human("question"))
+    for number in range(4):
+        session.request()
+        session.append(reply(f"look {number}", f"c{number}"), results(result(f"c{number}", f"{number}\n{LONG}")))
+    session.archive("B4", "the first result")
+    session.note("it is the third", fold=True)
+    session.propose(Plan(actions=(Action(verb="archive", targets=("B8",)),), actor="planner"))
+    session.open_scope("aside", "look elsewhere")
+    session.append(human("and there?"))
+    session.request()
+    session.append(reply("nothing"))
+    session.goto("main", "nothing there")
+    session.append(human("go on"))
+    session.request()
+    return session
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[Session, Session]]:
+    with create(tmp_path / ".ctxvc") as store:
+        store.redaction.keep_exact("session")
+        store.create_session("session", system="be brief")
+        with _filled(StoredSession.open(store, "session")) as stored:
+            yield stored, _filled(MemorySession(system="be brief"))
+
+
+def test_prompts_rows_and_numbers_are_those_of_a_stored_session(both: tuple[Session, Session]) -> None:
+    stored, memory = both
+
+    assert memory.scopes() == stored.scopes() == ["main", "aside"]
+    for scope in stored.scopes():
+        assert list(memory.ledger(scope).rows()) == list(stored.ledger(scope).rows())
+        assert memory.ledger(scope).groups == stored.ledger(scope).groups
+        assert memory.ledger(scope).meta.counters == stored.ledger(scope).meta.counters
+    assert memory.prompt().digest == stored.prompt().digest
+    assert memory.notes() == stored.notes()
+    assert memory.body("B4") == stored.body("B4")
+
+
+def test_plans_wait_as_in_a_store(both: tuple[Session, Session]) -> None:
+    plan = Plan(actions=(Action(verb="mask", targets=("B6",)),), actor="planner")
+    for session in both:
+        first = session.propose(plan)
+        assert session.propose(plan).id == first.id
+        assert [pending.id for pending in session.pending()] == [first.id]
+        assert session.drop(first.id) == (first.id,)
+        assert session.pending() == ()
+
+
+def test_an_error_leaves_no_trace() -> None:
+    with Session(MemorySession(), meter=Meter(None)) as session:
+        session.append(human("question"))
+        before = session.ledger()
+        with pytest.raises(NotFound):
+            session.goto("nowhere", "try")
+        with pytest.raises(ZeroDivisionError), session.stored.writing() as transaction:
+            transaction.verb("main", op="note", actor="agent", subject="lost")
+            raise ZeroDivisionError
+        assert session.ledger() == before
+        session.open_scope("aside", "look")
+        with pytest.raises(Refused):
+            session.open_scope("main", "again")
+
+
+def test_operations_are_counted_by_actor() -> None:
+    with Session(MemorySession(), meter=Meter(None)) as session:
+        session.append(human("question"), reply("look", "c"), results(result("c", LONG)), reply("and", "d"))
+        session.archive("B3-B4", "a result")
+        assert isinstance(session.stored, MemorySession)
+        assert session.stored.operations["archive", "agent"] == 1
+        assert session.stored.operations["step", "agent"] > 0

@@ -437,12 +437,8 @@ def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
     arguments = b'{"card": %s, "n": [1.50]}' % number.encode()
     call = Message(role="assistant", parts=(call_part("pay", f"toolu_{number}", arguments),))
     caller = {
-        "type": "tool_use",
-        "id": "c2",
-        "name": f"x{number}",
-        "input": {},
-        "caller": {"tool_id": f"toolu_{number}"},
-    }
+        "type": "tool_use", "id": "c2", "name": f"x{number}", "input": {}, "caller": {"tool_id": f"toolu_{number}"},
+    }  # fmt: skip
     with Store(path) as store:
         with StoredSession.open(store, "demo") as session:
             session.append(human("pay"), call, results(result(f"toolu_{number}", "paid")))

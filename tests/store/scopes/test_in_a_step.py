@@ -191,19 +191,16 @@ def test_a_note_is_a_commit_with_its_text_and_a_block_that_is_seen(session: Stor
     assert list(afresh(path).values())[-1].startswith(b"the cache key")
 
 
-def test_a_note_of_one_line_is_a_subject_and_no_more(session: StoredSession) -> None:
+def test_a_note_of_one_line_is_a_subject_and_no_more_and_an_empty_one_is_refused(session: StoredSession) -> None:
+    for text in ("", "  \n"):
+        with pytest.raises(BadInput, match="needs text"):
+            session.note(text)
+    assert session.waiting() == 0 and len(session.ledger()) == 0
     session.note("it was the clock", actor="user")
 
     said = entry(session.store, session.tip())
     assert (said.subject, said.body, said.actor) == ("note: it was the clock", "", "user")
     assert next(session.ledger().rows()).origin == "human"
-
-
-@pytest.mark.parametrize("text", ["", "  \n"])
-def test_an_empty_note_is_refused(session: StoredSession, text: str) -> None:
-    with pytest.raises(BadInput, match="needs text"):
-        session.note(text)
-    assert session.waiting() == 0 and len(session.ledger()) == 0
 
 
 @pytest.mark.parametrize("actor", ["agent", "user"])

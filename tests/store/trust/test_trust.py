@@ -163,14 +163,10 @@ def test_doctor_says_it_as_a_problem(path: Path, program: Path, mark: Path) -> N
 @pytest.mark.parametrize(
     "words",
     [
-        ["SessionStart"],
-        ["PreCompact"],
-        ["Stop"],
-        ["post-commit", "1" * 40],
-        ["pre-push", "origin", "x"],
+        ["SessionStart"], ["PreCompact"], ["Stop"], ["post-commit", "1" * 40], ["pre-push", "origin", "x"],
         ["statusline"],
     ],
-)
+)  # fmt: skip
 def test_no_hook_runs_what_a_store_names(path: Path, program: Path, mark: Path, words: list[str]) -> None:
     for key, value in (("core.fsmonitor", "MARK"), ("core.hooksPath", "FOLDER"), ("remote.origin.url", "ext::MARK")):
         poison(path / "config", key, value, program)
@@ -179,14 +175,10 @@ def test_no_hook_runs_what_a_store_names(path: Path, program: Path, mark: Path, 
     told = {**told, "hook_event_name": words[0], "source": "startup", "trigger": "auto"}
 
     result = subprocess.run(
-        [sys.executable, "-m", "ctxvc", "hook", *words],
-        cwd=path.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        input=json.dumps(told) if words[0][0].isupper() or words[0] == "statusline" else "",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-m", "ctxvc", "hook", *words], cwd=path.parent, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=json.dumps(told) if words[0][0].isupper() or words[0] == "statusline" else "", capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
 
     assert (result.returncode, "Traceback" in result.stderr) == (int(words[0] == "pre-push"), False), result.stderr
     assert not mark.exists()
@@ -463,12 +455,16 @@ def test_doctor_remembers_what_was_accepted(foreign: Path) -> None:
 def test_what_was_accepted_can_be_revoked(foreign: Path) -> None:
     run("trust", "--yes", folder=foreign.parent)
 
-    assert json.loads(run("trust", "--revoke", "--json", folder=foreign.parent).stdout)["changed"]
+    changes = [
+        json.loads(run("trust", "--revoke", "--json", folder=foreign.parent).stdout)["changed"] for _ in range(2)
+    ]
+    assert [bool(change) for change in changes] == [True, False]
     assert not is_open(foreign)
-    assert not json.loads(run("trust", "--revoke", "--json", folder=foreign.parent).stdout)["changed"]
 
 
-def test_a_moved_store_is_known_again_and_a_copy_is_not(foreign: Path, tmp_path: Path) -> None:
+def test_a_moved_store_is_known_again_and_a_copy_or_one_on_another_machine_is_not(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trust.accept(foreign, trust.look(foreign))
     copy = Path(shutil.copytree(foreign, tmp_path / "copy", symlinks=True))
     assert not is_open(copy)
@@ -477,14 +473,8 @@ def test_a_moved_store_is_known_again_and_a_copy_is_not(foreign: Path, tmp_path:
     foreign.rename(tmp_path / "moved")
     assert is_open(tmp_path / "moved")
     assert [each.path for each in trust.accepted()] == [str(tmp_path / "moved")]
-
-
-def test_what_was_accepted_on_one_machine_is_not_on_another(
-    foreign: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    trust.accept(foreign, trust.look(foreign))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not is_open(foreign)
+    assert not is_open(tmp_path / "moved")
 
 
 def test_what_changes_between_the_look_and_the_yes_is_not_accepted(foreign: Path) -> None:
@@ -638,5 +628,3 @@ def test_a_broken_record_is_as_none(foreign: Path) -> None:
     assert not is_open(foreign)
     trust.accept(foreign, trust.look(foreign))
     assert is_open(foreign)
-
-
