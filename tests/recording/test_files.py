@@ -16,7 +16,7 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.wire import part
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, outline, pieces
-from ctxvc.errors import BadInput, CtxvcError, Refused
+from ctxvc.errors import BadInput, Refused
 from ctxvc.recording.files import Outcome, import_paths
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
@@ -363,19 +363,3 @@ def test_a_recording_cannot_set_marks_of_ours(store: Store, tmp_path: Path) -> N
     outcome = take(store, settled(path))
 
     assert exported(store, outcome.session)[2]["content"][0]["content"] == text("x")
-
-
-def test_an_import_whose_packs_could_not_be_merged_has_not_failed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Store, _: int) -> None:
-        raise CtxvcError("git repack failed: No space left on device")
-
-    monkeypatch.setattr(Store, "_merge", refuse)
-    monkeypatch.setattr(Store.merge_packs, "__defaults__", (0,))
-
-    outcomes = list(import_paths(store, [Path(__file__).parents[1] / "data" / "pi" / "v3.jsonl"], final=True))
-
-    assert [outcome.error for outcome in outcomes] == [None]
-    assert store.merge_failure is not None and "No space left" in str(store.merge_failure)
-    assert store.tips(outcomes[0].session)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import runpy
-import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,6 +23,7 @@ from ctxvc.store.store import Store
 from tests.making.conversation import result, results
 from tests.making.generated import arranged, conversations, json_values, numbered
 from tests.making.store import complaints, git
+from tests.stores import make_golden
 
 DECODERS: list[Any] = [fmt.decode_rows, fmt.decode_groups, fmt.decode_meta]
 
@@ -325,7 +324,6 @@ def test_paths_fan_out_as_the_format_says(number: int, folder: str) -> None:
 
 
 GOLDEN = Path(__file__).parent.parent / "stores"
-MAKER = runpy.run_path(str(GOLDEN / "make_golden.py"))
 HELD: dict[int, dict[str, Any]] = {
     number: json.loads((GOLDEN / f"format-{number}.json").read_text()) for number in (1, 2)
 }
@@ -343,17 +341,7 @@ def golden(number: int, tmp_path: Path) -> Store:
     """The golden store of that format as a new clone holds it, with the journal that was beside it."""
     path = tmp_path / ".ctxvc"
     stores.create(path).close()
-    subprocess.run(
-        [
-            "git",
-            f"--git-dir={path}",
-            "fetch",
-            "-q",
-            str(GOLDEN / f"format-{number}.bundle"),
-            "refs/heads/*:refs/heads/*",
-        ],
-        check=True,
-    )
+    git(path, "fetch", "-q", str(GOLDEN / f"format-{number}.bundle"), "refs/heads/*:refs/heads/*")
     (path / "ctxvc" / "journal" / "golden").write_bytes((GOLDEN / f"format-{number}.journal").read_bytes())
     opened = Store(path)
     opened.set_current_scope("golden", "main")
@@ -361,7 +349,7 @@ def golden(number: int, tmp_path: Path) -> Store:
 
 
 def test_the_golden_store_holds_what_it_held(golden: Store, number: int) -> None:
-    assert json.loads(json.dumps(MAKER["described"](golden))) == HELD[number]
+    assert json.loads(json.dumps(make_golden.described(golden))) == HELD[number]
     assert complaints(golden.path) == ""
 
 
@@ -386,7 +374,7 @@ def test_the_golden_store_can_be_written_on(golden: Store, number: int) -> None:
 
 @pytest.mark.parametrize("number", [fmt.FORMAT], indirect=True)
 def test_today_s_code_writes_the_golden_content_the_same_way(golden: Store, tmp_path: Path) -> None:
-    made = MAKER["build"](tmp_path / "today" / ".ctxvc")
+    made = make_golden.build(tmp_path / "today" / ".ctxvc")
     for scope in ("main", "side"):
         ours, theirs = (git(path, "ls-tree", "-r", f"golden/{scope}") for path in (made.path, golden.path))
         assert ours == theirs

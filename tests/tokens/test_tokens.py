@@ -11,7 +11,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,19 +231,10 @@ def test_pieces_are_the_text_in_order_and_never_too_long(text: str, size: int) -
     assert max(map(len, parts)) <= size
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
-def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int], str]) -> None:
-    small, large = make(80_000), make(320_000)
-
-    def seconds(text: str) -> float:
-        start = time.process_time()  # not of the clock on the wall: other work on the machine counts for nothing
-        assert count(text) > 0
-        return time.process_time() - start
-
-    count("a")  # loads the vocabulary
-    few = min(seconds(small) for _ in range(3))
-    # Four times the text: 4 x in proportion, 16 x in its square.
-    assert any(seconds(large) < 12 * few + 0.02 for _ in range(3))
+def test_hostile_text_is_counted_in_time(make: Callable[[int], str]) -> None:
+    assert count(make(1_000_000)) > 0  # in its square, this would take minutes
 
 
 @pytest.mark.parametrize("blank", [" ", "\u3000"])
@@ -345,12 +335,10 @@ def test_a_damaged_image_is_never_an_error(image: bytes, data: st.DataObject) ->
     assert 1 <= media_tokens(damaged) <= CURRENT_CAP.tokens
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xd0", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
 def test_an_endless_header_is_given_up(filling: bytes) -> None:
-    start = time.process_time()
-
     assert image_size(b"\xff\xd8" + filling * 2_000_000) is None
-    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

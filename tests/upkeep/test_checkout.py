@@ -178,7 +178,7 @@ def test_a_folder_that_holds_something_else_is_refused(full: Store, tmp_path: Pa
 
 def test_running_it_again_makes_it_again_or_moves_it_forward(full: Store, folder: Path) -> None:
     shutil.rmtree(folder)
-    checkout(full, folder=folder)
+    checkout(full, folder=folder, dashboard="# now\n")
     with StoredSession.open(full, "demo") as session:
         session.append(*exchange(40))
         archive(session, "B10")

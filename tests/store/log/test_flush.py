@@ -40,6 +40,7 @@ from tests.making.store import (
     git,
     git_bytes,
     never_due,
+    opened,
 )
 
 # --- what becomes a commit
@@ -315,8 +316,8 @@ def test_a_verb_on_two_scopes_is_completed_after_a_crash_and_moves_head_last(
     here, there = (Change(name, "goto", "agent", counters, subject="goto side", time="") for name in ("main", "side"))
 
     acknowledge(store, Record(changes=(here, there), head="side"))
-    with Store(store.path) as later, StoredSession.open(later, "demo") as opened:
-        opened.flush()
+    with opened(store.path) as later:
+        later.flush()
 
     assert commits(store.path)[-1] == commits(store.path, scope="side")[-1] == "goto side"
     assert git(store.path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/side"
@@ -333,17 +334,17 @@ def test_a_switch_that_waits_for_an_open_step_does_not_come_back_after_a_later_o
     counters = session.ledger().meta.counters
     go = [Change(name, "goto", "agent", counters, subject="goto") for name in ("main", "side", "other")]
     acknowledge(store, Record(changes=(go[0], go[1]), head="side"))
-    with Store(store.path) as later, StoredSession.open(later, "demo") as opened:
-        opened.flush()
+    with opened(store.path) as later:
+        later.flush()
         assert store.current_scope("demo") == "side"
     acknowledge(store, Record(changes=(go[2],), head="other"))
-    with Store(store.path) as later, StoredSession.open(later, "demo") as opened:
-        opened.flush()
+    with opened(store.path) as later:
+        later.flush()
     assert store.current_scope("demo") == "other"
 
-    with Store(store.path) as later, StoredSession.open(later, "demo", "main") as opened:
-        opened.append(results(result("x", "done")))
-        opened.flush()
+    with opened(store.path, "main") as later:
+        later.append(results(result("x", "done")))
+        later.flush()
 
     assert store.current_scope("demo") == "other"
     assert commits(store.path)[-1] == "goto"
@@ -356,10 +357,10 @@ def test_a_new_scope_can_be_read_and_written_before_its_first_commit(session: St
     change = Change("fix", "scope", "agent", Counters(block=2), **begun)  # type: ignore[arg-type]
     acknowledge(store, Record(changes=(change,), head="fix"))
 
-    with Store(store.path) as later, StoredSession.open(later, "demo", "fix") as opened:
-        assert contents(opened, "fix") == {"B1": b"keep me"}
-        opened.append(human("here"), reply("there"))
-        assert contents(opened) == {"B1": b"keep me", "B3": b"here", "B4": b"there"}
+    with opened(store.path, "fix") as later:
+        assert contents(later, "fix") == {"B1": b"keep me"}
+        later.append(human("here"), reply("there"))
+        assert contents(later) == {"B1": b"keep me", "B3": b"here", "B4": b"there"}
 
     files = git(store.path, "ls-tree", "-r", "--name-only", "demo/fix", "blocks", "archive").split()
     assert files == ["blocks/00/00/B1.txt", "blocks/00/00/B3.txt", "blocks/00/00/B4.txt"]
@@ -380,12 +381,12 @@ def test_a_scope_that_begins_in_an_empty_one_is_empty_too(session: StoredSession
     acknowledge(store, Record(changes=(begun("empty", "main", session.tip(), ()),), head="empty"))
     acknowledge(store, Record(changes=(begun("next", "empty", f"empty/{seq + 1}", None),), head="next"))
 
-    with Store(store.path) as later, StoredSession.open(later, "demo", "next") as opened:
-        assert contents(opened, "next") == {}
-        opened.append(human("here"), reply("there"))
-        opened.flush()
-    with Store(store.path) as later, StoredSession.open(later, "demo", "next") as opened:
-        assert contents(opened, "next") == {"B3": b"here", "B4": b"there"}
+    with opened(store.path, "next") as later:
+        assert contents(later, "next") == {}
+        later.append(human("here"), reply("there"))
+        later.flush()
+    with opened(store.path, "next") as later:
+        assert contents(later, "next") == {"B3": b"here", "B4": b"there"}
 
 
 # --- bytes
