@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -124,11 +125,8 @@ def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) ->
         else:
             outcomes.append(name)
 
-    threads = [threading.Thread(target=race, args=(f"w{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(race, [f"w{n}" for n in range(4)]))
 
     winners = [outcome for outcome in outcomes if outcome.startswith("w")]
     assert outcomes.count("Conflict") == 3 and len(winners) == 1, outcomes
@@ -244,11 +242,8 @@ def test_threads_share_a_session(session: StoredSession, path: Path) -> None:
         for number in range(10):
             session.append(human(f"{name} {number}"))
 
-    threads = [threading.Thread(target=write, args=(f"t{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, [f"t{n}" for n in range(4)]))
 
     texts = [body.decode() for body in contents(session).values()]
     assert sorted(texts) == sorted(f"t{n} {number}" for n in range(4) for number in range(10))
@@ -301,17 +296,12 @@ def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
         first.change(subject="pin", op="pin", actor="user", rows=[msgspec.structs.replace(rows[0], state="pinned")])
 
         with pytest.raises(Conflict, match=f"changed {ids[1]} meanwhile"):
-            second.change(
-                subject="prune", op="prune", actor="agent", rows=[msgspec.structs.replace(rows[1], state="pruned")]
-            )
+            gone = [msgspec.structs.replace(rows[1], state="pruned")]
+            second.change(subject="prune", op="prune", actor="agent", rows=gone)
 
         assert second.ledger()[ids[1]].state == "pinned"
-        second.change(
-            subject="unpin",
-            op="unpin",
-            actor="user",
-            rows=[msgspec.structs.replace(second.ledger()[ids[1]], state="visible")],
-        )
+        back = [msgspec.structs.replace(second.ledger()[ids[1]], state="visible")]
+        second.change(subject="unpin", op="unpin", actor="user", rows=back)
         first.refresh()
         assert first.ledger()[ids[1]].state == "visible"
 

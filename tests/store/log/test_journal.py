@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -38,7 +38,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from ctxvc.tokens.meter import Meter
 from tests.making.conversation import LONG, human, reply, result, results
-from tests.making.store import afresh, contents, littered
+from tests.making.store import afresh, contents, littered, opened
 
 HEAD = Head(1, "0123456789abcdef", 0, 0, 0)
 
@@ -259,12 +259,7 @@ def test_a_journal_that_another_process_rewrote_or_cut_is_seen_to_have_moved(tmp
 
 
 def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) -> None:
-    with (
-        Store(path) as store,
-        StoredSession.open(store, "demo") as waiting,
-        Store(path) as other,
-        StoredSession.open(other, "demo") as busy,
-    ):
+    with opened(path) as waiting, opened(path) as busy:
         for number in range(6):
             for _ in range(2):
                 busy.append(human(f"question {number}"), reply(f"answer {number}"))
@@ -276,24 +271,17 @@ def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_pat
     target = tmp_path / "HEAD"
     texts = [f"ref: refs/heads/s{number}/main\n".encode() * 50 for number in range(4)]
     target.write_bytes(texts[0])
-    failures: list[BaseException] = []
 
     def replace_often(text: bytes) -> None:
-        try:
-            for _ in range(60):
-                files.replace(target, text)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(60):
+            files.replace(target, text)
 
-    threads = [threading.Thread(target=replace_often, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        assert target.read_bytes() in texts
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(replace_often, text) for text in texts]
+        while not all(one.done() for one in running):
+            assert target.read_bytes() in texts
 
-    assert failures == []
+    assert [one.exception() for one in running] == [None] * 4
     assert littered(tmp_path) == []
 
 
