@@ -21,7 +21,7 @@ from ctxvc.recording.files import Outcome, import_paths
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
-from ctxvc.store.store import Store, create
+from ctxvc.store.store import Store
 from tests.making.store import commits
 
 DAY = 24 * 3600
@@ -142,19 +142,6 @@ def test_a_session_is_one_commit_a_step(store: Store, tmp_path: Path) -> None:
     assert rows["B9"].msg == rows["B10"].msg  # parallel results are one message
 
 
-@pytest.mark.parametrize("cut", range(1, len(CONVERSATION)))
-def test_a_grown_file_gives_the_same_history_as_the_finished_one(tmp_path: Path, store: Store, cut: int) -> None:
-    path = tmp_path / "grows.jsonl"
-    first = take(store, write(path, *CONVERSATION[:cut]))
-    again = take(store, settled(write(path, *CONVERSATION)))
-
-    assert first.units + again.units == 4
-    with create(tmp_path / "other" / ".ctxvc") as other:
-        take(other, path)
-        assert tips_and_trees(other) == tips_and_trees(store)
-    assert take(store, path).units == 0
-
-
 def test_an_unfinished_step_of_a_file_is_taken_once_it_is_final_and_a_later_result_is_not_lost(
     store: Store, tmp_path: Path
 ) -> None:
@@ -186,25 +173,6 @@ def test_a_rewind_goes_to_a_scope_of_its_own(store: Store, tmp_path: Path) -> No
     assert words == ["Found.", "no, mend it otherwise", "Otherwise, then."]
     log = program.run(store.path, "rev-list", "--count", f"{outcome.session}/main..{outcome.session}/rewind-1")
     assert log.strip() == b"2"
-
-
-@pytest.mark.parametrize("cut", [12, 13])
-def test_a_rewind_in_a_growing_file_gives_the_same_refs(store: Store, tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "s.jsonl"
-    lines = [
-        *REWOUND,
-        line("user", "u4", "a7", "and once more"),
-        line("assistant", "a8", "u4", text("Once more."), reply="m6"),
-        line("user", "u5", "a3", "a third way"),
-        line("assistant", "a9", "u5", text("Third."), reply="m7"),
-    ]
-    take(store, write(path, *lines[:cut]))
-    take(store, settled(write(path, *lines)))
-
-    with create(tmp_path / "other" / ".ctxvc") as other:
-        take(other, path)
-        assert tips_and_trees(other) == tips_and_trees(store)
-        assert other.current_scope("claude-11111111") == store.current_scope("claude-11111111") == "rewind-2"
 
 
 def test_a_retried_prompt_stands_in_both_scopes(store: Store, tmp_path: Path) -> None:

@@ -77,17 +77,14 @@ def test_a_line_from_one_reply_is_that_of_its_ratio_and_a_tenth() -> None:
 
 
 def test_a_first_reply_replaces_a_guess_in_both_directions_and_a_known_line_is_only_raised() -> None:
+    guess = initial("llama", 8_000)
+    for nonsense in (1, 300, 20_000):  # it reports no size of its prompt
+        assert learned([5_000], 0, nonsense, start=guess) == guess
     for a in (1_000, 2_900):
         assert abs(learned([5_000], a, 0, start=initial("llama", 8_000)).a_milli - 1.1 * a) < 2
     assert learned([5_000], 1_000, 0, start=Calibration(1_340, 20)) == Calibration(1_340, 20)
     assert learned([5_000], 1_600, 0, start=Calibration(1_340, 20)).a_milli == 1_760
     assert learned([5_000, 5_100, 5_200], 1_000, 0, start=Calibration(1_340, 20)).a_milli < 1_040
-
-
-@pytest.mark.parametrize("told", [1, 300, 20_000])
-def test_a_first_reply_that_reports_no_size_of_its_prompt_teaches_nothing(told: int) -> None:
-    guess = initial("llama", 8_000)
-    assert learned([5_000], 0, told, start=guess) == guess
 
 
 @given(sizes, slopes, offsets, st.integers(0, 29), st.integers(1, 3_000_000))

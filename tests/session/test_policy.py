@@ -127,15 +127,6 @@ def test_at_a_turns_start_nothing_waits(place: Path, clock: list[float]) -> None
     assert "a turn begins" in commits(session, "archive")[0].trailers["Ctxvc-Reason"]
 
 
-def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[float]) -> None:
-    session = opened(place, clock, patient=True)
-    session.request()
-    session.archive("B4")
-    session.request()
-
-    assert session.pending() == ()
-
-
 class Patient(Oldest, frozen=True, kw_only=True):
     """Archives one small result at first, all old ones later; waits until the hard budget is at stake."""
 

@@ -109,17 +109,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("config")
-def test_a_process_of_its_own_pushes_what_was_recorded(anna: Clone, server: Path) -> None:
-    anna.say("first")
-    pushes = AutoPush(os.environ)
-
-    pushes(anna.path)
-
-    assert _pushed(server)
-    assert pushes._process is not None and pushes._process.wait(timeout=30) == 0
-
-
 def test_nothing_is_started_unless_it_is_set_and_a_wrong_file_stops_nothing(
     anna: Clone, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

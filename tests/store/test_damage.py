@@ -274,15 +274,22 @@ def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no
     assert committed.items() <= after.items() and after[("main", block)] == b"new"
 
 
-def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
+def test_what_was_set_aside_also_by_an_earlier_version_is_accepted_and_searched_by_a_purge(case: Case) -> None:
     case.flipped(case.records()[-1].start + 6, 4)  # the header: the words are whole
     with StoredSession.open(case.store, "demo", "main") as session:
         session.append(reply("so be it"))
-    assert any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+    earlier = case.store.journal_path("demo.unreadable-12ab")
+    earlier.write_bytes(b"the word is plum-harbour")
+    (first, second) = sorted(notice.file for notice in aside.notices(case.store, "demo"))
+    assert first == earlier.name and "~unreadable-" in second
+    assert sorted(notice.file for notice in repair.accept(case.store)) == [first, second]
+    data = b"".join(path.read_bytes() for path in case.journal.parent.iterdir())
+    assert b"last word" in data and b"plum-harbour" in data
 
-    purge.purge(case.store, purge.PurgeRequest(texts=("last word",)))
+    purge.purge(case.store, purge.PurgeRequest(texts=("last word", "plum-harbour")))
 
-    assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+    data = b"".join(path.read_bytes() for path in case.journal.parent.iterdir())
+    assert b"last word" not in data and b"plum-harbour" not in data
 
 
 @pytest.mark.parametrize("name", ["notes.unreadable-part", "demo.unreadable-0", "demo.unreadable-0.accepted"])
@@ -303,17 +310,6 @@ def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, n
 
         with StoredSession.open(store, name) as session:
             assert len(session.ledger()) == count
-
-
-def test_what_an_earlier_version_set_aside_is_accepted_and_purged(case: Case) -> None:
-    path = case.store.journal_path("demo.unreadable-12ab")
-    path.write_bytes(b"the word is plum-harbour")
-
-    assert [notice.file for notice in aside.notices(case.store, "demo")] == [path.name]
-    assert [notice.file for notice in repair.accept(case.store)] == [path.name]
-    purge.purge(case.store, purge.PurgeRequest(texts=("last word", "plum-harbour")))
-
-    assert not path.with_name(f"{path.name}.accepted").exists()
 
 
 def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, tmp_path: Path) -> None:

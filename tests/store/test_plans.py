@@ -65,22 +65,17 @@ def test_plans_come_back_oldest_first_also_beyond_the_ninth_and_no_number_is_giv
     assert put(store, a_plan("B1")).id == "P12"
 
 
-def test_the_same_plan_waits_once(store: Store) -> None:
+def test_the_same_plan_waits_once_in_each_scope(store: Store) -> None:
+    with StoredSession.open(store, "demo") as session:
+        session.open_scope("side", "look aside")
     first = put(store, a_plan())
     commits = subjects(store.path)
 
     assert put(store, a_plan()) == first
     assert subjects(store.path) == commits
     assert put(store, a_plan(reason="another")).id == "P2"
-
-
-def test_each_scope_has_its_own(store: Store) -> None:
-    with StoredSession.open(store, "demo") as session:
-        session.open_scope("side", "look aside")
-    held = put(store, a_plan()), put(store, a_plan(), scope="side")
-
-    assert [found.scope for found in pending_plans.pending(store, "demo")] == ["main", "side"]
-    assert [found.id for found in held] == ["P1", "P2"]
+    assert put(store, a_plan(), scope="side").id == "P3"
+    assert [held.scope for held in pending_plans.pending(store, "demo")] == ["main", "main", "side"]
 
 
 def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None:

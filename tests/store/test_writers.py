@@ -288,7 +288,7 @@ def test_packs_stay_few_and_an_open_reader_keeps_reading(
     assert complaints(path) == ""
 
 
-def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
+def test_two_verbs_on_one_block_are_not_both_done_and_two_groups_do_not_get_one_number(store: Store) -> None:
     with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
         ids = first.append(*exchange(1))
         second.refresh()
@@ -305,14 +305,8 @@ def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
         first.refresh()
         assert first.ledger()[ids[1]].state == "visible"
 
-
-def test_two_groups_do_not_get_one_number(store: Store) -> None:
-    with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
-        ids = first.append(*exchange(1))
-        second.refresh()
         groups = [Group(id="G1", members=(member,), label=member) for member in ids]
         first.change(subject="group", op="archive", actor="user", groups=groups[:1])
-
         with pytest.raises(Conflict, match="G1"):
             second.change(subject="group", op="archive", actor="user", groups=groups[1:])
         assert second.ledger().groups["G1"].label == ids[0]

@@ -16,7 +16,6 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.store.checkout import Move, checkout, person_changes, place, take
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-from ctxvc.store.verify.verify import verify
 from tests.conftest import Copied
 from tests.making.conversation import exchange, human, raw, reply, result, results
 from tests.making.damage import commit_tree, converse, found, head, leave_as_group
@@ -104,15 +103,6 @@ def test_it_says_what_it_made_and_is_private(full: Store, tmp_path: Path) -> Non
     assert (made.session, made.scope, made.commit) == ("demo", "main", head(full))
     assert made.files == len(files(tmp_path / "out"))
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
-
-
-def test_bodies_that_were_recovered_are_there_too(full: Store, tmp_path: Path) -> None:
-    with StoredSession.open(full, "demo") as session:
-        recover(session, "B6")
-
-    checkout(full, folder=tmp_path / "out")
-
-    assert {path for path in files(tmp_path / "out") if path.startswith("archive/")} == {"archive/00/00/B6.txt"}
 
 
 def test_bytes_are_exact_whatever_the_users_settings_say_and_no_hook_of_theirs_runs(
@@ -203,15 +193,6 @@ def test_it_can_show_another_scope_and_come_back_from_an_older_commit(full: Stor
     assert checkout(full, "demo", "main@laptop", folder).commit == head(full, "main@laptop")
     assert checkout(full, "demo", "main", folder).commit == head(full)
     assert not (folder / "blocks/00/00/B2.txt").exists()
-
-
-def test_a_writer_and_the_store_take_no_notice_of_a_checkout(full: Store, folder: Path) -> None:
-    with Store(full.path) as other, StoredSession.open(other, "demo") as session:
-        session.append(*exchange(50))
-        archive(session, "B9")
-
-    assert verify(full).findings == ()
-    assert shell(folder, "status", "--porcelain") == ""
 
 
 # --- what a person does

@@ -162,23 +162,18 @@ def test_a_session_that_changed_since_the_survey_stops_the_removal(aged: Store, 
     assert set(Store(aged.path).all_tips()) == set(AGES)
 
 
-def test_an_open_step_leaves_with_its_session(aged: Store, clock: list[int]) -> None:
+def test_an_open_step_leaves_with_its_session_and_another_of_its_name_is_no_heir(aged: Store, clock: list[int]) -> None:
+    aged.redaction.keep_exact("old")
     clock[0] = at(AGES["old"])
     with StoredSession.open(aged, "old") as session:
         session.append(reply("wait", "open"))
     clock[0] = TODAY
     leaving = retention.closed(aged, survey(aged, Limits(days=30)).leaving)
     remove(aged, leaving)
-    assert set(aged.all_tips()) == {"new"}
+    assert set(aged.all_tips()) == {"new"} and not aged.redaction.is_exact("old")
 
     aged.create_session("old")
     assert afresh(aged.path, "old") == {}, "nothing of the first one waits in a journal"
-
-
-def test_a_session_of_the_same_name_is_no_heir(aged: Store) -> None:
-    aged.redaction.keep_exact("old")
-    remove(aged, survey(aged, Limits(days=30)).leaving)
-    assert not aged.redaction.is_exact("old")
 
 
 # --- killed
@@ -293,34 +288,25 @@ def run(*arguments: str, folder: Path) -> Result:
     return CliRunner().invoke(cli, ["-C", str(folder), *arguments])
 
 
-def test_nothing_is_removed_without_a_yes(project: Path) -> None:
+def test_with_a_yes_the_sessions_go_into_the_bundle_and_leave_and_without_one_nothing_does(project: Path) -> None:
     result = run("gc", "--keep-days", "30", "--dry-run", folder=project)
     assert result.exit_code == 0
     assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["session", "older", "old"]
     assert "would remove 2 sessions: " in result.stderr
-
     result = run("gc", "--keep-days", "30", folder=project)
     assert result.exit_code == 1 and "nothing was removed; add --yes" in result.stderr
-    assert set(Store(project / FOLDER).all_tips()) == set(AGES)
-
-
-def test_with_a_yes_the_sessions_go_into_the_bundle_and_leave(project: Path) -> None:
     arguments = ("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", "--json")
-    result = run(*arguments, folder=project)
-    answer = json.loads(result.stdout)
+    (project / "old.bundle").write_text("mine")
+    assert run(*arguments, folder=project).exit_code == 1
+    assert set(Store(project / FOLDER).all_tips()) == set(AGES) and (project / "old.bundle").read_text() == "mine"
+
+    (project / "old.bundle").unlink()
+    answer = json.loads(run(*arguments, folder=project).stdout)
     assert (answer["removed"], [item["session"] for item in answer["items"]]) == (True, ["older", "old"])
     assert answer["bundle"] == str(project / "old.bundle")
     assert set(Store(project / FOLDER).all_tips()) == {"new"}
-
     result = run(*arguments, folder=project)
     assert result.exit_code == 0 and json.loads(result.stdout)["items"] == []
-
-
-def test_a_bundle_in_the_way_keeps_the_sessions(project: Path) -> None:
-    (project / "old.bundle").write_text("mine")
-    assert run("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", folder=project).exit_code == 1
-    assert set(Store(project / FOLDER).all_tips()) == set(AGES)
-    assert (project / "old.bundle").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
