@@ -180,12 +180,7 @@ def _odd(choose: Choices, mark: str) -> dict[str, Any]:
         {"type": "image", "x": mark},
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": mark}},
         {"type": "thinking", "thinking": mark, "signature": "s"},
-        {
-            "type": "server_tool_use",
-            "id": choose.of(["s1", "s2"]),
-            "name": "web_search",
-            "input": {"q": mark},
-        },
+        {"type": "server_tool_use", "id": choose.of(["s1", "s2"]), "name": "web_search", "input": {"q": mark}},
         {"type": "web_search_tool_result", "tool_use_id": choose.of(["s1", "s2"]), "content": [mark]},
         {"type": "server_tool_use", "x": mark},
         {"type": "text", "text": mark, "citations": [{"type": "char_location"}]},

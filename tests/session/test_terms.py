@@ -48,8 +48,7 @@ SH = {"name": "sh", "description": "Run a command.", "input_schema": {"type": "o
 
 
 @pytest.mark.parametrize(
-    "words",
-    ["", "dashboard=off", "board=status", "archive=off", "recover=off", "agent=off", "wording=alt"],
+    "words", ["", "dashboard=off", "board=status", "archive=off", "recover=off", "agent=off", "wording=alt"]
 )
 def test_a_variant_sends_its_own_tools_protocol_board_and_stubs(tmp_path: Path, words: str) -> None:
     policy = SelfManaged() if not words else parse(f"self_managed:{words}")

@@ -226,8 +226,7 @@ def test_a_remote_that_came_with_a_store_is_not_used(
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"],
+    "address", ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"]
 )
 def test_an_address_that_could_do_harm_is_refused(address: str) -> None:
     with pytest.raises(BadInput):

@@ -229,7 +229,7 @@ def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch
 
 @pytest.mark.slow
 def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
-    spoken = together(*(start("planning.py", path, name, 12) for name in ("a", "b")))
+    spoken = together(*(start("acting.py", path, "plans", name, 12) for name in ("a", "b")))
 
     lines = [line.split() for output in spoken for line in output]
     given = [line[1] for line in lines if line[0] == "put"]
@@ -246,7 +246,7 @@ def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
     for number in range(6):
         names: set[str] = set()
         unsure: set[str] = set()
-        process = start("planning.py", path, f"w{number}", 0)
+        process = start("acting.py", path, "plans", f"w{number}", 0)
         for line in killed(process, chance.uniform(0.02, 0.25), late=False):
             match line.split():
                 case ["put", name, *_]:

@@ -93,7 +93,7 @@ def test_processes_on_scopes_or_sessions_of_their_own_lose_nothing(path: Path, p
 
 def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_told(path: Path) -> None:
     names = ["new"] * 3 + ["another"]
-    answers = [lines[0] for lines in together(*(start("creator.py", path, name) for name in names))]
+    answers = [lines[0] for lines in together(*(start("acting.py", path, "session", name, 1) for name in names))]
 
     assert sorted(answers) == ["Refused: session 'new' already exists"] * 2 + ["made"] * 2
     assert commits(path, "new") == commits(path, "another") == []

@@ -201,10 +201,7 @@ def test_it_can_show_another_scope_and_come_back_from_an_older_commit(full: Stor
 B1, OUT = "blocks/00/00/B1.txt", "archive/00/00/B1.txt"
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "edited": (lambda at: (at / B1).write_text("no"), f"{B1}: edited"),
-    "edited and staged": (
-        lambda at: [(at / B1).write_text("no"), shell(at, "add", ".")],
-        f"{B1}: edited",
-    ),
+    "edited and staged": (lambda at: [(at / B1).write_text("no"), shell(at, "add", ".")], f"{B1}: edited"),
     "edited and committed": (
         lambda at: [(at / "ctxvc.json").write_text("{}"), shell(at, "commit", "-qam", "x")],
         "ctxvc.json: edited",
@@ -213,21 +210,12 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "removed by git": (lambda at: shell(at, "rm", "-q", "ledger/00/00.jsonl"), "ledger/00/00.jsonl: removed"),
     "added": (lambda at: (at / "notes.txt").touch(), "notes.txt: added"),
     "added among the blocks": (lambda at: (at / "blocks/00/00/B99.txt").touch(), "blocks/00/00/B99.txt: added"),
-    "a link": (
-        lambda at: [(at / B1).unlink(), (at / B1).symlink_to("/etc/passwd")],
-        f"{B1}: edited",
-    ),
+    "a link": (lambda at: [(at / B1).unlink(), (at / B1).symlink_to("/etc/passwd")], f"{B1}: edited"),
     "copied": (
-        lambda at: [
-            (at / "archive/00/00").mkdir(parents=True),
-            shutil.copy(at / B1, at / OUT),
-        ],
+        lambda at: [(at / "archive/00/00").mkdir(parents=True), shutil.copy(at / B1, at / OUT)],
         f"{OUT}: added",
     ),
-    "moved and edited": (
-        lambda at: [move(at, B1), (at / OUT).write_text("no")],
-        f"{OUT}: added",
-    ),
+    "moved and edited": (lambda at: [move(at, B1), (at / OUT).write_text("no")], f"{OUT}: added"),
     "moved elsewhere": (lambda at: (at / B1).rename(at / "blocks/00/B1.txt"), "blocks/00/B1.txt: added"),
     "moved without its image": (lambda at: move(at, "blocks/00/00/B27.json"), "blocks/00/00/B27.json: removed"),
     "a commit of no change": (lambda at: shell(at, "commit", "-q", "--allow-empty", "-m", "x"), "a separate commit"),

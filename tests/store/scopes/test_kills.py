@@ -230,7 +230,7 @@ def test_who_comes_to_a_scope_and_finishes_its_step_takes_over_from_a_switch_ask
 @pytest.mark.slow
 def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> None:
     said: dict[str, str] = {}
-    for lines in together(*(start("switching.py", path, f"w{number}", 6) for number in range(4))):
+    for lines in together(*(start("acting.py", path, "scopes", f"w{number}", 6) for number in range(4))):
         heard(said, lines)
     assert_held(path, said)
     with opened(path) as session:
@@ -246,7 +246,7 @@ def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path
     chance = random.Random(3)
     said: dict[str, str] = {}
     for number in range(6):
-        process = start("switching.py", path, f"w{number}", 1 << 20)
+        process = start("acting.py", path, "scopes", f"w{number}", 1 << 20)
         heard(said, killed(process, chance.uniform(0.02, 0.2), late=bool(number % 2)))
         assert_held(path, said)
     assert said
