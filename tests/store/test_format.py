@@ -324,9 +324,18 @@ def test_paths_fan_out_as_the_format_says(number: int, folder: str) -> None:
 
 
 GOLDEN = Path(__file__).parent.parent / "stores"
-HELD: dict[int, dict[str, Any]] = {
-    number: json.loads((GOLDEN / f"format-{number}.json").read_text()) for number in (1, 2)
-}
+
+
+def held(number: int) -> dict[str, Any]:
+    """What the golden store of that format holds: the same, but for what its scopes say of themselves."""
+    scopes: dict[str, Any] = json.loads((GOLDEN / "format-2.json").read_text())
+    if number == 1:
+        for scope in scopes.values():
+            scope["meta"] = {name: value for name, value in scope["meta"].items() if name != "render"} | {"format": 1}
+    return scopes
+
+
+HELD = {number: held(number) for number in (1, 2)}
 
 
 @pytest.fixture(params=HELD)

@@ -127,15 +127,38 @@ def test_any_bytes_at_all_are_a_journal_or_a_clear_error(data: bytes) -> None:
         assert pieces + tail.size == len(head + data)
 
 
-def test_a_torn_record_that_quotes_a_journal_is_torn_and_no_more() -> None:
-    quoted = b"".join(written("somebody printed the journal", "and a tool read it"))
-    frames = written("kept", quoted)
-    data = b"".join(frames)
+KEPT = b"".join(written("kept"))
+SHORT = encode_record(2, record("x" * 100))
 
-    found, tail = parse(data[:-3])
+
+def zeroed(text: str, sectors: int) -> bytes:
+    """A record behind `KEPT` of which nothing was written, or what stands before the end of so many sectors."""
+    whole = encode_record(2, record(text))
+    assert not sectors or len(KEPT) <= 512 * sectors < len(KEPT) + len(whole) - 512
+    return whole[: max(0, 512 * sectors - len(KEPT))].ljust(len(whole), b"\0")
+
+
+TORN = [
+    encode_record(2, record(b"".join(written("somebody printed the journal", "and a tool read it"))))[:-3],
+    *(zeroed("x" * 900 + "y" * 512 * lost, sectors) for lost in (1, 2) for sectors in (0, 1, 2)),
+]
+#: Zeros that begin inside a sector, which no disk leaves, and old bytes of the disk: what was acknowledged may have
+#: stood there.
+DAMAGED = [
+    *(SHORT[:size].ljust(len(SHORT), b"\0") for size in (3, FRAME_SIZE, FRAME_SIZE + 5)),
+    bytes(range(1, 256))[: len(SHORT)],
+]
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_torn"), [*((data, True) for data in TORN), *((data, False) for data in DAMAGED)]
+)
+def test_what_a_crash_or_a_power_cut_leaves_is_a_torn_tail_or_damage(behind: bytes, is_torn: bool) -> None:
+    found, tail = parse(KEPT + behind)
 
     assert [each.seq for each in found] == [0, 1]
-    assert tail.size == len(frames[-1]) - 3
+    expected = (len(behind), []) if is_torn else (0, [behind])
+    assert (tail.size, [piece.data for piece in tail.damage]) == expected
 
 
 @pytest.mark.parametrize("spoilt", [(4, 5, 6, 17), (0, 1, 2, 3, 9, 10, 18), tuple(range(24))])
@@ -165,44 +188,6 @@ def test_two_damaged_records_side_by_side_are_two(tmp_path: Path) -> None:
 
     assert [each.seq for each in found] == [0, 3, 4]
     assert [(piece.data, piece.seq) for piece in tail.damage] == [(hits[1], 0), (hits[2], 2)]
-
-
-@pytest.mark.parametrize("lost", [1, 2])
-@pytest.mark.parametrize("sectors", [0, 1, 2])
-def test_sectors_that_a_power_cut_left_zero_are_a_torn_tail(sectors: int, lost: int) -> None:
-    """From a sector's boundary on, or from the record's beginning where nothing of it was written."""
-    frames = written("kept", "x" * 900 + "y" * 512 * lost)
-    whole = b"".join(frames)
-    begins = len(whole) - len(frames[-1])
-    cut = 512 * sectors if sectors else begins
-    assert begins <= cut < len(whole) - 512
-
-    found, tail = parse(whole[:cut].ljust(len(whole), b"\0"))
-
-    assert ([each.seq for each in found], tail.damage) == ([0, 1], ())
-    assert tail.size == len(frames[-1])
-
-
-@pytest.mark.parametrize("written_bytes", [3, FRAME_SIZE, FRAME_SIZE + 5])
-def test_zeros_that_begin_inside_a_sector_are_damage(written_bytes: int) -> None:
-    """No disk leaves them, and they may stand where something acknowledged was."""
-    frames = written("kept", "x" * 100)
-    torn = frames[-1][:written_bytes].ljust(len(frames[-1]), b"\0")
-
-    found, tail = parse(b"".join(frames[:-1]) + torn)
-
-    assert [each.seq for each in found] == [0, 1]
-    assert (tail.size, [piece.data for piece in tail.damage]) == (0, [torn])
-
-
-def test_old_bytes_of_the_disk_in_the_place_of_a_record_are_damage() -> None:
-    """A power cut can leave those too. They cannot be told from a record that was acknowledged."""
-    frames = written("kept", "x" * 100)
-    garbage = bytes(range(1, 256))[: len(frames[-1])]
-
-    _, tail = parse(b"".join(frames[:-1]) + garbage)
-
-    assert [piece.data for piece in tail.damage] == [garbage]
 
 
 def test_what_stands_before_a_given_byte_is_not_read_again(tmp_path: Path) -> None:
