@@ -1,10 +1,10 @@
 """Makes the golden stores of the current format, n: `python -m tests.stores.make_golden`.
 
 It writes four files beside itself: `format-<n>.bundle` (the branches), `format-<n>.journal` (acknowledged and not
-committed), `format-<n>.json` (what both hold; tests know how other formats differ), and `sent-<n>.bundle`: a session under a budget whose commits have the
-hashes of the prompts that it sent, with cuts, boards, thinking, groups, a mask, words that look like ours, and a scope.
-They are made once. Every later version must read them, and render those prompts byte for byte; run this again only
-while the format is in no release.
+committed), `format-<n>.json` (what both hold; the test knows how format 1 differs), and `sent-<n>.bundle`: a session
+under a budget whose commits have the hashes of the prompts that it sent, with cuts, boards, thinking, groups, a mask,
+words that look like ours, and a scope. They are made once. Every later version must read them, and render those prompts
+byte for byte; run this again only while the format is in no release.
 """
 
 from __future__ import annotations
