@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import re
 import shutil
 import signal
 import stat
@@ -38,7 +37,6 @@ from tests.making.store import (
     complaints,
     contents,
     git,
-    go,
     killed,
     littered,
     opened,
@@ -519,77 +517,6 @@ def test_a_git_child_killed_at_random_moments_costs_nothing(
         tell(line("git children killed at random times", cases=len(mortal), missing=0))
 
 
-def traceable() -> bool:
-    strace = shutil.which("strace")
-    if strace is None:
-        return False
-    return subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
-
-
-#: System calls by which a flush changes the store or what it holds open.
-CALLS = (
-    "openat,write,pwrite64,rename,renameat,renameat2,link,linkat,unlink,unlinkat,"
-    "fsync,fdatasync,ftruncate,mkdir,chmod,fchmod,close"
-)
-
-
-@pytest.mark.faults
-@pytest.mark.skipif(not traceable(), reason="strace is not installed, or may not trace here")
-@pytest.mark.timeout(3_600)
-def test_a_git_child_killed_at_every_system_call_costs_nothing(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tell: Tell
-) -> None:
-    with Store(path) as store, StoredSession.open(store, "demo") as session:
-        session.append(*exchange(1))
-    log = tmp_path / "calls"
-    points: list[tuple[str, int]] = []
-    deaths = 0
-
-    def flushed(place: Path, *tracing: str) -> None:
-        """A flush whose first fast-import is traced; those after it are left alone."""
-        armed = [("strace", "-f", "-qq", "-o", str(log), *tracing)]
-        command = programs.command
-        with monkeypatch.context() as traced:
-            traced.setattr(
-                programs,
-                "command",
-                lambda *arguments, **named: [
-                    *(armed.pop() if "fast-import" in arguments and armed else ()),
-                    *command(*arguments, **named),
-                ],
-            )
-            with Store(place) as store, StoredSession.open(store, "demo") as session:
-                session.append(human("question"), reply("answer"))
-                assert contents(session)["B6"] == b"answer"
-                session.flush()
-                assert session.waiting() == 0
-                session.append(human("more"), reply("and more"))
-                assert session.waiting() == 0
-
-    shutil.copytree(path, tmp_path / "counted")
-    flushed(tmp_path / "counted", "-e", f"trace={CALLS}")
-    seen: dict[str, int] = {}
-    for name in re.findall(r"^\d+ +(\w+)\(", log.read_text(), re.MULTILINE):
-        seen[name] = seen.get(name, 0) + 1
-        points.append((name, seen[name]))
-    assert len(points) > 40
-
-    for number, (call, nth) in enumerate(points):
-        trial = tmp_path / f"trial-{number}"
-        shutil.copytree(path, trial)
-        flushed(trial, "-e", f"inject={call}:signal=KILL:when={nth}")
-        deaths += "killed by SIGKILL" in log.read_text()
-        assert len(commits(trial)) == 3, (call, nth)
-        assert list(afresh(trial).values())[4:] == [b"question", b"answer", b"more", b"and more"], (call, nth)
-        assert complaints(trial) == "", (call, nth)
-        with Store(trial) as store:
-            store.clean_up()
-        assert littered(trial) == [], (call, nth)
-        shutil.rmtree(trial)
-    tell(line("git children killed at each system call", cases=deaths, missing=0))
-    assert deaths > len(points) * 0.9
-
-
 # --- the writer is killed and its child lives on
 
 
@@ -645,12 +572,3 @@ def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_di
         session.append(human("more"), reply("and more"))
     assert len(commits(path)) == 2
     assert list(afresh(path).values()) == [b"question", b"answer", b"more", b"and more"]
-
-
-def test_a_writer_killed_while_it_waits_for_a_lock_leaves_it_free(path: Path) -> None:
-    with locked(path / "ctxvc" / "lock" / "demo"):
-        with start("writer.py", path, "demo", "main", "w", 0) as writer:
-            go(writer)
-            time.sleep(0.05)
-            writer.kill()
-    in_order(path, {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from itertools import combinations
@@ -14,9 +13,8 @@ from ctxvc.errors import Conflict
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import human, reply, result, results
-from tests.making.store import add_scope, commits, contents, git, killed, opened, start, together, unflushed
+from tests.making.store import add_scope, commits, contents, git, opened, start, together, unflushed
 from tests.store.scopes.looking import in_order, journey, notes, texts
-from tests.store.test_faults import settle
 
 REFS = ("main", "a", "b")
 Flushed = tuple[Path, Path, dict[str, str]]
@@ -229,49 +227,18 @@ def test_who_comes_to_a_scope_and_finishes_its_step_takes_over_from_a_switch_ask
 
 @pytest.mark.slow
 def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> None:
-    said: dict[str, str] = {}
-    for lines in together(*(start("acting.py", path, "scopes", f"w{number}", 6) for number in range(4))):
-        heard(said, lines)
-    assert_held(path, said)
-    with opened(path) as session:
-        assert session.waiting() == 0
-        assert len(session.scopes()) == 1 + 4 * 6
-        assert [text[:3] for text in notes(session, "main")].count("[→ ") == 4 * 6
-        assert [text[:3] for text in notes(session, "main")].count("[← ") == 4 * 6
-    in_order(path)
-
-
-@pytest.mark.slow
-def test_processes_killed_while_they_switch_lose_nothing_acknowledged(path: Path) -> None:
-    chance = random.Random(3)
-    said: dict[str, str] = {}
-    for number in range(6):
-        process = start("acting.py", path, "scopes", f"w{number}", 1 << 20)
-        heard(said, killed(process, chance.uniform(0.02, 0.2), late=bool(number % 2)))
-        assert_held(path, said)
-    assert said
-    with opened(path) as session:
-        for scope in session.scopes():
-            session.finish(scope)
-        assert session.waiting() == 0
-    settle(path)
-    with Store(path) as store:
-        store.clean_up()
-    in_order(path)
-
-
-def heard(said: dict[str, str], lines: list[str]) -> None:
-    for line in lines:
-        block, text = line.split(" ", 1)
-        assert block not in said, "a number was given twice"
-        said[block] = text
-
-
-def assert_held(path: Path, said: dict[str, str]) -> None:
-    """All that was acknowledged is in some scope, and one number is one body in all of them."""
+    """Acknowledged blocks are in some scope, and one number is one body in all of them."""
+    spoken = together(*(start("acting.py", path, "scopes", f"w{number}", 6) for number in range(4)))
+    said = [line.split(" ", 1) for lines in spoken for line in lines]
     held: dict[str, str] = {}
     with opened(path) as session:
         for scope in session.scopes():
             for block, body in contents(session, scope).items():
                 assert held.setdefault(block, body.decode()) == body.decode()
-    assert {block: held.get(block, "(lost)") for block in said} == said
+        assert session.waiting() == 0
+        assert len(session.scopes()) == 1 + 4 * 6
+        assert [text[:3] for text in notes(session, "main")].count("[→ ") == 4 * 6
+        assert [text[:3] for text in notes(session, "main")].count("[← ") == 4 * 6
+    assert len({block for block, _ in said}) == len(said), "no number is given twice"
+    assert {block: held.get(block, "(lost)") for block, _ in said} == dict(said)
+    in_order(path)
