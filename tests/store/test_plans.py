@@ -120,12 +120,10 @@ def test_verify_fsck_and_gc_take_them_as_they_are(store: Store) -> None:
 
 
 def test_a_scope_that_is_not_there_has_no_plans(store: Store) -> None:
-    with pytest.raises(NotFound, match="no scope demo/none"):
-        put(store, a_plan(), scope="none")
-    with pytest.raises(NotFound):
-        pending_plans.put(store, "none", "main", a_plan(), base_commit=BASE, time="")
-    assert pending_plans.pending(store, "none") == ()
-    assert pending_plans.drop(store, "none", ["P1"], "stale") == ()
+    for session, scope in (("demo", "none"), ("none", "main")):
+        with pytest.raises(NotFound, match=f"no (scope|session).*{session}"):
+            pending_plans.put(store, session, scope, a_plan(), base_commit=BASE, time="")
+    assert pending_plans.pending(store, "none") == pending_plans.drop(store, "none", ["P1"], "stale") == ()
 
 
 def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,20 +138,17 @@ def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypa
     assert put(store, a_plan("B4")).id == "P4"
 
 
-def test_a_plan_has_a_size(store: Store) -> None:
+def test_a_plan_has_a_size_and_is_unicode_and_its_controls_move_no_cursor(store: Store) -> None:
     with pytest.raises(Refused, match="bytes; at most 1,048,576 are allowed"):
         put(store, a_plan(reason="x" * pending_plans.LARGEST))
+    with pytest.raises(BadInput):
+        put(store, a_plan(reason="\ud800"))
     assert pending_plans.pending(store, "demo") == ()
     put(store, a_plan(*(f"B{number}" for number in range(1, 50_001))))
     assert len(pending_plans.pending(store, "demo")[0].plan.actions[0].targets) == 50_000
 
-
-def test_text_that_is_no_unicode_is_refused_and_controls_move_no_cursor(store: Store) -> None:
-    with pytest.raises(BadInput):
-        put(store, a_plan(reason="\ud800"))
     put(store, a_plan("B1", actor="policy:\x1b[2J", reason="\x1b[2J\0"))
-    pending_plans.drop(store, "demo", ["P1"], "\x1b[2J\nCtxvc-Op: step")
-
+    pending_plans.drop(store, "demo", ["P1", "P2"], "\x1b[2J\nCtxvc-Op: step")
     assert pending_plans.pending(store, "demo") == ()
     assert "\x1b" not in git(store.path, "log", "--format=%B", REF)
     assert complaints(store.path) == ""

@@ -242,11 +242,10 @@ def test_more_white_space_than_the_engine_can_take_is_counted(blank: str) -> Non
     assert 0 < count("A" + blank * (1_000_000 + 3 * PIECE) + "b") < 100_000
 
 
-def test_text_like_a_special_token_counts_as_text(reference: tiktoken.Encoding) -> None:
+def test_text_like_a_special_token_counts_as_text_and_a_lone_surrogate_as_a_replacement_character(
+    reference: tiktoken.Encoding,
+) -> None:
     assert count("<|endoftext|>") == len(reference.encode_ordinary("<|endoftext|>")) > 1
-
-
-def test_a_lone_surrogate_counts_as_a_replacement_character() -> None:
     assert count("a \ud800 b") == count("a \ufffd b")
     assert count("\ud83d\ude00") == count("😀")
     assert count("") == 0
