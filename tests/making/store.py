@@ -122,18 +122,25 @@ def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "FLUSH_STEPS", 1 << 30)
 
 
+@contextmanager
+def unflushed() -> Iterator[None]:
+    """All stays in the journal, as long as this lasts."""
+    import pytest
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StoredSession, "_flush", lambda _: None)
+        yield
+
+
 def start(
     script: str, *arguments: object, env: dict[str, str] | None = None, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """A process of its own that runs a script of this folder, in an environment that finds the package."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(HERE / script), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        [sys.executable, "-W", "error", str(HERE / script), *map(str, arguments)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         pass_fds=tuple(keep),
-    )
+    )  # fmt: skip
 
 
 def go(*processes: subprocess.Popen[bytes]) -> None:
@@ -179,15 +186,10 @@ def add_scope(session: StoredSession, name: str) -> None:
     origin = session.ledger("main")
     meta = msgspec.structs.replace(origin.meta, scope=name, parent="main", counters=Counters())
     commit = Commit(
-        ref=ref_of(session.name, name),
-        before=origin,
-        after=Ledger(meta=meta),
-        message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
-        actor="host",
-        time=0,
-        now=session.store.now(),
-        parent=session.tip("main"),
-    )
+        ref=ref_of(session.name, name), before=origin, after=Ledger(meta=meta),
+        message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}), actor="host", time=0,
+        now=session.store.now(), parent=session.tip("main"),
+    )  # fmt: skip
     with session.bulk() as (writer, _):
         writer.commit(commit)
 

@@ -27,7 +27,7 @@ from ctxvc.tokens.calibration import (
     initial,
     is_guess,
 )
-from tests.making.provider import MODEL, WORDS, create
+from tests.making.provider import MODEL, WORDS, called, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
 NONE = Calibration()
@@ -77,17 +77,14 @@ def test_a_line_from_one_reply_is_that_of_its_ratio_and_a_tenth() -> None:
 
 
 def test_a_first_reply_replaces_a_guess_in_both_directions_and_a_known_line_is_only_raised() -> None:
+    guess = initial("llama", 8_000)
+    for nonsense in (1, 300, 20_000):  # it reports no size of its prompt
+        assert learned([5_000], 0, nonsense, start=guess) == guess
     for a in (1_000, 2_900):
         assert abs(learned([5_000], a, 0, start=initial("llama", 8_000)).a_milli - 1.1 * a) < 2
     assert learned([5_000], 1_000, 0, start=Calibration(1_340, 20)) == Calibration(1_340, 20)
     assert learned([5_000], 1_600, 0, start=Calibration(1_340, 20)).a_milli == 1_760
     assert learned([5_000, 5_100, 5_200], 1_000, 0, start=Calibration(1_340, 20)).a_milli < 1_040
-
-
-@pytest.mark.parametrize("told", [1, 300, 20_000])
-def test_a_first_reply_that_reports_no_size_of_its_prompt_teaches_nothing(told: int) -> None:
-    guess = initial("llama", 8_000)
-    assert learned([5_000], 0, told, start=guess) == guess
 
 
 @given(sizes, slopes, offsets, st.integers(0, 29), st.integers(1, 3_000_000))
@@ -173,14 +170,6 @@ class Usage(NamedTuple):
         return self._asdict()
 
 
-def called(session: Session, at: int, content: str, usage: object = None) -> None:
-    """A reply with a call, and its result."""
-    asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-    session.append({"role": "assistant", "content": [asked], "usage": usage})
-    answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": content}
-    session.append({"role": "user", "content": [answer]})
-
-
 def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
     """A loop of so many replies, and one request more; gives the warnings."""
     session.append({"role": "user", "content": "go"})
@@ -188,7 +177,7 @@ def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
         warnings.simplefilter("always")
         for at in range(replies):
             session.request()
-            called(session, at, f"{at} {WORDS}" * 50, usage(session.view().counted))
+            called(session, at, f"{at} {WORDS}" * 50, usage=usage(session.view().counted))
         session.request()
     assert all(issubclass(one.category, UnknownVocabularyWarning) for one in caught)
     return [f"{one.filename}: {one.message}" for one in caught]

@@ -15,7 +15,7 @@ from ctxvc.policies import asking, parse
 from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry
-from tests.making.provider import WORDS, create
+from tests.making.provider import WORDS, called, create
 
 
 class Oldest(Policy, frozen=True, kw_only=True):
@@ -51,15 +51,8 @@ def opened(place: Path, clock: list[float], steps: int = 3, **knobs: bool) -> Se
     session.append({"role": "user", "content": "go on"})
     session.request()
     for number in range(steps):
-        step(session, number)
+        called(session, number)
     return session
-
-
-def step(session: Session, number: int, words: str = WORDS * 20) -> None:
-    call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": str(number)}}
-    session.append({"role": "assistant", "content": [call]})
-    answer = {"type": "tool_result", "tool_use_id": f"t{number}", "content": words}
-    session.append({"role": "user", "content": [answer]})
 
 
 def archived(session: Session) -> list[str]:
@@ -68,8 +61,8 @@ def archived(session: Session) -> list[str]:
 
 def commits(session: Session, op: str) -> list[Entry]:
     session.stored.flush()
-    tip = session.stored.tip()
-    return [each for each in revision.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
+    entries = revision.history(session.store, session.stored.tip())
+    return [entry for entry in entries if entry.trailers.get("Ctxvc-Op") == op]
 
 
 @pytest.mark.parametrize(("seconds", "leaves"), [(10, False), (-400, False), (400, True)])
@@ -81,7 +74,7 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
     with Session.open(place, "demo", policy="default", budget=30_000) as session:
         session.append({"role": "user", "content": "go on"})
         while session.view().used < 0.7 * 30_000:
-            step(session, session.ledger().meta.counters.step)
+            called(session, session.ledger().meta.counters.step)
             session.request()
         assert session.view().idle < 60 and not archived(session)
     now = time.time
@@ -90,7 +83,7 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
         session.append({"role": "user", "content": "and now?"})
         session.request()
         assert bool(archived(session)) == leaves
-        step(session, 999)
+        called(session, 999)
         session.stored.flush()
         history = revision.history(session.store, session.stored.tip())
         reasons = [e.trailers["Ctxvc-Reason"] for e in history if e.trailers.get("Ctxvc-Actor") == "policy:default"]
@@ -110,7 +103,7 @@ def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place:
 def test_a_plan_that_waits_is_not_made_anew_and_is_judged_again_on_each_view(place: Path, clock: list[float]) -> None:
     session = opened(place, clock, patient=True)
     session.request()
-    step(session, 3)
+    called(session, 3)
     session.request()
 
     assert archived(session) == []
@@ -126,24 +119,12 @@ def test_a_plan_that_waits_is_not_made_anew_and_is_judged_again_on_each_view(pla
 
 def test_at_a_turns_start_nothing_waits(place: Path, clock: list[float]) -> None:
     session = opened(place, clock, patient=True)
-    session.append({"role": "user", "content": "go on"})
-    for number in range(3):
-        step(session, number)
     session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": "more"})
     session.request()
 
-    assert archived(session) == ["B3"]
+    assert archived(session) == ["B4"]
     session.append({"role": "assistant", "content": "done"})
     assert "a turn begins" in commits(session, "archive")[0].trailers["Ctxvc-Reason"]
-
-
-def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[float]) -> None:
-    session = opened(place, clock, patient=True)
-    session.request()
-    session.archive("B4")
-    session.request()
-
-    assert session.pending() == ()
 
 
 class Patient(Oldest, frozen=True, kw_only=True):
@@ -169,7 +150,7 @@ def test_a_small_pending_plan_does_not_block_a_needed_one(place: Path) -> None:
         session.set(calibration=(1_000, 0))
         session.append({"role": "user", "content": "go on"})
         for number in range(6):
-            step(session, number, WORDS * (20 if number else 3))
+            called(session, number, WORDS * (20 if number else 3))
             session.request()
         ((small,), before) = session.pending(), archived(session)
         assert len(small.plan.actions) == 1 and not before
@@ -242,7 +223,7 @@ def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
 def filled(session: Session) -> None:
     session.append({"role": "user", "content": "go on"})
     for number in range(4):
-        step(session, number)
+        called(session, number)
 
 
 def archive(*blocks: str) -> Plan:
@@ -303,21 +284,15 @@ def test_a_stale_plan_is_dropped(session: Session) -> None:
     assert "stale" in session.store.message(str(session.store.repository.references["refs/ctxvc/demo/plans"].target))
 
 
-def test_leaving_the_scope_is_a_good_moment(session: Session) -> None:
-    filled(session)
-    session.propose(archive("B3"))
-    session.open_scope("try", "another way")
-
-    assert session.ledger("main")["B3"].state == "archived"
-    assert session.pending() == ()
-
-
-def test_a_plan_waits_in_its_own_scope(session: Session) -> None:
+def test_a_plan_waits_in_its_own_scope_and_leaving_that_is_a_good_moment(session: Session) -> None:
     filled(session)
     session.open_scope("try", "another way", with_messages=True)
     session.propose(archive("B3"))
     (held,) = session.pending()
-    assert held.scope == "try"
-    assert session.drop(held.id) == ("P1",)
+    assert held.scope == "try" and session.drop(held.id) == ("P1",)
+    assert session.pending() == () and results_of(session)["B3"] == "visible"
+    session.propose(archive("B5"))
+    session.open_scope("again", "a third way")
+
+    assert session.ledger("try")["B5"].state == "archived"
     assert session.pending() == ()
-    assert results_of(session)["B3"] == "visible"

@@ -87,20 +87,15 @@ def test_a_failure_is_kept_until_a_push_succeeds_and_not_repeated_without_news(a
     assert not push_attempt.last(anna.path).problem and REF in refs(server)
 
 
-def test_what_a_person_did_not_agree_to_is_not_sent(anna: Clone, server: Path) -> None:
-    anna.say("first")
-    with Store(anna.path) as store:
-        remotes.add(store, Remote(name="origin", address=str(server)))
-    auto_push.run(anna.path)
-    assert not refs(server) and push_attempt.last(anna.path).at == 0
-
-
-def test_one_process_pushes_at_a_time(anna: Clone, server: Path) -> None:
+def test_one_process_pushes_at_a_time_and_only_what_a_person_agreed_to(anna: Clone, server: Path) -> None:
     anna.say("first")
     contained.make_folder(anna.path, "ctxvc/lock")
     with locked(anna.path / "ctxvc/lock/_auto-push"):
         auto_push.run(anna.path)
-    assert not refs(server)
+    with Store(anna.path) as store:
+        remotes.add(store, Remote(name="origin", address=str(server)))
+    auto_push.run(anna.path)
+    assert not refs(server) and push_attempt.last(anna.path).at == 0
 
 
 # --- as a person sets it
@@ -113,17 +108,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text('[share]\npush = "auto"\n')
     monkeypatch.setenv("CTXVC_CONFIG", str(path))
     return path
-
-
-@pytest.mark.usefixtures("config")
-def test_a_process_of_its_own_pushes_what_was_recorded(anna: Clone, server: Path) -> None:
-    anna.say("first")
-    pushes = AutoPush(os.environ)
-
-    pushes(anna.path)
-
-    assert _pushed(server)
-    assert pushes._process is not None and pushes._process.wait(timeout=30) == 0
 
 
 def test_nothing_is_started_unless_it_is_set_and_a_wrong_file_stops_nothing(

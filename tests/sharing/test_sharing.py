@@ -107,25 +107,6 @@ def test_a_line_that_a_goto_has_joined_is_not_told_to_have_grown_apart(anna: Clo
 
 
 @pytest.mark.slow
-def test_a_third_clone_gets_all_lines_from_anyone(
-    anna: Clone, bob: Clone, both: None, tmp_path: Path, server: Path
-) -> None:
-    carol = Clone(tmp_path / "carol" / ".ctxvc", "carol", str(server))
-    anna.say("of anna")
-    bob.say("of bob")
-    anna.push()
-    bob.push()
-    carol.pull()
-    carol.say("of carol", session="other")
-    carol.push()
-    for clone in (anna, bob):
-        clone.pull()
-
-    assert same(anna, bob, carol)
-    assert {"of anna", "of bob", "of carol"} <= carol.texts() | anna.texts()
-
-
-@pytest.mark.slow
 def test_an_open_step_stays_where_it_is(anna: Clone, bob: Clone, both: None) -> None:
     anna.say("two")
     anna.push()
@@ -245,8 +226,7 @@ def test_a_remote_that_came_with_a_store_is_not_used(
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"],
+    "address", ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"]
 )
 def test_an_address_that_could_do_harm_is_refused(address: str) -> None:
     with pytest.raises(BadInput):

@@ -53,20 +53,12 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
                 return
             path, _, query = self.path.partition("?")
             env = {
-                "PATH": os.environ["PATH"],
-                "GIT_PROJECT_ROOT": str(web.root),
-                "GIT_HTTP_EXPORT_ALL": "1",
-                "GIT_CONFIG_NOSYSTEM": "1",
-                "GIT_CONFIG_GLOBAL": "/dev/null",
-                "PATH_INFO": path,
-                "QUERY_STRING": query,
-                "REQUEST_METHOD": self.command,
-                "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(web.root), "GIT_HTTP_EXPORT_ALL": "1",
+                "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "PATH_INFO": path, "QUERY_STRING": query,
+                "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""),
                 "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-                "REMOTE_USER": USER,
-                "REMOTE_ADDR": "127.0.0.1",
-            }
+                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "REMOTE_USER": USER, "REMOTE_ADDR": "127.0.0.1",
+            }  # fmt: skip
             answer = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=False)
             head, _, content = answer.stdout.partition(b"\r\n\r\n")
             fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n") if b": " in line)

@@ -271,11 +271,10 @@ def _link(name: str, kind: str) -> Callable[[World], None]:
 
 
 def _content(name: str, data: Callable[[World], bytes]) -> Callable[[World], None]:
-    return lambda world: _written(_placed(world, name), data(world))
+    def make(world: World) -> None:
+        _placed(world, name).write_bytes(data(world))
 
-
-def _written(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    return make
 
 
 def _special(name: str, kind: str) -> Callable[[World], None]:

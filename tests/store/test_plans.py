@@ -21,7 +21,7 @@ from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange
 from tests.making.store import complaints, git, killed, littered, start, together
 
-from .test_crash import settle
+from .test_faults import settle
 
 REF = "refs/ctxvc/demo/plans"
 BASE = "0123456789abcdef0123456789abcdef01234567"
@@ -65,22 +65,17 @@ def test_plans_come_back_oldest_first_also_beyond_the_ninth_and_no_number_is_giv
     assert put(store, a_plan("B1")).id == "P12"
 
 
-def test_the_same_plan_waits_once(store: Store) -> None:
+def test_the_same_plan_waits_once_in_each_scope(store: Store) -> None:
+    with StoredSession.open(store, "demo") as session:
+        session.open_scope("side", "look aside")
     first = put(store, a_plan())
     commits = subjects(store.path)
 
     assert put(store, a_plan()) == first
     assert subjects(store.path) == commits
     assert put(store, a_plan(reason="another")).id == "P2"
-
-
-def test_each_scope_has_its_own(store: Store) -> None:
-    with StoredSession.open(store, "demo") as session:
-        session.open_scope("side", "look aside")
-    held = put(store, a_plan()), put(store, a_plan(), scope="side")
-
-    assert [found.scope for found in pending_plans.pending(store, "demo")] == ["main", "side"]
-    assert [found.id for found in held] == ["P1", "P2"]
+    assert put(store, a_plan(), scope="side").id == "P3"
+    assert [held.scope for held in pending_plans.pending(store, "demo")] == ["main", "main", "side"]
 
 
 def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None:
@@ -125,12 +120,10 @@ def test_verify_fsck_and_gc_take_them_as_they_are(store: Store) -> None:
 
 
 def test_a_scope_that_is_not_there_has_no_plans(store: Store) -> None:
-    with pytest.raises(NotFound, match="no scope demo/none"):
-        put(store, a_plan(), scope="none")
-    with pytest.raises(NotFound):
-        pending_plans.put(store, "none", "main", a_plan(), base_commit=BASE, time="")
-    assert pending_plans.pending(store, "none") == ()
-    assert pending_plans.drop(store, "none", ["P1"], "stale") == ()
+    for session, scope in (("demo", "none"), ("none", "main")):
+        with pytest.raises(NotFound, match=f"no (scope|session).*{session}"):
+            pending_plans.put(store, session, scope, a_plan(), base_commit=BASE, time="")
+    assert pending_plans.pending(store, "none") == pending_plans.drop(store, "none", ["P1"], "stale") == ()
 
 
 def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,20 +138,17 @@ def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypa
     assert put(store, a_plan("B4")).id == "P4"
 
 
-def test_a_plan_has_a_size(store: Store) -> None:
+def test_a_plan_has_a_size_and_is_unicode_and_its_controls_move_no_cursor(store: Store) -> None:
     with pytest.raises(Refused, match="bytes; at most 1,048,576 are allowed"):
         put(store, a_plan(reason="x" * pending_plans.LARGEST))
+    with pytest.raises(BadInput):
+        put(store, a_plan(reason="\ud800"))
     assert pending_plans.pending(store, "demo") == ()
     put(store, a_plan(*(f"B{number}" for number in range(1, 50_001))))
     assert len(pending_plans.pending(store, "demo")[0].plan.actions[0].targets) == 50_000
 
-
-def test_text_that_is_no_unicode_is_refused_and_controls_move_no_cursor(store: Store) -> None:
-    with pytest.raises(BadInput):
-        put(store, a_plan(reason="\ud800"))
     put(store, a_plan("B1", actor="policy:\x1b[2J", reason="\x1b[2J\0"))
-    pending_plans.drop(store, "demo", ["P1"], "\x1b[2J\nCtxvc-Op: step")
-
+    pending_plans.drop(store, "demo", ["P1", "P2"], "\x1b[2J\nCtxvc-Op: step")
     assert pending_plans.pending(store, "demo") == ()
     assert "\x1b" not in git(store.path, "log", "--format=%B", REF)
     assert complaints(store.path) == ""
@@ -234,7 +224,7 @@ def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch
 
 @pytest.mark.slow
 def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
-    spoken = together(*(start("planning.py", path, name, 12) for name in ("a", "b")))
+    spoken = together(*(start("acting.py", path, "plans", name, 12) for name in ("a", "b")))
 
     lines = [line.split() for output in spoken for line in output]
     given = [line[1] for line in lines if line[0] == "put"]
@@ -251,7 +241,7 @@ def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
     for number in range(6):
         names: set[str] = set()
         unsure: set[str] = set()
-        process = start("planning.py", path, f"w{number}", 0)
+        process = start("acting.py", path, "plans", f"w{number}", 0)
         for line in killed(process, chance.uniform(0.02, 0.25), late=False):
             match line.split():
                 case ["put", name, *_]:

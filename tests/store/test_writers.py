@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -92,7 +93,7 @@ def test_processes_on_scopes_or_sessions_of_their_own_lose_nothing(path: Path, p
 
 def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_told(path: Path) -> None:
     names = ["new"] * 3 + ["another"]
-    answers = [lines[0] for lines in together(*(start("creator.py", path, name) for name in names))]
+    answers = [lines[0] for lines in together(*(start("acting.py", path, "session", name, 1) for name in names))]
 
     assert sorted(answers) == ["Refused: session 'new' already exists"] * 2 + ["made"] * 2
     assert commits(path, "new") == commits(path, "another") == []
@@ -104,25 +105,9 @@ def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_tol
 
 def first_commit(ref: str, subject: str, store: Store) -> Commit:
     return Commit(
-        ref=ref,
-        before=None,
-        after=Ledger(meta=Meta(format=1, session="demo", scope=subject)),
-        message=message(subject, {"Ctxvc-Op": "session"}),
-        actor="user",
-        time=0,
-        now=store.now(),
-    )
-
-
-def test_the_second_first_commit_of_a_branch_is_a_conflict(store: Store) -> None:
-    with pytest.raises(Conflict) as conflict:
-        with PackWriter(store.path) as late:
-            with PackWriter(store.path) as early:
-                early.commit(first_commit("refs/heads/demo/new", "early", store))
-            late.commit(first_commit("refs/heads/demo/new", "late", store))
-
-    assert conflict.value.hint
-    assert git(store.path, "log", "--format=%s", "demo/new") == "early\n"
+        ref=ref, before=None, after=Ledger(meta=Meta(format=1, session="demo", scope=subject)),
+        message=message(subject, {"Ctxvc-Op": "session"}), actor="user", time=0, now=store.now(),
+    )  # fmt: skip
 
 
 def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) -> None:
@@ -135,15 +120,13 @@ def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) ->
                 writer.commit(first_commit("refs/heads/demo/raced", name, store))
                 barrier.wait()
         except CtxvcError as error:
+            assert error.hint
             outcomes.append(type(error).__name__)
         else:
             outcomes.append(name)
 
-    threads = [threading.Thread(target=race, args=(f"w{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(race, [f"w{n}" for n in range(4)]))
 
     winners = [outcome for outcome in outcomes if outcome.startswith("w")]
     assert outcomes.count("Conflict") == 3 and len(winners) == 1, outcomes
@@ -234,16 +217,9 @@ def imported(session: StoredSession, text: str, during: Callable[[], None] = lam
         during()
         body = text.encode()
         row = Row(
-            id=f"B{counters.block + 1}",
-            kind="user",
-            role="user",
-            origin="human",
-            msg=90,
-            step=90,
-            turn=90,
-            bytes=len(body),
-            sha256=hashlib.sha256(body).hexdigest(),
-        )
+            id=f"B{counters.block + 1}", kind="user", role="user", origin="human", msg=90, step=90, turn=90,
+            bytes=len(body), sha256=hashlib.sha256(body).hexdigest(),
+        )  # fmt: skip
         before = session.ledger()
         at = msgspec.structs.replace(before.meta.counters, block=row.number, step=90, msg=90, turn=90)
         writer.commit(
@@ -266,11 +242,8 @@ def test_threads_share_a_session(session: StoredSession, path: Path) -> None:
         for number in range(10):
             session.append(human(f"{name} {number}"))
 
-    threads = [threading.Thread(target=write, args=(f"t{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, [f"t{n}" for n in range(4)]))
 
     texts = [body.decode() for body in contents(session).values()]
     assert sorted(texts) == sorted(f"t{n} {number}" for n in range(4) for number in range(10))
@@ -315,7 +288,7 @@ def test_packs_stay_few_and_an_open_reader_keeps_reading(
     assert complaints(path) == ""
 
 
-def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
+def test_two_verbs_on_one_block_are_not_both_done_and_two_groups_do_not_get_one_number(store: Store) -> None:
     with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
         ids = first.append(*exchange(1))
         second.refresh()
@@ -323,28 +296,17 @@ def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
         first.change(subject="pin", op="pin", actor="user", rows=[msgspec.structs.replace(rows[0], state="pinned")])
 
         with pytest.raises(Conflict, match=f"changed {ids[1]} meanwhile"):
-            second.change(
-                subject="prune", op="prune", actor="agent", rows=[msgspec.structs.replace(rows[1], state="pruned")]
-            )
+            gone = [msgspec.structs.replace(rows[1], state="pruned")]
+            second.change(subject="prune", op="prune", actor="agent", rows=gone)
 
         assert second.ledger()[ids[1]].state == "pinned"
-        second.change(
-            subject="unpin",
-            op="unpin",
-            actor="user",
-            rows=[msgspec.structs.replace(second.ledger()[ids[1]], state="visible")],
-        )
+        back = [msgspec.structs.replace(second.ledger()[ids[1]], state="visible")]
+        second.change(subject="unpin", op="unpin", actor="user", rows=back)
         first.refresh()
         assert first.ledger()[ids[1]].state == "visible"
 
-
-def test_two_groups_do_not_get_one_number(store: Store) -> None:
-    with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
-        ids = first.append(*exchange(1))
-        second.refresh()
         groups = [Group(id="G1", members=(member,), label=member) for member in ids]
         first.change(subject="group", op="archive", actor="user", groups=groups[:1])
-
         with pytest.raises(Conflict, match="G1"):
             second.change(subject="group", op="archive", actor="user", groups=groups[1:])
         assert second.ledger().groups["G1"].label == ids[0]

@@ -11,7 +11,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,19 +231,10 @@ def test_pieces_are_the_text_in_order_and_never_too_long(text: str, size: int) -
     assert max(map(len, parts)) <= size
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
-def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int], str]) -> None:
-    small, large = make(80_000), make(320_000)
-
-    def seconds(text: str) -> float:
-        start = time.process_time()  # not of the clock on the wall: other work on the machine counts for nothing
-        assert count(text) > 0
-        return time.process_time() - start
-
-    count("a")  # loads the vocabulary
-    few = min(seconds(small) for _ in range(3))
-    # Four times the text: 4 x in proportion, 16 x in its square.
-    assert any(seconds(large) < 12 * few + 0.02 for _ in range(3))
+def test_hostile_text_is_counted_in_time(make: Callable[[int], str]) -> None:
+    assert count(make(1_000_000)) > 0  # in its square, this would take minutes
 
 
 @pytest.mark.parametrize("blank", [" ", "\u3000"])
@@ -252,11 +242,10 @@ def test_more_white_space_than_the_engine_can_take_is_counted(blank: str) -> Non
     assert 0 < count("A" + blank * (1_000_000 + 3 * PIECE) + "b") < 100_000
 
 
-def test_text_like_a_special_token_counts_as_text(reference: tiktoken.Encoding) -> None:
+def test_text_like_a_special_token_counts_as_text_and_a_lone_surrogate_as_a_replacement_character(
+    reference: tiktoken.Encoding,
+) -> None:
     assert count("<|endoftext|>") == len(reference.encode_ordinary("<|endoftext|>")) > 1
-
-
-def test_a_lone_surrogate_counts_as_a_replacement_character() -> None:
     assert count("a \ud800 b") == count("a \ufffd b")
     assert count("\ud83d\ude00") == count("😀")
     assert count("") == 0
@@ -345,12 +334,10 @@ def test_a_damaged_image_is_never_an_error(image: bytes, data: st.DataObject) ->
     assert 1 <= media_tokens(damaged) <= CURRENT_CAP.tokens
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xd0", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
 def test_an_endless_header_is_given_up(filling: bytes) -> None:
-    start = time.process_time()
-
     assert image_size(b"\xff\xd8" + filling * 2_000_000) is None
-    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -581,26 +568,13 @@ def test_a_read_only_cache_is_passed_by(tmp_path: Path) -> None:
 # What the provider will say instead
 
 CLAUDE_NOW = [
-    "claude-opus-4-7",
-    "claude-opus-5-5",
-    "claude-sonnet-5",
-    "claude-haiku-5-5",
-    "Claude-Fable-5-2",
-    "opus",
-    "anthropic/claude-opus-4.8",
-    "us.anthropic.claude-opus-4-7-v1:0",
-    "claude-of-tomorrow",
-]
+    "claude-opus-4-7", "claude-opus-5-5", "claude-sonnet-5", "claude-haiku-5-5", "Claude-Fable-5-2", "opus",
+    "anthropic/claude-opus-4.8", "us.anthropic.claude-opus-4-7-v1:0", "claude-of-tomorrow",
+]  # fmt: skip
 CLAUDE_BEFORE = [
-    "claude-2.1",
-    "claude-instant-1.2",
-    "claude-3-5-sonnet-20241022",
-    "claude-sonnet-4-20250514",
-    "claude-haiku-4-5",
-    "claude-opus-4-5-20251101",
-    "claude-sonnet-4-6",
-    "anthropic/claude-opus-4.6",
-]
+    "claude-2.1", "claude-instant-1.2", "claude-3-5-sonnet-20241022", "claude-sonnet-4-20250514", "claude-haiku-4-5",
+    "claude-opus-4-5-20251101", "claude-sonnet-4-6", "anthropic/claude-opus-4.6",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -669,22 +643,12 @@ def test_any_samples_give_integers(anything: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [
-        ("claude-opus-5-5", 1_000_000),
-        ("claude-opus-4-5-20251101", 200_000),
-        ("claude-haiku-4-5@20251001", 200_000),
-        ("us.anthropic.claude-opus-4-1-20250805-v1:0", 200_000),
-        ("litellm_proxy/claude-sonnet-4-20250514", 200_000),
-        ("anthropic/claude-sonnet-4.6", 1_000_000),
-        ("openai/gpt-4o-mini", 128_000),
-        ("gpt-4o-2024-08-06", 128_000),
-        ("gpt-4.1", 1_047_576),
-        ("claude-opus-4-9", None),
-        ("gpt-5-of-another-size", None),
-        ("<synthetic>", None),
-        ("", None),
-    ],
-)
+    [("claude-opus-5-5", 1_000_000), ("claude-opus-4-5-20251101", 200_000), ("claude-haiku-4-5@20251001", 200_000),
+     ("us.anthropic.claude-opus-4-1-20250805-v1:0", 200_000), ("litellm_proxy/claude-sonnet-4-20250514", 200_000),
+     ("anthropic/claude-sonnet-4.6", 1_000_000), ("openai/gpt-4o-mini", 128_000), ("gpt-4o-2024-08-06", 128_000),
+     ("gpt-4.1", 1_047_576), ("claude-opus-4-9", None), ("gpt-5-of-another-size", None), ("<synthetic>", None),
+     ("", None)],
+)  # fmt: skip
 def test_the_window_of_a_model_is_known_by_any_usual_name(model: str, expected: int | None) -> None:
     assert window(model) == expected
 

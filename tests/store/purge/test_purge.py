@@ -306,9 +306,16 @@ def test_a_scope_whose_name_has_it_is_removed_as_the_hint_says(filled: Path) -> 
     sound(filled)
 
 
-def test_what_is_not_ours_to_change_stops_it(filled: Path) -> None:
+def test_what_is_not_ours_to_change_or_borrowed_from_elsewhere_stops_it(filled: Path, tmp_path: Path) -> None:
     git(filled, "config", "remote.origin.url", f"https://me:{SECRET}@example.org/x.git")
     with pytest.raises(Refused, match="config has some of it"):
+        erase(filled, SECRET)
+
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "other.git")], check=True)
+    (filled / "objects" / "info").mkdir(exist_ok=True)
+    (filled / "objects" / "info" / "alternates").write_text(f"{tmp_path}/other.git/objects\n")
+    trust.accept(filled, trust.look(filled))
+    with pytest.raises(Refused, match="borrows objects"):
         erase(filled, SECRET)
 
 
@@ -381,15 +388,6 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
         tell(line("purges killed before each thing that they do", cases=number, stores_between_old_and_new=0))
 
 
-def test_what_is_borrowed_from_elsewhere_stops_it(filled: Path, tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "other.git")], check=True)
-    (filled / "objects" / "info").mkdir(exist_ok=True)
-    (filled / "objects" / "info" / "alternates").write_text(f"{tmp_path}/other.git/objects\n")
-    trust.accept(filled, trust.look(filled))
-    with pytest.raises(Refused, match="borrows objects"):
-        erase(filled, SECRET)
-
-
 # --- what only begins alike
 
 
@@ -437,12 +435,8 @@ def test_numbers_ids_and_names_go_as_text_does(path: Path) -> None:
     arguments = b'{"card": %s, "n": [1.50]}' % number.encode()
     call = Message(role="assistant", parts=(call_part("pay", f"toolu_{number}", arguments),))
     caller = {
-        "type": "tool_use",
-        "id": "c2",
-        "name": f"x{number}",
-        "input": {},
-        "caller": {"tool_id": f"toolu_{number}"},
-    }
+        "type": "tool_use", "id": "c2", "name": f"x{number}", "input": {}, "caller": {"tool_id": f"toolu_{number}"},
+    }  # fmt: skip
     with Store(path) as store:
         with StoredSession.open(store, "demo") as session:
             session.append(human("pay"), call, results(result(f"toolu_{number}", "paid")))

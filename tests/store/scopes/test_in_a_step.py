@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -87,43 +88,42 @@ def test_a_second_switch_in_one_step_is_refused(session: StoredSession) -> None:
     assert session.scope == "main"
 
 
-def test_a_step_that_is_finished_without_its_results_makes_the_switch(session: StoredSession) -> None:
-    session.append(human("go"), reply("", "a"))
-    session.open_scope("fix", "why")
-    session.finish()
-
-    assert session.scope == "fix"
-    rows = list(session.ledger("main").rows())
-    assert [row.kind for row in rows] == ["user", "tool_use", "tool_result", "note"]
-    assert rows[2].extra == {"ctxvc": {"interrupted": True}}
+WHY = "[→ fix] why"
 
 
-def test_what_a_person_says_instead_of_waiting_is_said_in_the_new_scope(session: StoredSession) -> None:
-    session.append(human("go"), reply("", "a"))
-    session.open_scope("fix", "why")
-    assert session.append(human("stop, do this")) == ["B3", "B5"]
-
-    assert texts(session, "main") == ["go", '{"cmd":"a"}', "", "[→ fix] why"]
-    assert texts(session) == ["go", "[→ fix] why", "stop, do this"]
-
-
-def test_a_message_of_results_and_words_is_divided_between_the_scopes(session: StoredSession) -> None:
+@pytest.mark.parametrize(
+    ("end", "main", "fix"),
+    [
+        (lambda session: session.finish(), ["", "", WHY], []),
+        (lambda session: session.append(human("stop, do this")), ["", "", WHY], ["stop, do this"]),
+        (
+            lambda session: session.append(
+                Message(role="user", parts=(result("b", "out b"), *human("and then?").parts, result("a", "out a"))),
+                reply("in the scope"),
+            ),
+            ["out b", "out a", WHY], ["and then?", "in the scope"],
+        ),
+        (
+            lambda session: session.append(
+                results(result("a", "out"), result("b", "out")), injected("and this"), scope="main"
+            ),
+            ["out", "out", WHY, "and this"], [],
+        ),
+    ],
+    ids=["finished", "a person speaks", "results and words", "for a named scope"],
+)  # fmt: skip
+def test_however_a_step_ends_the_switch_is_made_and_what_belongs_to_the_new_scope_is_said_there(
+    session: StoredSession, end: Callable[[StoredSession], object], main: list[str], fix: list[str]
+) -> None:
     session.append(human("go"), reply("", "a", "b"))
     session.open_scope("fix", "why")
-    last = Message(role="user", parts=(result("b", "out b"), *human("and then?").parts, result("a", "out a")))
-    session.append(last, reply("in the scope"))
-
-    assert texts(session, "main")[3:] == ["out b", "out a", "[→ fix] why"]
-    assert texts(session) == ["go", "[→ fix] why", "and then?", "in the scope"]
-
-
-def test_results_for_a_named_scope_stay_in_it_and_the_writer_moves_on(session: StoredSession) -> None:
-    session.append(human("go"), reply("", "a"))
-    session.open_scope("fix", "why")
-    session.append(results(result("a", "out")), injected("and this"), scope="main")
+    end(session)
 
     assert session.scope == "fix"
-    assert texts(session, "main")[2:] == ["out", "[→ fix] why", "and this"]
+    assert texts(session, "main")[3:] == main
+    assert texts(session) == ["go", WHY, *fix]
+    interrupted = [row for row in session.ledger("main").rows() if row.kind == "tool_result" and not row.bytes]
+    assert all(row.extra == {"ctxvc": {"interrupted": True}} for row in interrupted)
 
 
 def test_a_switch_to_a_name_that_was_taken_meanwhile_is_a_conflict_and_adds_nothing(path: Path) -> None:
@@ -191,19 +191,16 @@ def test_a_note_is_a_commit_with_its_text_and_a_block_that_is_seen(session: Stor
     assert list(afresh(path).values())[-1].startswith(b"the cache key")
 
 
-def test_a_note_of_one_line_is_a_subject_and_no_more(session: StoredSession) -> None:
+def test_a_note_of_one_line_is_a_subject_and_no_more_and_an_empty_one_is_refused(session: StoredSession) -> None:
+    for text in ("", "  \n"):
+        with pytest.raises(BadInput, match="needs text"):
+            session.note(text)
+    assert session.waiting() == 0 and len(session.ledger()) == 0
     session.note("it was the clock", actor="user")
 
     said = entry(session.store, session.tip())
     assert (said.subject, said.body, said.actor) == ("note: it was the clock", "", "user")
     assert next(session.ledger().rows()).origin == "human"
-
-
-@pytest.mark.parametrize("text", ["", "  \n"])
-def test_an_empty_note_is_refused(session: StoredSession, text: str) -> None:
-    with pytest.raises(BadInput, match="needs text"):
-        session.note(text)
-    assert session.waiting() == 0 and len(session.ledger()) == 0
 
 
 @pytest.mark.parametrize("actor", ["agent", "user"])

@@ -16,7 +16,7 @@ from ctxvc.store.read.revision import entry
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange, human, reply, result, results
-from tests.making.store import add_scope, afresh, archive, commits, contents, git
+from tests.making.store import add_scope, afresh, archive, commits, contents, git, opened, unflushed
 from tests.store.scopes.looking import journey, notes, parents, texts
 
 pytestmark = pytest.mark.usefixtures("_in_order")
@@ -90,6 +90,10 @@ def test_between_two_turns_no_question_is_inherited_and_a_turn_of_its_own_begins
     assert notes(session) == texts(session) == ["[→ next] something else"]
     session.append(human("two"))
     assert (session.ledger()["B4"].step, session.ledger()["B4"].turn) == (2, 2)
+    session.store.create_session("other")
+    with pytest.raises(NotFound, match="not in session"):
+        session.open_scope("again", "why", from_commit=session.store.tips("other")["main"])
+    assert session.scopes() == ["main", "next"]
 
 
 def test_a_scope_with_messages_has_all_of_them(session: StoredSession) -> None:
@@ -117,13 +121,6 @@ def test_a_scope_from_an_earlier_commit_has_what_stood_there_and_says_why(sessio
     assert [(row.msg, row.step, row.turn) for row in rows.values()] == [(7, 3, 2), (5, 2, 1)]
     assert rows["main"].sha256 == rows["again"].sha256
     assert session.append(human("third"), reply("way")) == ["B9", "B10"]
-
-
-def test_a_scope_from_another_session_s_commit_is_refused(session: StoredSession, store: Store) -> None:
-    store.create_session("other")
-    with pytest.raises(NotFound, match="not in session"):
-        session.open_scope("again", "why", from_commit=store.tips("other")["main"])
-    assert session.scopes() == ["main"] and len(session.ledger()) == 0
 
 
 def test_groups_are_inherited_whole_or_their_blocks_alone(session: StoredSession) -> None:
@@ -181,19 +178,12 @@ def test_going_back_shows_everything_as_it_was(session: StoredSession) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text", "error", "words"),
-    [
-        ("fix", "", BadInput, "needs a note"),
-        ("fix", " \n", BadInput, "needs a note"),
-        ("main", "why", Refused, "already exists"),
-        ("Side", "why", BadName, "differ only in case"),
-        ("../x", "why", BadName, "bad scope name"),
-        ("a b", "why", BadName, "bad scope name"),
-        ("-m", "why", BadName, "bad scope name"),
-        ("fix.lock", "why", BadName, "bad scope name"),
-        ("HEAD", "why", BadName, "HEAD"),
-        ("", "why", BadName, "empty"),
-    ],
-)
+    [("fix", "", BadInput, "needs a note"), ("fix", " \n", BadInput, "needs a note"),
+     ("main", "why", Refused, "already exists"), ("Side", "why", BadName, "differ only in case"),
+     ("../x", "why", BadName, "bad scope name"), ("a b", "why", BadName, "bad scope name"),
+     ("-m", "why", BadName, "bad scope name"), ("fix.lock", "why", BadName, "bad scope name"),
+     ("HEAD", "why", BadName, "HEAD"), ("", "why", BadName, "empty")],
+)  # fmt: skip
 def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
     path: Path, name: str, text: str, error: type[CtxvcError], words: str
 ) -> None:
@@ -231,12 +221,6 @@ def test_a_goto_that_cannot_be_done_writes_nothing(
     assert session.waiting() == 0 and len(session.ledger()) == len(session.ledger("side")) == 0
 
 
-def test_a_name_that_says_error_is_a_name(session: StoredSession) -> None:
-    session.open_scope("fix-error", "error: nothing failed")
-    session.goto("main", "error")
-    assert notes(session) == ["[→ fix-error] error: nothing failed", "[← fix-error] error"]
-
-
 def test_a_scope_of_an_imported_session_does_not_pass_for_a_part_of_the_recording(session: StoredSession) -> None:
     source = {"format": "claude-code", "id": "x", "units": 7, "offset": 99, "finals": [3], "title": "t"}
     session.change(subject="s", op="settings", actor="host", meta={"source": source, "refused": 3, "cuts": (1, 2)})
@@ -267,27 +251,21 @@ def test_a_writer_moves_head_unless_it_was_opened_on_a_scope(store: Store) -> No
         assert session.scope == "a", "a writer keeps its own scope"
 
 
-def test_a_writer_that_comes_before_the_flush_starts_where_the_journal_says(
-    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StoredSession, "_flush", lambda _: None)
-    session.append(human("go"), reply("yes"))
-    session.open_scope("fix", "why")
-    session.note("learned")
-    with Store(path) as store:
-        later = StoredSession.open(store, "demo")
-        assert later.scope == "fix"
-        assert texts(later) == ["[→ fix] why", "learned"]
-        assert later.tip() == store.tips("demo")["main"]
-        later.leave()
+def test_a_writer_that_comes_before_the_flush_starts_where_the_journal_says(session: StoredSession, path: Path) -> None:
+    with unflushed():
+        session.append(human("go"), reply("yes"))
+        session.open_scope("fix", "why")
+        session.note("learned")
+        with opened(path) as later:
+            assert later.scope == "fix"
+            assert texts(later) == ["[→ fix] why", "learned"]
+            assert later.tip() == later.store.tips("demo")["main"]
+            later.leave()
 
 
-def test_a_whole_journey_can_wait_for_one_flush(
-    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_journey_can_wait_for_one_flush(session: StoredSession, path: Path) -> None:
     """Scopes that begin on scopes that have no commit yet, and merges of what is written in the same stream."""
-    with monkeypatch.context() as waiting:
-        waiting.setattr(StoredSession, "_flush", lambda _: None)
+    with unflushed():
         journey(session)
         held = {scope: contents(session, scope) for scope in session.scopes()}
     with Store(path) as store, StoredSession.open(store, "demo") as later:

@@ -127,6 +127,7 @@ def test_a_flipped_byte_in_a_pack_names_the_block_and_its_commit(full: Store) ->
         ("demo/main:request/system.txt", "", "request/system.txt"),
         ("demo/main:blocks/00/00", "B1-B63", "blocks/00/00"),
         ("demo/main:archive", "", "archive"),
+        ("demo/main:ledger", "", "ledger"),
         ("demo/main^{tree}", "", ""),
         ("demo/main~3:blocks", "", "blocks"),
         ("demo/main~3", "", ""),
@@ -227,10 +228,6 @@ def test_whatever_byte_is_flipped_it_is_found_or_harmless_and_nothing_fails(whol
 # --- refs, and files beside them
 
 
-def ref(name: str, content: str) -> Callable[[Store], object]:
-    return lambda store: (store.path / name).write_text(content)
-
-
 def to_main(*names: str) -> Callable[[Store], object]:
     return lambda store: [store.repository.references.create(name, head(store), force=True) for name in names]
 
@@ -238,15 +235,17 @@ def to_main(*names: str) -> Callable[[Store], object]:
 @pytest.mark.parametrize(
     ("change", "what", "path"),
     [
-        (ref("refs/heads/demo/torn", ""), "the branch is unreadable", "refs/heads/demo/torn"),
-        (ref("refs/heads/demo/main", "12345678" * 5 + "\n"), "is missing", ""),
+        (
+            lambda store: (store.path / "refs/heads/demo/torn").touch(),
+            "the branch is unreadable",
+            "refs/heads/demo/torn",
+        ),
         (
             to_main("refs/heads/demo/other", "refs/heads/demo/main@laptop"),  # only the first is no line of main
             "the branch points to a commit of demo/main",
             "refs/heads/demo/other",
         ),
         (lambda store: git(store.path, "update-ref", "-d", "refs/heads/demo/main"), "has no scope main", ""),
-        (lambda store: git(store.path, "replace", "demo/main", "demo/main~1"), "git shows another object", ""),
     ],
 )
 def test_a_ref_that_leads_elsewhere_is_found(
@@ -256,6 +255,16 @@ def test_a_ref_that_leads_elsewhere_is_found(
 
     report = damaged(full, what, path=path)
     assert what != "the branch points to a commit of demo/main" or len(report.findings) == 1
+
+
+def test_a_replaced_object_and_a_branch_to_nothing_are_found(full: Store) -> None:
+    git(full.path, "replace", "demo/main", "demo/main~1")
+    damaged(full, "git shows another object", path=f"refs/replace/{head(full)}")
+
+    git(full.path, "replace", "-d", head(full))
+    (full.path / "refs/heads/demo/main").write_text("12345678" * 5 + "\n")
+    report = damaged(full, "is missing", commit="12345678" * 5)
+    assert any(finding.where.scope == "main" for finding in report.findings)
 
 
 @pytest.mark.parametrize("deep", [True, False])

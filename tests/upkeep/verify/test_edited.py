@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +10,10 @@ import msgspec
 import pygit2
 import pytest
 
-from ctxvc.core.ledger.ledger import Counters, Group, Row
+from ctxvc.core.ledger.ledger import Counters, Group
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from ctxvc.store.verify.groups import disagreements
 from ctxvc.store.verify.ledger import IDENTITY
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange
@@ -393,22 +391,3 @@ def test_a_group_whose_line_stands_there_twice_counts_as_the_last_one_says(neste
     nested.repository.references.create("refs/heads/demo/main", whole, force=True)
     rewrite(nested, {GROUPS: lines + other})
     damaged(nested, "B5 is in G1, which does not contain it", commit=head(nested), block="B5")
-
-
-def test_one_group_of_twenty_thousand_blocks_is_looked_through_once() -> None:
-    """Twice as many blocks in a group take about twice as long, and not four times."""
-    took = []
-    for size in (10_000, 20_000):
-        names = [f"B{number}" for number in range(1, size + 1)]
-        first = Row(id="B1", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=1, sha256="0" * 64)
-        rows = {name: msgspec.structs.replace(first, id=name, group="G1") for name in names}
-        changes = {name: (None, changed) for name, changed in rows.items()}
-        whole = {"G1": Group(id="G1", members=tuple(names))}
-        runs = []
-        for _ in range(3):  # the best of three has no collection of garbage in it
-            start = time.process_time()
-            assert list(disagreements({}, whole, {"G1"}, changes, rows.get)) == []
-            runs.append(time.process_time() - start)
-        took.append(min(runs))
-
-    assert took[1] < 3 * took[0] + 0.05
