@@ -14,21 +14,7 @@ from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, OverBudget, Refu
 from tests.making.blocks import call, result
 from tests.making.store import commits
 
-from .building import (
-    blocks,
-    bodies,
-    everything,
-    git,
-    lines,
-    opened,
-    reply,
-    results,
-    rows,
-    say,
-    sent,
-    step,
-    words,
-)
+from .building import blocks, bodies, everything, git, lines, opened, reply, results, rows, say, sent, step, words
 from .processes import archives, side_by_side
 
 # --- 1 and 2: scopes

@@ -8,20 +8,7 @@ from pathlib import Path
 from ctxvc import Session
 from tests.making.blocks import call, result
 
-from .building import (
-    blocks,
-    bodies,
-    expanded,
-    lines,
-    opened,
-    reply,
-    results,
-    rows,
-    say,
-    sent,
-    step,
-    words,
-)
+from .building import blocks, bodies, expanded, lines, opened, reply, results, rows, say, sent, step, words
 
 #: An address, where a stub or a tag has one.
 ADDRESS = re.compile(r"\[(?:archived )?([BG]\d+(?:@[0-9a-f]{6})?)(?=, | · | in )|(?<= in )(G\d+)(?=\])")
