@@ -211,7 +211,7 @@ def test_the_commands_run(run: Run, settings: Path, project: Path) -> None:
         )
         assert (gone.returncode, gone.stdout, gone.stderr) == (0, b"", b"")
     line = shlex.split(held["statusLine"]["command"])[1:]
-    assert printed("-m", "ctxvc", *line, folder=project, stdin="{}") == (0, "not recorded\n", "")
+    assert printed("-m", "ctxvc", *line, folder=project, stdin="{}") == (0, "not recorded", "")
 
 
 def test_the_plugin_is_where_install_says(run: Run, tmp_path: Path) -> None:

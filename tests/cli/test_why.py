@@ -118,10 +118,7 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
     assert [
         (conversation["origin"], conversation["session"], conversation["count"], conversation["ranges"])
         for conversation in answer["conversations"]
-    ] == [
-        ("agent", "work", 2, [[3, 4]]),
-        ("human", "", 1, [[1, 1]]),
-    ]
+    ] == [("agent", "work", 2, [[3, 4]]), ("human", "", 1, [[1, 1]])]
     assert answer["conversations"][0]["request"] == "Add a login"
     assert [(line["line"], line["origin"]) for line in answer["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
     shown = run("why", "src/login.py", folder=app).stdout
@@ -294,10 +291,7 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
         ),
         ({"patch": "looks like one\n+++ \n"}, []),
         ({"notebook_path": "a.ipynb", "new_source": "y"}, [Change("a.ipynb", "y", "insert")]),
-        (
-            {"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"},
-            [Change("a.py", "x = 1\ny = 2\n", scripted=True)],
-        ),
+        ({"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"}, [Change("a.py", "x = 1\ny = 2\n", scripted=True)]),
         ({"command": "cat <<EOF >> b/a.py\nx\nEOF"}, [Change("b/a.py", "x\n", "insert", scripted=True)]),
         ({"cmd": ["bash", "-lc", "tee a.py <<-END\n\tx\n\tEND\n"]}, [Change("a.py", "\tx\n", scripted=True)]),
         (

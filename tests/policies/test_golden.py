@@ -30,9 +30,7 @@ WORDS = {
 }
 BUDGET = {"planned": 8_000, "scoped": 12_000, "layered-summary": 3_000}
 #: What is said after the recorded session.
-MORE: dict[str, Sequence[Message]] = {
-    "scoped": (human("And the docs?"), *steps(1), reply("There are none.")),
-}
+MORE: dict[str, Sequence[Message]] = {"scoped": (human("And the docs?"), *steps(1), reply("There are none."))}
 
 
 def test_every_policy_has_a_golden_plan() -> None:

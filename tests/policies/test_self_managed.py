@@ -300,18 +300,8 @@ USUAL = SelfManaged().terms()
     [
         (SelfManaged(dashboard=False), {"board"}, (), {"full"}),
         (SelfManaged(archive=False), {"folds"}, ("archive",), {"want"}),
-        (
-            SelfManaged(recover=False),
-            {"handles"},
-            ("recover", "restore", "search"),
-            {"stubs", "recover"},
-        ),
-        (
-            SelfManaged(agent=False),
-            {"folds"},
-            ("archive", "delete"),
-            {"when", "overflow", "want"},
-        ),
+        (SelfManaged(recover=False), {"handles"}, ("recover", "restore", "search"), {"stubs", "recover"}),
+        (SelfManaged(agent=False), {"folds"}, ("archive", "delete"), {"when", "overflow", "want"}),
         (SelfManaged(theta=12_000), {"ladder"}, (), set()),
         (SelfManaged(batch=50_000), {"batch"}, (), set()),
     ],

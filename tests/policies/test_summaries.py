@@ -124,10 +124,7 @@ def _calling(words: str, *calls: tuple[str, str, dict[str, object]]) -> Message:
 
 def test_where_nothing_is_found_each_section_says_so(run: Run) -> None:
     span = Span(targets=("B5",), rows=(run.ledger["B5"],), opener=None, shown=300, room=120)
-    assert extracted(span, run.words).splitlines() == [
-        EXTRACTIVE,
-        *(f"{name}: none found" for name in SECTIONS),
-    ]
+    assert extracted(span, run.words).splitlines() == [EXTRACTIVE, *(f"{name}: none found" for name in SECTIONS)]
 
 
 def test_only_replies_and_what_edits_is_read(run: Run, span: Span) -> None:

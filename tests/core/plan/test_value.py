@@ -117,10 +117,7 @@ def test_a_result_leaves_before_its_call_and_a_small_one_with_it() -> None:
 
 def test_a_failed_call_is_worth_less_than_one_that_worked() -> None:
     run = running(
-        human("Go"),
-        *step(1, UNIQUE),
-        *step(2, UNIQUE.replace("name", "else"), error=True),
-        *step(3, "newest"),
+        human("Go"), *step(1, UNIQUE), *step(2, UNIQUE.replace("name", "else"), error=True), *step(3, "newest")
     )
     large = [blocks for blocks in order(run) if blocks[0] in ("B3", "B5")]
     assert large == [("B5",), ("B3",)]

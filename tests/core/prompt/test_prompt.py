@@ -456,10 +456,7 @@ def test_what_cannot_be_cut_is_masked_whole(block: dict[str, Any]) -> None:
     row = ledger["B2"]
     size = "8 B" if row.ext == "png" else f"{row.bytes} B"
     sent = request(sendable(content(changed(ledger, B2={"state": "masked"}), held)))
-    assert sent[-1]["content"][-1] == {
-        "type": "text",
-        "text": f"[masked {row.handle}: {row.kind}, {size} left out]",
-    }
+    assert sent[-1]["content"][-1] == {"type": "text", "text": f"[masked {row.handle}: {row.kind}, {size} left out]"}
 
 
 def test_a_mask_leaves_head_and_tail_that_cannot_pass_for_ours_and_a_short_body_whole() -> None:
@@ -522,9 +519,7 @@ def test_a_group_that_is_not_there_or_holds_itself_stops_nothing() -> None:
         Group(id="G2", members=("G1",), group="G1"),
     ]
     ledger = changed(
-        ledger,
-        B1={"state": "archived", "group": "G1"},
-        B2={"state": "archived", "group": "G9", "stub": "[its own]"},
+        ledger, B1={"state": "archived", "group": "G1"}, B2={"state": "archived", "group": "G9", "stub": "[its own]"}
     ).with_groups([*loop, Group(id="G3", members=("B2",), summary=("B8", "B4"), before="B9")])
 
     (told,) = seen(ledger, held)

@@ -180,8 +180,7 @@ def graph_of(nodes: Iterable[tuple[str, str, tuple[str, ...]]]) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("order", "expected"),
-    [("act_first", ["b", "e", "a", "c", "d", "u"]), ("oldest", ["b", "a", "c", "e", "d", "u"])],
+    ("order", "expected"), [("act_first", ["b", "e", "a", "c", "d", "u"]), ("oldest", ["b", "a", "c", "e", "d", "u"])]
 )
 def test_acts_go_first_or_the_oldest_of_any_type_but_never_before_what_depends_on_it(
     order: Order, expected: list[str]
