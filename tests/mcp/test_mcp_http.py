@@ -93,6 +93,15 @@ def test_a_client_has_all_that_there_is_in_both_forms(server: Server, mode: str,
     anyio.run(with_client, server.url, TOKEN, mode, ask)
 
 
+def test_without_the_token_a_client_gets_nothing(server: Server) -> None:
+    async def ask(_client: Client) -> None:
+        raise AssertionError("it was let in")
+
+    with pytest.raises(BaseException) as refused:
+        anyio.run(with_client, server.url, "wrong", "legacy", ask)
+    assert not isinstance(refused.value, AssertionError)
+
+
 def test_clients_at_once_lose_no_note(tmp_path: Path) -> None:
     store = tmp_path / ".ctxvc"
     Session.open(store, "demo").close()
