@@ -172,6 +172,7 @@ class _NoProxy:
 
 @pytest.mark.usefixtures("config")
 def test_a_run_and_a_wrapped_agent_are_pushed_at_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # `wrap` changes it, and that of a test is put back
     folder = project(tmp_path)
     pushed = list[list[str]]()
 
